@@ -52,6 +52,28 @@ def test_after_a_kill_only_what_came_later_is_checked(tmp_path: Path) -> None:
     store.close()
 
 
+def test_what_is_closed_may_be_compacted_though_nobody_asks_for_a_sync_any_more() -> None:
+    """An idle topic that syncs every so many records, and so many do not come."""
+    store = Store.open("/data", fs=MemoryFileSystem())
+    configs = {"cleanup.policy": "compact", "segment.bytes": "1000", "flush.messages": "100000"}
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=configs).partitions[0]
+    for _ in range(50):
+        log.append(batch(), now_ms=5)
+    assert not log.closed_segments
+
+    run(store, lambda: len(log.closed_segments) == len(log.segments) - 1)
+    assert log.durable_offset == 50
+
+
+def test_record_that_consumers_may_not_see_yet_is_left_to_who_syncs_for_them() -> None:
+    store = Store.open("/data", fs=MemoryFileSystem())
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"segment.bytes": "1000"}).partitions[0]
+    for _ in range(50):
+        log.append(batch(), now_ms=5)
+    run(store, lambda: not is_outdated(log))
+    assert log.high_watermark == 0, "whoever waits for it is told by the one that raises it"
+
+
 def test_a_topic_that_is_deleted_meanwhile_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     store = Store.open("/data", fs=MemoryFileSystem())
     for number in range(3):

@@ -73,7 +73,11 @@ def is_outdated(log: PartitionLog) -> bool:
 
 def settle(captured: Captured, filed: Sequence[tuple[Segment, SegmentFacts]]) -> None:
     """What was captured is written: the owner of the log gives memory back."""
-    captured.log.state_offset = captured.state.offset
+    log, offset = captured.log, captured.state.offset
+    log.state_offset = offset
+    if log.high_watermark >= offset:
+        # Nobody waits for this sync; a log that grows no more has no other, and compaction needs one.
+        log.mark_durable(offset)
     for segment, facts in filed:
         segment.use_files(facts)
 
