@@ -73,6 +73,14 @@ COMPUTING = Scenario(
     weights={"join": 3, "leave": 1, "ask_anew": 3, "subscribe": 1, "kill": 1},
     assignor_share=1.0,
 )
+#: Members that hear beside their heartbeats, though not all of what they are told there.
+TOLD = Scenario(
+    groups=tuple(GroupPlan(group_id=group_id, kind="consumer", member_count=3) for group_id in ("blue", "red")),
+    topics={"t": 6, "u": 2},
+    weights={"join": 4, "leave": 2, "subscribe": 2, "bounce": 2, "pause": 1, "slow_callback": 1, "crash_broker": 1},
+    static_share=0.3,
+    word_share=1.0,
+)
 #: Members that rarely say something, some of them by the connection of another one.
 HELD = Scenario(
     groups=(GroupPlan(group_id="blue", kind="consumer", member_count=4),),

@@ -160,6 +160,19 @@ def _assignors(count: int) -> Any:
     )
 
 
+def _known(key: ApiKey) -> Callable[[int], Any]:
+    """What a member says that it knows, of topics of one partition each; nothing else is asked."""
+    word: Any = next(field.kind for field in fields_of(request_class(key)) if field.name == "member")
+    rows_of: Any = next(field.kind for field in fields_of(word) if field.name == "topic_partitions")
+    row = rows_of.element
+
+    def of(count: int) -> Any:
+        rows = [row(topic_id=number.to_bytes(16), partitions=[0]) for number in range(1, count + 1)]
+        return request_class(key)(member=word(group_id="g", member_id="m", member_epoch=1, topic_partitions=rows))
+
+    return of
+
+
 _VALUES: Final = MOST_ROWS * VALUES_PER_ROW
 #: Of ten bytes each, as far as a heartbeat may be long.
 _LONG_NAMES: Final = (MOST_BYTES_OF[ApiKey.CONSUMER_GROUP_HEARTBEAT] - 200) // 10
@@ -174,6 +187,8 @@ WORST: Final[dict[str, Worst]] = {
         ApiKey.FETCH, name="topic", number="partition", version=12, row={"partition_max_bytes": 100}, max_bytes=1_000
     ),
     "topics to read nothing of": _named(ApiKey.FETCH, "topics", "topic", version=12, most=MOST_EMPTY),
+    "what a member knows, by a fetch": _worst(ApiKey.FETCH, _known(ApiKey.FETCH), MOST_PARTITIONS),
+    "what a member knows, by a commit": _worst(ApiKey.OFFSET_COMMIT, _known(ApiKey.OFFSET_COMMIT), MOST_PARTITIONS),
     "ends of partitions": _partitions(ApiKey.LIST_OFFSETS, row={"timestamp": -1}),
     "topics that nobody knows": _named(ApiKey.METADATA, "topics", "name", allow_auto_topic_creation=False),
     "topics of no name": _named(ApiKey.METADATA, "topics", "name", suffix="?"),

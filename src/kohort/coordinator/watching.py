@@ -5,7 +5,8 @@ is not what a heartbeat would be told now, it is answered at once; else it is ke
 
 Laws: what is told is what a heartbeat of now would be told, and is carried out alike; what would tell nothing changes
 nothing. It is no sign of life, and acknowledges nothing: a partition is released only by a heartbeat's list. A member
-that does not know yet what it was told aside is not fenced for that.
+that does not know yet what it was told aside is not fenced for that. Nor does it bring back who is offline in a static
+group: that one is told nothing here before its heartbeat.
 Source: requirement H10; KIP-848 (a coordinator answers heartbeats).
 """
 
@@ -27,6 +28,7 @@ from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
 from kohort.coordinator.parking import AssignmentTold, find_member, hold_heartbeat, without_life
 from kohort.coordinator.records import MemberConnectionSeen
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import is_offline
 from kohort.errors import ErrorCode, Refused
 
 #: A fetch says nothing of the connection by which the member is to heartbeat, and no more than what is assigned.
@@ -53,6 +55,8 @@ def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, 
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if command.member_epoch > member.member_epoch:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH)
+    if is_offline(groups, command.group_id, command.member_id):
+        return _tell_nothing(command)
     is_known = command.member_epoch == member.member_epoch and _is_same(member.assigned, command.assigned)
     heartbeat = _heartbeat_of(member, command, tells_all=not is_known)
     decision = decide_member(groups, heartbeat, settings, now_ms=now_ms)
@@ -72,6 +76,16 @@ def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, 
     if command.is_look:
         return Decision(tuple(records), (Reply(command.request, body),))
     return Decision((*records, MemberWatched(group_id=command.group_id, command=command)))
+
+
+def _tell_nothing(command: WatchMember) -> Decision:
+    """The answer to who is offline: its next heartbeat brings it back, and is told all there is."""
+    if not command.is_look:
+        return Decision((MemberWatched(group_id=command.group_id, command=command),))
+    nothing = ConsumerGroupHeartbeatReply(
+        member_id=command.member_id, member_epoch=command.member_epoch, heartbeat_interval_ms=0, assignment=None
+    )
+    return Decision((), (Reply(command.request, nothing),))
 
 
 def _heartbeat_of(member: ConsumerMember, command: WatchMember, *, tells_all: bool) -> ConsumerGroupHeartbeat:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -30,6 +30,7 @@ from kohort.coordinator.commands import (
     JoinGroup,
     ReplyBody,
     SyncGroup,
+    WatchMember,
 )
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
@@ -39,6 +40,7 @@ from kohort.testing.assignors import SimulatedAssignors
 from kohort.testing.clock import VirtualClock
 from kohort.testing.home import Home, SimulatedLog
 from kohort.testing.loop import SimulatedLoop
+from kohort.testing.members.exchange import NumberedReply
 from kohort.testing.network import Connection, SimulatedNetwork
 from kohort.testing.observer import Observer
 from kohort.testing.runtime import ProcessClock, SimulatedDisk, SimulatedRuntime
@@ -84,6 +86,10 @@ class SimulatedBroker:
         self.clock_offset_ms = 0
         #: (group, "member" or "instance", its id) -> number of the connection that it was heard on last.
         self._heard_on: dict[tuple[str, str, str], int] = {}
+        #: (group id, member id) -> number of the connection by which it says what it knows, and its word that waits.
+        self._watches: dict[tuple[str, str], tuple[int, WatchMember]] = {}
+        #: How many answers to heartbeats and words were decided, by all processes.
+        self._told = 0
         self._clock = clock
         self._network = network
         self._story = story
@@ -162,6 +168,7 @@ class SimulatedBroker:
         self.server_life += 1
         self._sockets.clear()
         self._heard_on.clear()
+        self._watches.clear()
         self._network.break_all()
 
     def restart(self) -> None:
@@ -240,6 +247,10 @@ class SimulatedBroker:
             joins = (each for each in parked if isinstance(each, JoinGroup))
             heard += [(each.group_id, each.member_id or each.fresh_member_id) for each in joins]
             socket.close()
+        for key, (number, watch) in list(self._watches.items()):
+            if number == connection.number:
+                del self._watches[key]
+                self.runtime.abandon(watch)
         for group_id, member_id in dict.fromkeys(heard):
             self.runtime.member_disconnected(group_id, member_id)
 
@@ -260,6 +271,8 @@ class SimulatedBroker:
             numbered = replace(numbered, hold_ms=terms.hold_ms, since_cut_ms=terms.since_cut_ms)
         elif isinstance(numbered, Heartbeat):
             numbered = replace(numbered, hold_ms=self._pushing.classic_hold_ms(request))
+        elif isinstance(numbered, WatchMember) and not self._may_watch(socket, numbered):
+            return
         name = socket.connection.client.name
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)
         self.runtime.take_in(numbered)
@@ -269,8 +282,23 @@ class SimulatedBroker:
         self.runtime.answer(request, numbered, partial(self._translate, numbered))
         socket.add(request)
 
+    def _may_watch(self, socket: Socket, command: WatchMember) -> bool:
+        """Whether this is no late word; the youngest connection that says whose fetches it brings counts."""
+        key, number = (command.group_id, command.member_id), socket.number
+        former = self._watches.get(key)
+        if former is not None and former[0] > number:
+            self._network.break_one(socket.connection)
+            return False
+        if former is not None:
+            self.runtime.abandon(former[1])
+        self._watches[key] = number, command
+        return True
+
     def _translate(self, command: GroupCommand, request: Request, body: ReplyBody) -> Any:
         if isinstance(body, ConsumerGroupHeartbeatReply) and body.member_epoch >= 0:
             interval_ms = body.heartbeat_interval_ms
-            self._pushing.note_told(request.connection, (command.group_id, body.member_id), interval_ms)
+            if not isinstance(command, WatchMember):
+                self._pushing.note_told(request.connection, (command.group_id, body.member_id), interval_ms)
+            self._told += 1
+            return NumberedReply(**{each.name: getattr(body, each.name) for each in fields(body)}, number=self._told)
         return body

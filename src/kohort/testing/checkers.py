@@ -33,6 +33,7 @@ from kohort.testing.laws.published import check_moves_nothing
 from kohort.testing.laws.sessions import SessionLaws
 from kohort.testing.laws.sharing import SharingLaws
 from kohort.testing.laws.static import StaticLaws
+from kohort.testing.laws.words import WordLaws
 from kohort.testing.members.process import MemberProcess
 
 
@@ -74,6 +75,7 @@ class Checkers:
         self._sessions: dict[int, SessionLaws] = {}
         self._generations: dict[int, GenerationLaws] = {}
         self._holds: dict[int, HoldLaws] = {}
+        self._words: dict[int, WordLaws] = {}
         #: By number of the shard; a restart does not begin anew.
         self._static: dict[int, StaticLaws] = {}
         #: Held heartbeats are answered because there is news.
@@ -103,6 +105,7 @@ class Checkers:
         self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
         self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
+        self._words_of(home).before_step(decision)
         self._holds_of(home).before_step(home.shard, decision, now_ms=self._now_ms() + home.clock_offset_ms)
         for record in decision.records:
             if isinstance(record, HeartbeatHeld):
@@ -135,6 +138,7 @@ class Checkers:
             self._static_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._classic_static.on_decided(command, body, now_ms=self._now_ms())
         self._owners.check_release(home.shard.groups, command, body)
+        self._words_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms() + home.clock_offset_ms)
         self._computations.on_decided(home.shard.groups, command, body)
         self._generations_of(home).on_decided(home.shard.groups, command, body)
 
@@ -177,6 +181,7 @@ class Checkers:
         self._hand_overs.pop(home.index, None)
         self._generations.pop(home.index, None)
         self._holds.pop(home.index, None)
+        self._words.pop(home.index, None)
         self.on_loaded(home)
         self._classic_static.on_restart(home.shard.groups)
         self.offsets.on_restart(home.shard.groups, home.index)
@@ -211,6 +216,9 @@ class Checkers:
         if found is None:
             found = self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
         return found
+
+    def _words_of(self, home: Home) -> WordLaws:
+        return self._words.setdefault(home.index, WordLaws())
 
     def _holds_of(self, home: Home) -> HoldLaws:
         return self._holds.setdefault(home.index, HoldLaws())

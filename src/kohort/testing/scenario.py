@@ -141,6 +141,8 @@ class Scenario:
     pattern_share: float = 0.0
     #: How many of the KIP-848 members run assignors of their own.
     assignor_share: float = 0.0
+    #: How many of the KIP-848 members say what they know beside their heartbeats, and hear there.
+    word_share: float = 0.0
     #: How many of the KIP-848 members share the connection of another one.
     shared_share: float = 0.0
     #: Whether heartbeats are held.
@@ -171,10 +173,9 @@ def draw_scenario(random: Random) -> Scenario:
         topics=topics,
         quality=quality,
         perturbed_ms=perturbed_ms,
-        weights={name: weight * random.choice((0, 1, 1, 3)) for name, weight in WEIGHTS.items()}
-        | {"join": 6}
-        | ({"ask_anew": 3} if runs_assignors else {}),
+        weights=_draw_weights(random, runs_assignors=runs_assignors),
         assignor_share=0.95 if runs_assignors else 0.0,
+        word_share=0.8 if perturbed_ms % 6 == 1 else 0.0,
         shard_count=random.randint(1, 3),
         settings=build_settings(
             initial_delay_ms=random.choice((0, 0, 1_500)),
@@ -213,6 +214,11 @@ def draw_scenario(random: Random) -> Scenario:
     # Drawn with what was drawn, so that all other worlds are what they were.
     is_static = scenario.static_share >= STATIC_FROM and all(len(group.protocols) == 1 for group in groups)
     return as_static(scenario) if is_static else scenario
+
+
+def _draw_weights(random: Random, *, runs_assignors: bool) -> dict[str, int]:
+    drawn = {name: weight * random.choice((0, 1, 1, 3)) for name, weight in WEIGHTS.items()} | {"join": 6}
+    return drawn | {"ask_anew": 3} if runs_assignors else drawn
 
 
 def as_static(scenario: Scenario) -> Scenario:

@@ -88,6 +88,8 @@ class World:
         self.random = Random(seed)
         #: What members publish and when, beside everything else that is drawn.
         self.publishing = Random(f"{seed} published")
+        #: What members say beside their heartbeats and when, in the same way.
+        self.words = Random(f"{seed} words")
         self.scenario = draw_scenario(self.random) if scenario is None else scenario
         self.clock = VirtualClock()
         self.story = Story(self.clock)
@@ -233,6 +235,7 @@ class World:
             server_assignor=random.choice((None, None, None, *assignors)),
             proposed_interval_ms=random.choice((-1, -1, 300, 2_500)),
             runs_assignors=share > 0 and random.random() < share,
+            says_words=self.words.random() < self.scenario.word_share,
         )
 
     def _draw_wire(self, name: str, wishes: Wishes) -> Wire:

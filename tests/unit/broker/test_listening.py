@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kohort.errors import ErrorCode
+from kohort.wire.codec import decode, encode
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -17,7 +18,8 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.wire.registry import ApiKey
+from kohort.wire.registry import ApiKey, response_class
+from kohort.wire.schema import Message
 from support.broker_wire import encode_request
 from support.wired_connection import WiredConnection, wired_broker
 
@@ -215,6 +217,43 @@ def test_commit_is_answered_with_news() -> None:
         await members.beat(await members.connect(), "b", 0)
         assert partitions_in(await commit()) == [0, 1]
         assert members.watched == 0
+
+    wired(dialogue)
+
+
+def test_answers_to_who_says_no_word_are_byte_for_byte_what_they_were() -> None:
+    """A stock client's fetches, commits and heartbeats while its group moves, and there is news for it."""
+
+    async def dialogue(members: Members) -> None:
+        stock = await members.connect()
+
+        async def ask(key: ApiKey, version: int, request: Message) -> Any:
+            stock.feed(encode_request(key, version, request))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            written = stock.take_written()
+            # Length, number, and no tag in the header, then the body of Kafka's fields.
+            answer, end = decode(response_class(key), version, memoryview(written), 9)
+            assert end == len(written)
+            assert written[9:] == encode(answer, version)
+            return answer
+
+        await members.beat(stock, "a", 0)
+        await members.beat(stock, "a", 1, [0, 1, 2, 3])
+        await members.beat(await members.connect(), "b", 0)
+        fetched = FetchRequest(
+            session_epoch=-1,
+            topics=[FetchTopic(topic_id=members.topic_id, partitions=[FetchPartition(partition_max_bytes=1_000)])],
+        )
+        rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+        topics = [OffsetCommitRequestTopic(name="t", partitions=rows)]
+        committed = OffsetCommitRequest(group_id="g", member_id="a", generation_id_or_member_epoch=1, topics=topics)
+        beat = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1, topic_partitions=None)
+
+        assert (await ask(FETCH, FETCH_VERSION, fetched)).member_news is None
+        assert (await ask(COMMIT, 9, committed)).member_news is None
+        told = await ask(BEAT, 1, beat)
+        assert (partitions_in(told), told.number, members.watched) == ([0, 1], 0, 0)
 
     wired(dialogue)
 

@@ -220,6 +220,14 @@ LAWS: Final[dict[str, Law]] = {
         "at rest who watches believes what is published, and that is what members want to publish",
         "testing.laws.published.check_told",
     ),
+    "ToldAlike": Law(
+        "what a member is told beside its heartbeats is what a heartbeat of it would be told then",
+        "testing.laws.words.WordLaws",
+    ),
+    "ToldAgain": Law(
+        "who was told something beside its heartbeats is told it by the next one, and not fenced for not knowing it",
+        "testing.laws.words.WordLaws",
+    ),
     "NoFatalAnswer": Law(
         "a living member is never told what ends a stock client",
         "testing.members.process.MemberProcess",

@@ -18,9 +18,11 @@ from kohort.coordinator.commands import GroupCommand, Partitions, ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.testing.members.computing import Computation
+from kohort.testing.members.exchange import NumberedReply
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
 from kohort.testing.members.publishing import Publisher
 from kohort.testing.members.wire import Wire
+from kohort.testing.members.words import Words
 from kohort.testing.scenario import TOPIC_NAMES
 from kohort.testing.story import LawBroken
 
@@ -34,13 +36,14 @@ class Wishes:
 
     `pattern`: of topics, by RE2. `server_assignor`: its vote. `proposed_interval_ms`: how often it would like to
     heartbeat, which kohort's own client can say; -1 says nothing, as stock clients do. `runs_assignors`: whether it has
-    assignors of its own.
+    assignors of its own. `says_words`: whether it says what it knows beside its heartbeats.
     """
 
     pattern: str | None = None
     server_assignor: str | None = None
     proposed_interval_ms: int = -1
     runs_assignors: bool = False
+    says_words: bool = False
 
 
 NO_WISHES = Wishes()
@@ -86,12 +89,23 @@ class ConsumerMember(MemberProcess):
         #: Number of the plan to heartbeat; older plans are void.
         self._plan = 0
         self.publisher = Publisher(world.publishing, name)
+        self.words = Words(self, world.words) if wishes.says_words else None
+        #: A list of what it owns is on its way.
+        self._is_listing = False
 
     def start(self) -> None:
         """The process begins, and perhaps to publish."""
         super().start()
         if self.publisher.publishes:
             self.later(self.publisher.draw_delay_ms(), self._publish)
+        if self.words is not None:
+            self.words.say()
+
+    def end(self) -> None:
+        """It does not listen any more either."""
+        super().end()
+        if self.words is not None:
+            self.words.forget()
 
     def _publish(self) -> None:
         if self.world.is_at_peace or self.is_leaving:
@@ -111,6 +125,8 @@ class ConsumerMember(MemberProcess):
         self._said_pattern = None
         if self.computation is not None:
             self.computation.forget()
+        if self.words is not None:
+            self.words.forget()
         self._heartbeat()
 
     def leave(self) -> None:
@@ -219,7 +235,7 @@ class ConsumerMember(MemberProcess):
     def _build(self, epoch: int) -> asked.ConsumerGroupHeartbeat:
         is_full = epoch == 0 or (self._says_everything and epoch > 0)
         says_topics = is_full or self._has_new_topics
-        says_owned = is_full or self._acknowledges
+        says_owned = self._is_listing = is_full or self._acknowledges
         self._acknowledges = False
         self._has_new_topics = False
         assignors = None
@@ -244,7 +260,7 @@ class ConsumerMember(MemberProcess):
             subscribed_topic_regex=pattern,
             server_assignor=self.wishes.server_assignor if is_full else None,
             proposed_heartbeat_interval_ms=self.wishes.proposed_interval_ms,
-            topic_partitions=self._owned_by_id() if says_owned else None,
+            topic_partitions=self.by_id(self.owned) if says_owned else None,
             client_assignors=assignors,
             metadata=metadata,
             watched_version=watched_version,
@@ -253,42 +269,74 @@ class ConsumerMember(MemberProcess):
     #: The next heartbeat lists what is owned.
     _acknowledges = False
 
-    def _owned_by_id(self) -> Partitions:
+    def by_id(self, partitions: set[Owned]) -> Partitions:
+        """As requests name them."""
         found: dict[TopicId, list[int]] = {}
-        for label, number in sorted(self.owned):
+        for label, number in sorted(partitions):
             found.setdefault(self.world.topics.id_of(label), []).append(number)
         return {topic_id: tuple(numbers) for topic_id, numbers in found.items()}
 
     def _on_failure(self) -> None:
-        self._is_asking = False
+        self._is_asking = self._is_listing = False
         if self.is_leaving:
             return
         self._says_everything = True
         self._told_interval_ms = None
+        if self.words is not None:
+            self.words.forget()
         self._heartbeat()
 
+    # Beside heartbeats: see `Words`.
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is a member, and knows what it was told."""
+        return self.is_valid and self.target is not None and not self._says_everything and not self.is_leaving
+
+    @property
+    def has_list_to_say(self) -> bool:
+        """Whether what it owns is about to be said, or on its way."""
+        return self._is_listing or self._acknowledges or self._says_everything
+
+    def say_everything(self) -> None:
+        """It may be a member no more: ask."""
+        self._says_everything = True
+        self._heartbeat_at_once()
+
+    def take_news(self, body: asked.ConsumerGroupHeartbeatReply) -> None:
+        """What the coordinator tells, by whichever way."""
+        self.member_epoch = max(body.member_epoch, self.member_epoch)
+        assert body.assignment is not None
+        labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())
+        self.target = {(label, number) for label, found in labels for number in found}
+        self._reconcile()
+
     def _on_answer(self, body: ReplyBody) -> None:
-        self._is_asking = False
+        self._is_asking = self._is_listing = False
         if self.is_leaving:
             return
         if isinstance(body, asked.Refusal):
             self._on_refused(body.code)
             return
-        assert isinstance(body, asked.ConsumerGroupHeartbeatReply), body
-        if body.member_epoch < self.member_epoch:
+        assert isinstance(body, NumberedReply), body
+        words = self.words
+        is_overtaken = words is not None and body.number <= words.number
+        if body.member_epoch < self.member_epoch and not is_overtaken:
             why = f"{self.name} is told epoch {body.member_epoch} after epoch {self.member_epoch}"
             raise LawBroken("ClientSideMemberEpochIsMonotonic", why, group_id=self.group_id)
-        self.member_epoch = body.member_epoch
+        self.member_epoch = max(body.member_epoch, self.member_epoch)
         self._told_interval_ms = body.heartbeat_interval_ms
         self._says_everything = False
         self.publisher.on_answer(body)
-        if body.assignment is not None:
-            labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())
-            self.target = {(label, number) for label, found in labels for number in found}
         if body.should_compute:
             assert self.computation is not None, "nobody else is asked"
             self.computation.begin()
-        self._reconcile()
+        if body.assignment is not None and (words is None or words.takes(body.number)):
+            self.take_news(body)
+        else:
+            self._reconcile()
+        if words is not None:
+            words.on_said()
         if self._is_asking:
             return
         if self._has_new_assignors or self._has_to_acknowledge or self._has_new_topics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, GroupCommand, ReplyBody
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -15,3 +15,10 @@ class Exchange:
     command: GroupCommand
     deliver: Callable[[ReplyBody], None]
     fail: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedReply(ConsumerGroupHeartbeatReply):
+    """What a member is told, with a `number` that puts it in the order in which it was decided (requirement H10)."""
+
+    number: int

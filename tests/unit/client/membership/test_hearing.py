@@ -12,6 +12,7 @@ from kohort.client.events import Failure
 from kohort.client.exchange import CallbackKind, CommitAsked
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
+from kohort.wire.codec import encode
 from kohort.wire.messages import consumer_group_heartbeat as heartbeat
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
@@ -97,6 +98,33 @@ def test_nothing_is_said_where_it_is_switched_off() -> None:
     assert long_fetch(member).member is None
     member.advance(5_000)
     assert not member.heartbeat().wants_numbers
+
+
+def life(member: ConsumerDialogue) -> list[tuple[str, bytes]]:
+    """All that a member sends: it joins, fetches, commits and heartbeats."""
+    sent: list[tuple[str, bytes]] = []
+
+    def note() -> None:
+        member.settle()
+        for kind, version in ((FetchRequest, 17), (OffsetCommitRequest, 9), (ConsumerGroupHeartbeatRequest, 1)):
+            sent.extend((kind.__name__, encode(each.request, version)) for each in member.find(kind))
+
+    member.stable(0, 1)
+    member.fetching()
+    note()
+    asked = CommitAsked(offsets={orders(0)[0]: 7}, ticket=None, deadline_ms=member.now_ms + 9_000, is_asynchronous=True)
+    member.take(asked)
+    note()
+    member.advance(5_000)
+    note()
+    assert {kind for kind, _ in sent} == {"FetchRequest", "OffsetCommitRequest", "ConsumerGroupHeartbeatRequest"}
+    return sent
+
+
+def test_requests_are_byte_for_byte_those_to_apache_kafka_where_it_is_switched_off() -> None:
+    off = ConsumerDialogue(fetch_carries_membership=False)
+    off.is_kohort = True
+    assert life(off) == life(ConsumerDialogue())
 
 
 def test_broker_that_leads_and_does_not_coordinate_is_told_nothing(member: ConsumerDialogue) -> None:

@@ -224,6 +224,42 @@ def test_a_silent_member_keeps_what_it_has_and_comes_back_under_its_own_id(group
     assert group.group.epoch == epoch and group.shard.groups.clocks == {}
 
 
+def test_a_word_of_who_is_offline_does_not_bring_it_back(group: StaticGroup) -> None:
+    """Its connection for heartbeats is closed, and it fetches on: news wait for its heartbeat, which tells them."""
+    group.settle()
+    epoch, mine = group.group.epoch, group.held()["a"]
+    group.disconnect("a")
+    del group.online["a"]
+    watch = group.watch("a", epoch=epoch, knows=mine)
+    group.alter_configs({"group.expansion.timeout.ms": "100"}).is_done()
+    for name in ("d", "e", "f"):
+        group.join(name)
+    group.run(200)
+    group.settle()
+    group.tell_news()
+    kept = sorted(p for found in group.group.targets["a"].values() for p in found if p in mine)
+    assert group.group.epoch > epoch and kept != mine, "it shall have less"
+    assert watch.is_parked
+    group.watch("a", epoch=epoch, knows=mine, is_look=True).replies(epoch=epoch, assigned=None)
+    assert list(group.shard.groups.clocks["g"].offline) == ["a"]
+
+    # It is heard of: what is new is told again by each way.
+    group.online["a"] = "a"
+    group.heartbeat("a", epoch=epoch, owned=mine, client_id="a").replies(epoch=epoch, assigned=kept)
+    assert group.shard.groups.clocks == {}
+    group.watch("a", epoch=epoch, knows=mine).replies(epoch=epoch, assigned=kept)
+
+
+def test_a_word_of_who_is_silent_has_it_ask(group: StaticGroup) -> None:
+    """Its session has ended, so a heartbeat would be refused, too; it stays offline until it joins again."""
+    epoch, mine = group.group.epoch, group.held()["a"]
+    del group.online["a"]
+    group.run(MINUTE)
+    group.watch("a", epoch=epoch, knows=mine).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert list(group.shard.groups.clocks["g"].offline) == ["a"]
+    group.join("a").replies(epoch=epoch, assigned=mine)
+
+
 def test_silence_counts_since_the_member_was_last_heard_of(group: StaticGroup) -> None:
     epoch = group.group.epoch
     del group.online["a"]

@@ -1,0 +1,85 @@
+"""Planted bugs of what members hear beside their heartbeats (H10): each breaks one law, and no other.
+
+docs/internals/simulation.md has the table, which `tools/laws_table.py` reads from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kohort.coordinator import watching
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.consumer import aside, heartbeat
+from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.model import ConsumerMember
+from kohort.errors import ErrorCode, Refused
+from kohort.testing import World
+from support.planted_bugs import TOLD, always, law_that_finds
+
+
+def test_worlds_in_which_members_hear_beside_their_heartbeats() -> None:
+    """The worlds of these bugs without them: every law holds, much is told so, and some of it is lost."""
+    said = told = lost = 0
+    for seed in range(6):
+        world = World(seed, scenario=TOLD)
+        world.run()
+        rows = world.story.of(last=len(world.story))
+        said += sum("says by a fetch" in row for row in rows)
+        told += sum("MemberHeard" in row and "is_behind=True" in row for row in rows)
+        lost += sum("does not hear" in row for row in rows)
+    assert said > 500
+    assert told > 50
+    assert lost > 10
+
+
+def test_heartbeat_that_does_not_repeat_what_was_told_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who fetches nothing any more would never hear of it."""
+    monkeypatch.setattr(heartbeat, "heard_now", always(()))
+
+    assert law_that_finds(scenario=TOLD) == "ToldAgain"
+
+
+def test_member_that_is_fenced_since_it_does_not_know_what_it_was_told_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the tolerance for the epoch that it knows: its heartbeat was on its way."""
+    check = aside.check_epoch
+
+    def check_strictly(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
+        if command.topic_partitions is None:
+            raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "the member has another epoch")
+        check(member, command)
+
+    monkeypatch.setattr(heartbeat, "check_epoch", check_strictly)
+
+    assert law_that_finds(scenario=TOLD) == "ToldAgain"
+
+
+def test_word_that_is_told_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = watching._decide
+
+    def tell_less(*given: Any, **more: Any) -> Decision:
+        decision = decide(*given, **more)
+
+        def take_away(effect: Any) -> Any:
+            is_news = isinstance(effect, Reply) and getattr(effect.body, "assignment", None)
+            return replace(effect, body=replace(effect.body, assignment={})) if is_news else effect
+
+        return replace(decision, effects=tuple(map(take_away, decision.effects)))
+
+    monkeypatch.setattr(watching, "_decide", tell_less)
+
+    assert law_that_finds(scenario=TOLD) == "ToldAlike"
+
+
+def test_word_that_acknowledges_a_revocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was told is what a member knows, not what it has given up."""
+    build = watching._heartbeat_of
+
+    def acknowledge(member: Any, command: Any, *, tells_all: bool) -> Any:
+        return replace(build(member, command, tells_all=tells_all), topic_partitions=command.assigned)
+
+    monkeypatch.setattr(watching, "_heartbeat_of", acknowledge)
+
+    assert law_that_finds(scenario=TOLD) == "NoDoubleClientAssignment"
