@@ -39,7 +39,7 @@ BENCHES = (
     "groups",
 )
 #: Measured when they are named, and not published yet.
-BY_NAME = ("logs", "cold", "latency", "metadata", "clientside")
+BY_NAME = ("logs", "cold", "latency", "metadata", "clientside", "static")
 RUNS = 3
 
 

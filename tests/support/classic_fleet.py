@@ -45,9 +45,19 @@ class Fleet:
     Args:
         partitions: of topic "t".
         is_cooperative: members keep what they have while the group rebalances, and the leader gives nothing to two.
+        session_ms: of its members.
+        check_every: see `GroupDialogue`.
     """
 
-    def __init__(self, *, partitions: int = 12, is_cooperative: bool = False, **limits: Any) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 12,
+        is_cooperative: bool = False,
+        session_ms: int = SESSION_MS,
+        check_every: int = 1,
+        **limits: Any,
+    ) -> None:
         limits = {
             "group_membership": "static",
             "group_registration_timeout_ms": 15 * MINUTE_MS,
@@ -57,7 +67,8 @@ class Fleet:
         }
         self.partitions = partitions
         self.is_cooperative = is_cooperative
-        self.dialogue = MixedDialogue({"t": partitions}, **limits)
+        self.session_ms = session_ms
+        self.dialogue = MixedDialogue({"t": partitions}, check_every=check_every, **limits)
         self.living: dict[str, Sailor] = {}
         self.lives = 0
         self.began_ms = self.dialogue.now_ms
@@ -178,7 +189,7 @@ class Fleet:
 
     def _send_join(self, sailor: Sailor) -> None:
         owned = sailor.owned if self.is_cooperative else ()
-        fields = {"session_timeout_ms": SESSION_MS, "instance_id": sailor.instance_id, **sailor.fields}
+        fields = {"session_timeout_ms": self.session_ms, "instance_id": sailor.instance_id, **sailor.fields}
         blob = subscription(owned=owned, generation=sailor.generation)
         name = "cooperative-sticky" if self.is_cooperative else "range"
         fields.setdefault("protocols", [(name, blob)])

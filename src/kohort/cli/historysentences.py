@@ -112,6 +112,14 @@ def _away(who: str, details: Details) -> str:
     return f"{who} is away for a while{held}{released}"
 
 
+def _offline(who: str, details: Details) -> str:
+    return f"{who} is offline, last heard of {show_duration(int(details['silent_ms']))} ago"
+
+
+def _back(who: str, details: Details) -> str:
+    return f"{who} is back after {show_duration(int(details['away_ms']))}"
+
+
 def _refused(who: str, details: Details) -> str:
     asker = f" of {who}" if who else ""
     return f"refused, {_words(details.get('api', ''))}{asker}: {details.get('error', '')}{_why(details)}"
@@ -196,6 +204,8 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "subscription_changed": lambda who, details: f"{who} subscribed anew{_wishes(details)}",
     "member_removed": lambda who, details: f"{who} is no member any more{_why(details, 'reason')}",
     "member_away": _away,
+    "member_offline": _offline,
+    "member_back": _back,
     "member_replaced": lambda who, _: f"{who} is another process now, under the same instance id",
     "assignment_changed": _assignment,
     "assignment_released": lambda who, details: f"{who} gave up {_partitions(details.get('released', ''))}",

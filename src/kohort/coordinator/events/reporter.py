@@ -25,6 +25,7 @@ from kohort.coordinator.events.consumerevents import CONSUMER_EVENTS
 from kohort.coordinator.events.courses import Courses
 from kohort.coordinator.events.rest import rest_epoch
 from kohort.coordinator.events.scene import Scene, held_for_ms
+from kohort.coordinator.events.staticevents import STATIC_EVENTS
 from kohort.coordinator.events.triggers import (
     AT_ONCE,
     LOST,
@@ -64,7 +65,7 @@ _TRIGGERED: Final = frozenset(
     }
 )
 #: Record type -> what is told of it; what is not here says nothing.
-_EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS}
+_EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS, **STATIC_EVENTS}
 _COUNTED_RECORDS: Final = frozenset(
     {
         facts.OffsetCommitted,

@@ -34,6 +34,7 @@ class Scene:
         "_groups",
         "_timers",
         "classic",
+        "clock",
         "computed_by",
         "configs",
         "consumer",
@@ -83,6 +84,8 @@ class Scene:
         self.classic = groups.classic.get(group_id)
         self.members: Mapping[str, ConsumerMember] = {} if self.consumer is None else self.consumer.members
         self.configs: Mapping[str, str] = groups.configs.get(group_id, {})
+        #: What a static group has measured before the records; `None`: nothing.
+        self.clock = groups.clocks.get(group_id)
         #: Member -> the process of the same instance id whose place it takes.
         self.former: dict[str, str] = {}
         #: Members whose group changes its protocol under them: they neither come nor go.

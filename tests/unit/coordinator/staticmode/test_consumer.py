@@ -419,22 +419,3 @@ def test_a_described_member_is_offline_since_then(group: StaticGroup) -> None:
     reply = group.describe().body_as(asked.DescribeConsumerGroupReply)
     assert reply.is_static
     assert {each.instance_id: each.offline_since_ms for each in reply.members} == {"a": group.now_ms, "b": -1, "c": -1}
-
-
-def test_a_fleet_restarted_one_after_the_other_moves_nothing() -> None:
-    """KIP-345's motivation: 200 members, 30 s each."""
-    hours = 180 * MINUTE
-    limits = {"group_consumer_session_timeout_ms": hours, "group_consumer_max_session_timeout_ms": hours}
-    group = StaticGroup({"t": 400}, **limits)
-    for number in range(200):
-        group.join(f"m{number:03}")
-    group.alter_configs({"group.rebalance.token": "all"}).is_done()
-    group.settle()
-    before, epoch = group.held(), group.group.epoch
-    assert {len(held) for held in before.values()} == {2}
-    for number in range(200):
-        name = f"m{number:03}"
-        group.away(name)
-        group.advance(ms=30_000)
-        group.join(name, f"{name}-new").replies(epoch=epoch, assigned=before[name])
-    assert group.held() == before and group.group.epoch == epoch
