@@ -83,6 +83,15 @@ def pending_interval_ms(
     return min(settled_ms, max(short_ms, -(-pending * 1000 // left)))
 
 
+def waiting_interval_ms(settings: GroupSettings, member_count: int, proposed_ms: int, *, left_ms: int) -> int:
+    """What a new member of a static group is told whose next heartbeat may be held.
+
+    It is held when the window ends, `left_ms` from now: one that ends before cannot be told then, until its next one.
+    """
+    settled_ms = settled_interval_ms(settings, member_count, proposed_ms)
+    return min(settled_ms, max(HELD_STEP_MS, left_ms - HELD_STEP_MS))
+
+
 def settled_count(group: ConsumerGroup) -> int:
     """How many members have what they shall have by a target that is as new as the group."""
     return len(group.members) - len(group.behind) if group.target_epoch == group.epoch else 0

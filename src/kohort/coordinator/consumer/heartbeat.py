@@ -35,7 +35,7 @@ from kohort.coordinator.consumer.targets.assignable import check_wish
 from kohort.coordinator.consumer.targets.offload import refuse_joins
 from kohort.coordinator.consumer.targets.target import decide_change, decide_pending, target_epoch_in
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
-from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms
+from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
 from kohort.coordinator.migration.conversion import decide_convert_to_consumer
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import (
@@ -48,6 +48,7 @@ from kohort.coordinator.records import (
     StaticMemberOusted,
 )
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.staticmode.mode import wait_ms
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
@@ -205,6 +206,10 @@ def _interval_ms(
     # gets nothing has nothing to acknowledge: it comes soon, to be held.
     has_word = after.assigned or not (command.tells_all or command.member_epoch == JOIN_EPOCH)
     is_pending = is_pushed and not (has_word or after.pending_revocation)
+    if is_complete and is_pending:
+        left_ms = wait_ms(draft.groups, group.group_id, draft.records, settings, now_ms=draft.now_ms)
+        if left_ms is not None:
+            return waiting_interval_ms(settings, len(group.members), proposed_ms, left_ms=left_ms)
     if (is_complete and not is_pending) or (is_pushed and after.state == MemberState.UNREVOKED_PARTITIONS):
         return settled_interval_ms(settings, len(group.members), proposed_ms, since_cut_ms=command.since_cut_ms)
     return pending_interval_ms(settings, group, proposed_ms, is_pushed=is_pushed)

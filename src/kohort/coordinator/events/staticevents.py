@@ -1,7 +1,7 @@
 """Who of a static group went offline, and who came back: what is told of it, in either protocol.
 
-Laws: nothing is decided here. A member of a KIP-848 group that says that it leaves for a while, or is silent, is told of
-by `member_away` alone. Who is a member no more, or has a session again as its group is dynamic now, has not come back.
+Laws: nothing is decided here. A member of a KIP-848 group that says that it leaves for a while, or is silent, is told
+of by `member_away` alone. Who is a member no more, or has a session again as its group is dynamic now, is not back.
 Source: requirements G4, J1 and S1.
 """
 

@@ -65,16 +65,17 @@ class StaticClock:
 
     def is_window_over(self, settings: GroupSettings, *, now_ms: int) -> bool:
         """Whether the new members have waited for as long as they may."""
-        return self.has_window and self._window_ends_ms(settings) <= now_ms
+        return self.has_window and self.window_ends_ms(settings) <= now_ms
 
     def due_ms(self, settings: GroupSettings) -> int:
         """When it is to be looked at next: the earliest timeout, the window's end, or the next note."""
         due_ms = self.noted_ms + _note_ms(settings)
         if self.offline:
             due_ms = min(due_ms, min(self.offline.values()) + self.lost_ms + settings.group_registration_timeout_ms)
-        return min(due_ms, self._window_ends_ms(settings)) if self.has_window else due_ms
+        return min(due_ms, self.window_ends_ms(settings)) if self.has_window else due_ms
 
-    def _window_ends_ms(self, settings: GroupSettings) -> int:
+    def window_ends_ms(self, settings: GroupSettings) -> int:
+        """When those who wait are let in, by the broker's clock; somebody waits."""
         return self.window_opened_ms + self.lost_ms + settings.group_expansion_timeout_ms
 
 

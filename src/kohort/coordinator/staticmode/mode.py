@@ -21,7 +21,7 @@ Source: KIP-345's draft; requirements S1 to S4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kohort.coordinator.classic.state import ClassicGroupState
@@ -135,6 +135,17 @@ def has_window(groups: GroupsState, group_id: str) -> bool:
     """Whether new members of the group wait."""
     clock = groups.clocks.get(group_id)
     return clock is not None and clock.has_window
+
+
+def wait_ms(
+    groups: GroupsState, group_id: str, records: Sequence[Record], settings: GroupSettings, *, now_ms: int
+) -> int | None:
+    """How long new members wait once the records of a decision are applied; `None`: none wait."""
+    clock = groups.clocks.get(group_id)
+    if clock is not None and clock.has_window:
+        return clock.window_ends_ms(settings) - now_ms
+    is_first = any(isinstance(record, StaticClockSet) and record.window_opened_ms != NO_WINDOW for record in records)
+    return settings.group_expansion_timeout_ms if is_first else None
 
 
 def note(

@@ -100,3 +100,15 @@ def test_a_classic_member_without_a_name_is_refused_by_a_static_group_of_the_oth
     group = hosted_group()
     refusal = group.join(fresh="n").body_as(asked.Refusal)
     assert "the group g is static" in str(refusal.message)
+
+
+def test_who_waits_is_told_to_come_before_the_window_ends_to_be_held_then() -> None:
+    """A heartbeat that is not held when its member gets a share brings it up to an interval late."""
+    group = MixedDialogue({"t": 4}, group_membership="static", group_expansion_timeout_ms=8_000)
+    group.heartbeat("a", epoch=0, instance_id="a")
+    terms = {"topics": ["t"], "hold_ms": 0}
+    group.heartbeat("b", epoch=0, instance_id="b", **terms).replies(epoch=1, assigned=[], interval=5_000)
+    group.advance(5_000)
+    group.heartbeat("c", epoch=0, instance_id="c", **terms).replies(epoch=1, assigned=[], interval=2_500)
+    group.advance(2_900)
+    group.heartbeat("d", epoch=0, instance_id="d", **terms).replies(epoch=1, assigned=[], interval=500)
