@@ -11,7 +11,7 @@ import pytest
 from kohort.broker.housekeeping.scrubber import Scrubber
 from kohort.errors import Refused
 from kohort.storage.store import Store
-from support.storage_logs import TOPIC_ID, batch
+from support.storage_logs import TOPIC_ID, batch, offsets
 
 
 def scrub_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -110,3 +110,33 @@ def test_newest_segment_is_looked_at_as_far_as_consumers_see_and_damage_there_ou
     (log,) = Store.open(str(tmp_path)).topics["orders"].partitions
     assert [(hole.first_offset, hole.next_offset) for hole in log.holes] == [(3, 4)]
     assert log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("bits", [1, 0x10, 0x40])
+@pytest.mark.parametrize("byte", [8, 10, 11])
+def test_length_that_is_damaged_in_the_newest_segment_after_a_clean_stop_is_a_hole_once_it_was_looked_at(
+    byte: int, bits: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start reads no batch then; a reader would be given what is no batch again and again."""
+    store = Store.open(str(tmp_path))
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
+    for _ in range(8):
+        log.append(batch(), now_ms=5)
+    store.close()
+    path = Path(log.segments[0].path)
+    content = bytearray(path.read_bytes())
+    content[3 * len(content) // 8 + byte] ^= bits
+    path.write_bytes(content)
+    store = Store.open(str(tmp_path))
+    assert store.recovery.is_clean
+    (log,) = store.topics["orders"].partitions
+    scrub_once(store, caplog)
+    assert [(hole.first_offset, hole.next_offset) for hole in log.holes] == [(3, 4)]
+    before, behind = offsets(log.read(0, 1 << 20)), offsets(log.read(4, 1 << 20))
+    assert (before, behind) == ([0, 1, 2], [4, 5, 6, 7])
+    with pytest.raises(Refused):
+        log.read(3, 1 << 20)
+    assert offsets(log.read(2, 60)) == [2], "whoever asks for little gets a whole batch"
+    store.close()
+    (log,) = Store.open(str(tmp_path)).topics["orders"].partitions
+    assert [(hole.first_offset, hole.next_offset) for hole in log.holes] == [(3, 4)]

@@ -261,14 +261,19 @@ def walk_segment(
         try:
             header = reader.header_at(position)
             reader.check(position, header)
-            is_off = header.base_offset != next_offset and _is_out_of_place(
-                reader, position, header, next_offset, limit
+            is_off = header.base_offset != next_offset and (
+                # The first batch of a file has its name's offset, whatever has become of the file before.
+                (header.base_offset >= sparse_before and (position > 0 or header.base_offset != base))
+                or _is_out_of_place(reader, position, header, next_offset, limit)
             )
             reason = f"offset {header.base_offset} stands here" if is_off else ""
         except CorruptRecordError as why:
             reason = str(why)
         if reason:
-            found = find_batch(reader, position, beyond_offset=max(base, next_offset))
+            expected = max(base, next_offset)
+            found = find_batch(
+                reader, position, beyond_offset=expected, before_offset=limit, is_sparse=expected < sparse_before
+            )
             follows = None if found is None else reader.header_at(found).base_offset
             yield Damage(
                 path=path,

@@ -2,13 +2,14 @@
 
 Laws: what is found has a header that fits and the right CRC; no length is believed before the bytes are there. It is
 where the damaged batch says that it ends, or else the first of two that follow each other: a batch that somebody keeps
-as a value of a record is not taken for one of the log. The search takes time linear in the bytes, but for those that
-look like a header.
+as a value of a record is not taken for one of the log. No checksum covers offsets: that of a batch is believed if its
+neighbours say the same, or nothing. The search takes time linear in the bytes, but for those that look like a header.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from kohort.errors import CorruptRecordError
 from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
@@ -22,41 +23,131 @@ _LENGTH_POSITION: Final = 8
 _LENGTH_SIZE: Final = 4
 _MAGIC_POSITION: Final = 16
 _SEARCH_BYTES: Final = 1 << 20
+#: Damaged headers that are asked, one behind the other, where the next batch is.
+_MOST_CLAIMS: Final = 16
 
 
-def find_batch(reader: BatchReader, start: int, *, beyond_offset: int, before_offset: int = NO_LIMIT) -> int | None:
-    """Position of the next whole valid batch, behind a damaged one at `start`.
+def find_batch(
+    reader: BatchReader, start: int, *, beyond_offset: int, before_offset: int = NO_LIMIT, is_sparse: bool = False
+) -> int | None:
+    """Position of the next whole valid batch, behind a damaged one at `start`, whose offset may be believed.
 
     Args:
         beyond_offset: it has this offset, which the file may have, or a later one,
         before_offset: but one before this, where the next file begins.
+        is_sparse: offsets between two batches may be missing without damage.
     """
     # Checked before the CRC, which costs a pass over whatever length is claimed.
-    before_offset = min(before_offset, beyond_offset + _OFFSETS_OF_A_FILE)
+    limit = min(before_offset, beyond_offset + _OFFSETS_OF_A_FILE)
+    claims = {} if is_sparse else _claims(reader, start, beyond_offset)
+    doubted: _Found | None = None
+    is_first = True
+    for position, is_told in _positions(reader, start):
+        header = valid_batch(reader, position, beyond_offset=beyond_offset, before_offset=limit)
+        if header is None:
+            continue
+        found = _Found(position, header)
+        if is_first and claims and position not in claims and (count := _count_if(reader, start, position)):
+            # Only the length of the damaged batch is damaged: its numbers are to be believed.
+            claims[position] = beyond_offset + count, beyond_offset + count
+        is_first = False
+        is_right: bool | None = True
+        if header.base_offset not in claims.get(position, ()):
+            is_right = _is_followed(reader, found, beyond_offset, before_offset, is_sparse=is_sparse)
+            if is_right is None and (position in claims or not (is_told or _is_before_batch(reader, found))):
+                is_right = False
+        if is_right:
+            return position if doubted is None or not _fits(doubted, found, is_sparse=is_sparse) else doubted.position
+        if is_right is None and doubted is None:
+            doubted = found
+    return None if doubted is None else doubted.position
 
-    def batch_at(position: int) -> BatchHeader | None:
-        return valid_batch(reader, position, beyond_offset=beyond_offset, before_offset=before_offset)
 
+class _Found(NamedTuple):
+    """A batch whose checksum is right, which does not cover its offset."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """The byte behind it."""
+        return self.position + self.header.size_bytes
+
+
+def _claims(reader: BatchReader, start: int, offset: int) -> dict[int, tuple[int, int]]:
+    """Position of a batch -> its offset, twice, as far as headers from `start` on say so one behind the other."""
+    claims: dict[int, tuple[int, int]] = {}
+    position = start
+    while len(claims) < _MOST_CLAIMS and reader.size - position >= HEADER_SIZE:
+        try:
+            header = reader.header_at(position)
+        except CorruptRecordError:
+            break
+        position += header.size_bytes
+        claims[position] = offset + header.last_offset_delta + 1, offset + header.record_count
+        if claims[position][0] != claims[position][1]:
+            # One of the two numbers is damaged, or compaction took records away.
+            break
+        offset += header.record_count
+    return claims
+
+
+def _count_if(reader: BatchReader, start: int, end: int) -> int:
+    """How many offsets the damaged batch has, if its checksum is right should it end there; 0 if it is not."""
+    header = reader.header_at(start)._replace(batch_length=end - start - LENGTH_OVERHEAD)
+    try:
+        reader.check(start, header)
+    except CorruptRecordError:
+        return 0
+    return header.last_offset_delta + 1
+
+
+def _positions(reader: BatchReader, start: int) -> Iterator[tuple[int, bool]]:
+    """Where a batch may begin, and whether the damaged one at `start` says so by its length."""
+    told = start
     if reader.size - start >= HEADER_SIZE:
         length = int.from_bytes(reader.read(start + _LENGTH_POSITION, _LENGTH_SIZE), "big", signed=True)
-        if length > 0 and batch_at(start + length + LENGTH_OVERHEAD):
-            return start + length + LENGTH_OVERHEAD
+        if length > 0:
+            told = start + length + LENGTH_OVERHEAD
+            yield told, True
     for chunk_start in range(start, reader.size, _SEARCH_BYTES):
         chunk = reader.read(chunk_start, _SEARCH_BYTES)
         at = chunk.find(MAGIC)
         while at >= 0:
             position = chunk_start + at - _MAGIC_POSITION
-            if position > start:
-                header = batch_at(position)
-                if header is not None and _is_followed(reader, position + header.size_bytes, header.next_offset):
-                    return position
+            if position > start and position != told:
+                yield position, False
             at = chunk.find(MAGIC, at + 1)
-    return None
 
 
-def _is_followed(reader: BatchReader, position: int, offset: int) -> bool:
-    """Whether the file ends at `position`, or another good batch stands there."""
-    return position == reader.size or valid_batch(reader, position, beyond_offset=offset) is not None
+def _is_followed(
+    reader: BatchReader, found: _Found, beyond_offset: int, before_offset: int, *, is_sparse: bool
+) -> bool | None:
+    """Whether what comes behind a batch says that its offset is right, or wrong; `None`: it says nothing."""
+    next_offset = found.header.next_offset
+    if found.end == reader.size:
+        if before_offset == NO_LIMIT or next_offset < before_offset:
+            return None
+        return next_offset == before_offset
+    following = valid_batch(reader, found.end, beyond_offset=beyond_offset)
+    if following is None:
+        return None
+    if following.base_offset < next_offset:
+        return False
+    return True if is_sparse or following.base_offset == next_offset else None
+
+
+def _is_before_batch(reader: BatchReader, found: _Found) -> bool:
+    """Whether the file ends behind it, or another good batch stands there: it is no part of something else."""
+    next_offset = found.header.next_offset
+    return found.end == reader.size or valid_batch(reader, found.end, beyond_offset=next_offset) is not None
+
+
+def _fits(doubted: _Found, found: _Found, *, is_sparse: bool) -> bool:
+    """Whether a batch of which nothing was known may stand before one whose offset is right."""
+    gap = found.header.base_offset - doubted.header.next_offset
+    return gap >= 0 if is_sparse or doubted.end != found.position else gap == 0
 
 
 def valid_batch(

@@ -87,7 +87,14 @@ def scan_file(
             reader.check(position, header, with_crc=rules.with_crc)
             _check_offset(header, segment.next_offset, rules.sparse_before)
         except CorruptRecordError as why:
-            found = find_batch(reader, position, beyond_offset=segment.next_offset, before_offset=before_offset)
+            expected = segment.next_offset
+            found = find_batch(
+                reader,
+                position,
+                beyond_offset=expected,
+                before_offset=before_offset,
+                is_sparse=expected < rules.sparse_before,
+            )
             end = size if found is None else found
             is_unwritten = found is None and (
                 reader.is_blank(position) or _is_torn(reader, position, segment.next_offset)
