@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import kohort
 from kohort.broker.embedded import Broker
 from kohort.ids import TopicId
 from kohort.storage.store import Store
+from support.apache import java_command
 from support.storage_logs import TOPIC_ID, batch
 
 DAMAGED_AT = 5
@@ -68,6 +70,15 @@ def test_librdkafka_tells_the_application(address: str) -> None:
     consumer.close()
     assert offsets == [*range(5)]
     assert message is not None and "Fetch from broker 1 failed at offset 5" in message.error().str()
+
+
+@pytest.mark.apache
+def test_console_consumer_of_apache_kafka_says_where_and_ends(address: str) -> None:
+    console = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    words = ("--bootstrap-server", address, "--topic", "hurt", "--from-beginning", "--timeout-ms", "60000")
+    ended = subprocess.run(java_command(console, *words), capture_output=True, text=True, timeout=90, check=False)
+    assert "Encountered corrupt message when fetching offset 5 for topic-partition hurt-0" in ended.stderr
+    assert (ended.stdout.split(), ended.returncode) == (["0", "1", "2", "3", "4"], 0)
 
 
 def test_kafka_python_raises(address: str) -> None:
