@@ -13,6 +13,7 @@ from kohort.broker.housekeeping.fileremovals import FileRemovals
 from kohort.broker.housekeeping.producerexpiry import MOST_PRODUCERS, ProducerExpiry
 from kohort.broker.limits.admission import Admission
 from kohort.broker.limits.bytebudget import ByteBudget
+from kohort.broker.limits.parkedbytes import ParkedBytes
 from kohort.broker.limits.patience import Patience
 from kohort.broker.options.topiclimits import TopicRate
 from kohort.broker.turns.blocking import COLD_READERS, BlockingWork
@@ -86,6 +87,7 @@ class BrokerContext:
         per_host = settings.values["max.connections.per.ip"]
         self.admission: Final = Admission(loop.time, limit=most_connections, limit_per_host=per_host)
         self.byte_budget: Final = ByteBudget(settings.values["queued.max.request.bytes"])
+        self.parked: Final = ParkedBytes(settings.values["queued.max.request.bytes"])
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)
         self.listening = Listening(runtime, purgatory.tell_member)

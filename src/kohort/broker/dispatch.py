@@ -44,6 +44,7 @@ _PREFIX_V0: Final = Struct(">ii")
 _PREFIX_V1: Final = Struct(">iiB")
 #: The answers that carry records, which stay un-copied parts.
 _WITH_PARTS: Final = frozenset({ApiKey.FETCH})
+_KEPT: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 
 
 class Route:
@@ -58,6 +59,7 @@ class Route:
         "handle",
         "has_flexible_header",
         "has_parts",
+        "keeps_request",
         "name",
         "version",
     )
@@ -82,6 +84,8 @@ class Route:
         self.has_flexible_header: Final = has_flexible_header
         #: Whether the answer is too large to be copied together.
         self.has_parts: Final = api_key in _WITH_PARTS
+        #: Whether all that the request says stays in memory until it is answered, which may be long.
+        self.keeps_request: Final = api_key in _KEPT
         self._is_prefix_v1: Final = response_header_version(api_key, response_version) >= 1
         self._encode: Final = encoder(response_class(api_key), response_version)
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kohort.broker.connections import listener
 from kohort.broker.connections.receivebuffer import BASE_BYTES
 from kohort.broker.fetch import purgatory
-from kohort.broker.limits import admission, bytebudget, limits, patience
+from kohort.broker.limits import admission, bytebudget, limits, parkedbytes, patience
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.coordinator.consumer.clientside import bounds
 from kohort.wire.decoder import VALUES_PER_ROW
@@ -166,6 +166,13 @@ LIMITS: Final = (
         "test_greedy_requests.py::test_too_many_rows_close_the_connection",
     ),
     Limit(
+        "groups of a broker, those with offsets alone included",
+        _option("max.groups"),
+        "max.groups",
+        "a join, first heartbeat or commit that would make a further one is refused with POLICY_VIOLATION",
+        "test_grouproom.py::TestLimit::test_what_would_make_one_more_is_refused_and_the_others_go_on",
+    ),
+    Limit(
         "assignors that a member runs itself; their metadata, of a member and of a group",
         f"{bounds.MOST_ASSIGNORS}; {bounds.MOST_METADATA_BYTES // 1024} KiB; "
         f"{_mebi(bounds.MOST_METADATA_BYTES_OF_GROUP)}",
@@ -179,6 +186,20 @@ LIMITS: Final = (
         "queued.max.requests",
         "nothing more is read of it until it has answers",
         "test_connection.py::test_reading_pauses_at_the_limit_of_unanswered_requests",
+    ),
+    Limit(
+        "bytes of JoinGroup and SyncGroup requests that wait, of all connections",
+        _mebi(BROKER_OPTIONS.option("queued.max.request.bytes").default),
+        "queued.max.request.bytes",
+        "the next member is told to ask again: COORDINATOR_LOAD_IN_PROGRESS, REBALANCE_IN_PROGRESS in SyncGroup",
+        "test_parkedbytes.py::test_what_waits_for_its_groups_is_bounded_over_all_connections",
+    ),
+    Limit(
+        "those of one connection",
+        f"a part in {parkedbytes.PART_OF_CONNECTION} of it",
+        None,
+        "nothing more is read of it until it has answers",
+        "test_parkedbytes.py::test_a_connection_holds_a_part_of_it",
     ),
     Limit(
         "partitions that all waiting fetches of a broker wait for",

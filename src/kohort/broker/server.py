@@ -243,6 +243,7 @@ class Server:
         durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail, outage=outage)
         journal = Journal(limit=settings.values["journal.ring.rows"])
         runtime = self._runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)
+        runtime.room.most = settings.values["max.groups"]
         broker_configs = BrokerConfigs(settings, store.changes)
         cluster = Cluster(store, settings)
         self._start_journal(cluster, durability, journal)

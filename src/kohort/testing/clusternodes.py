@@ -19,6 +19,7 @@ from kohort.broker.connections.request import Asker, Peer, Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.grouproom import GroupRoom
 from kohort.broker.groups.listening import Listening
 from kohort.broker.groups.push import Pushing
 from kohort.broker.groups.runtime import Runtime, Translate
@@ -127,6 +128,11 @@ class NodeCoordination:
     def journal(self) -> Journal:
         """That of all brokers."""
         return self._runtime.journal
+
+    @property
+    def room(self) -> GroupRoom:
+        """That of all brokers together."""
+        return self._runtime.room
 
     @property
     def shard_count(self) -> int:

@@ -139,6 +139,7 @@ BROKER_CONFIGS: Final = (
     "journal.topic.retention.bytes",
     "journal.topic.retention.ms",
     "log.scrub.bytes.per.second",
+    "max.groups",
     "max.partitions",
     "max.topics",
     "memory.limit.bytes",

@@ -18,8 +18,12 @@ from kohort.ids import CauseId
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 
-def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) -> None:
+def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) -> JoinGroupResponse | None:
     """Ask the group's coordinator, which may park the request."""
+    if context.parked.refuses():
+        # Clients ask this coordinator again a moment later.
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return JoinGroupResponse(error_code=code, protocol_name=_name(None, request), member_id=message.member_id)
     runtime, connections = context.runtime, context.member_connections
     token = runtime.next_token()
     version = request.version
@@ -71,6 +75,7 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
         # Its first request may be parked: then nothing but the request knows whose connection this is.
         request.on_abandon = partial(runtime.member_disconnected, command.group_id, member_id)
     runtime.answer(request, command, translate)
+    return None
 
 
 def _name(protocol_name: str | None, request: Request) -> str | None:

@@ -19,6 +19,9 @@ def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) 
     if request.version >= 5 and (message.protocol_type is None or message.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     check_rows(len(message.assignments), MOST_NAMED, "members")
+    if not message.assignments and context.parked.refuses():
+        # As Apache Kafka's coordinator while it loads: clients join again.
+        return SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
     runtime = context.runtime
     token = runtime.next_token()
     command = commands.SyncGroup(

@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self.local_host = ""
         self.peer_host, self.peer_port = "", 0
         self._input: Final = ReceiveBuffer(context.byte_budget)
-        self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"])
+        self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"], context.parked)
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
         self._output: Final = Output()
         self._is_handling, self._is_reading = False, True
@@ -340,6 +340,8 @@ class Connection(asyncio.BufferedProtocol):
         if request.standing is not None and len(frame) <= LONGEST_REPEAT_BYTES:
             self._repeat = Repeat(frame, request, request.standing)
         if answer is None:
+            if route.keeps_request:
+                request.kept_bytes = len(frame)
             self._replies.add(request)
             if request.beat is not None and request.is_open:
                 self._holds.add(request)

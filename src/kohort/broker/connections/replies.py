@@ -17,8 +17,11 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final
 
+from kohort.broker.limits.parkedbytes import ParkedBytes
+
 #: What is written to a socket.
 Buffer = bytes | bytearray | memoryview
+_NO_LIMIT: Final = (1 << 63) - 1
 
 
 class SlotState(IntEnum):
@@ -60,9 +63,11 @@ TRANSITIONS: Final = {
 class ReplySlot:
     """The place of one answer in the order of its socket."""
 
-    __slots__ = ("is_unordered", "parts", "state")
+    __slots__ = ("is_unordered", "kept_bytes", "parts", "state")
 
     def __init__(self) -> None:
+        #: What its request takes in memory until the answer leaves, if that is counted; said before it is queued.
+        self.kept_bytes = 0
         #: Whether the answer may leave after those behind it, and before those in front; said before it is queued.
         self.is_unordered = False
         #: HELD at first; moves along `TRANSITIONS` only.
@@ -103,12 +108,14 @@ class ReplySlot:
 class ReplyQueue:
     """The open slots of one socket, oldest first."""
 
-    __slots__ = ("_slots", "_unordered", "limit")
+    __slots__ = ("_kept_bytes", "_parked", "_slots", "_unordered", "limit")
 
-    def __init__(self, limit: int) -> None:
-        """`limit`: slots above which the owner stops reading requests."""
+    def __init__(self, limit: int, parked: ParkedBytes | None = None) -> None:
+        """`limit`: slots above which the owner stops reading requests; `parked`: what those of all sockets keep."""
         assert limit > 0
         self.limit: Final = limit
+        self._parked: Final = parked or ParkedBytes(_NO_LIMIT)
+        self._kept_bytes = 0
         #: Every slot that was added, has its place in the order and has not left.
         self._slots: deque[ReplySlot] = deque()
         #: Those that have none, oldest first: heartbeats that are held, but for a moment.
@@ -120,7 +127,7 @@ class ReplyQueue:
     @property
     def is_full(self) -> bool:
         """Whether no further request should be read for now."""
-        return len(self) >= self.limit
+        return len(self) >= self.limit or self._kept_bytes >= self._parked.limit_of_connection
 
     @property
     def held_unordered(self) -> list[ReplySlot]:
@@ -130,6 +137,8 @@ class ReplyQueue:
     def add(self, slot: ReplySlot) -> None:
         """`slot` answers the request that was read last."""
         (self._unordered if slot.is_unordered else self._slots).append(slot)
+        if slot.kept_bytes:
+            self._count(slot.kept_bytes)
 
     def latest_first(self) -> Iterator[ReplySlot]:
         """The slots that have a place in the order, that of the last request first."""
@@ -151,7 +160,10 @@ class ReplyQueue:
                     self._unordered.append(slot)
         size = 0
         while slots and slots[0].state is SlotState.READY and size < limit_bytes:
-            parts = slots.popleft().send()
+            slot = slots.popleft()
+            parts = slot.send()
+            if slot.kept_bytes:
+                self._count(-slot.kept_bytes)
             taken += parts
             size += sum(map(len, parts))
         return taken
@@ -162,3 +174,8 @@ class ReplyQueue:
             self._unordered.pop().abandon()
         while self._slots:
             self._slots.popleft().abandon()
+        self._count(-self._kept_bytes)
+
+    def _count(self, size: int) -> None:
+        self._kept_bytes += size
+        self._parked.used += size

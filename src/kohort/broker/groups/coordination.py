@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Asker, Request
+    from kohort.broker.groups.grouproom import GroupRoom
     from kohort.broker.groups.runtime import Translate
     from kohort.coordinator.commands import (
         AnyHeartbeat,
@@ -26,6 +27,11 @@ class Coordination(Protocol):
     @property
     def journal(self) -> Journal:
         """What happened to every group."""
+        ...
+
+    @property
+    def room(self) -> GroupRoom:
+        """How many groups there may be."""
         ...
 
     @property

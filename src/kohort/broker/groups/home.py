@@ -37,13 +37,15 @@ class UnservedShard(Shard):
 class Home:
     """Where the groups of one partition of `__consumer_offsets` are."""
 
-    __slots__ = ("log", "shard", "tells_news")
+    __slots__ = ("counted", "log", "shard", "tells_news")
 
     def __init__(self, shard: Shard, partition: PartitionLog) -> None:
         self.shard: Final = shard
         self.log: Final = partition
         #: Held heartbeats are about to be answered.
         self.tells_news = False
+        #: How many entries of each kind the shard had when its groups were counted last, and the groups they were.
+        self.counted: tuple[tuple[int, ...], int] = (), 0
 
     def failure_of(self, group_id: str) -> AssignorFailure | None:
         """How the assignor of a group fails; `None` if it does not."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.connections.request import Asker, Request
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.grouplog import GroupLogLoader, without_collections
+from kohort.broker.groups.grouproom import GroupRoom
 from kohort.broker.groups.home import Home, UnservedShard
 from kohort.broker.groups.refusedwrites import RefusedWrites, append_decision
 from kohort.broker.writes.durability import Durability, is_durable
@@ -84,7 +85,8 @@ class Runtime:
         self._on_failure: Final = on_failure
         #: What happened to every group; one that keeps nothing if none is given.
         self.journal: Final = journal or Journal(limit=0)
-        self._homes: list[Home] = []
+        self._homes: Final[list[Home]] = []
+        self.room: Final = GroupRoom(self._homes)
         #: `None` where all are built in.
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
@@ -120,7 +122,7 @@ class Runtime:
         self.index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=len(partitions)))
         loader = GroupLogLoader()
         with without_collections():
-            self._homes = [loader.load_home(settings, part, self._clock) for part in partitions]
+            self._homes[:] = [loader.load_home(settings, part, self._clock) for part in partitions]
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
                 self._tell_topics(home)
@@ -270,7 +272,8 @@ class Runtime:
             return
         now_ms = self._clock.now_ms()
         try:
-            if not self._commit(home, command, home.shard.handle(command, now_ms=now_ms), now_ms):
+            decision = self.room.let_in(home, command, home.shard.handle(command, now_ms=now_ms))
+            if not self._commit(home, command, decision, now_ms):
                 self._refused.of_command(home, command, now_ms)
         except Exception as error:
             self._fail(error)

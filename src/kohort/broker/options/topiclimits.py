@@ -17,6 +17,7 @@ _MINUTE_MS: Final = 60_000
 TOPIC_LIMIT_OPTIONS: Final = [
     count("max.topics", 20_000, "Most topics; further ones are refused (not in Kafka).", low=1),
     count("max.partitions", 50_000, "Most partitions of all topics; further ones are refused (not in Kafka).", low=1),
+    count("max.groups", 50_000, "Most groups; what would make a further one is refused (not in Kafka).", low=1),
     count(
         "auto.create.topics.per.minute",
         1_000,
