@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kohort.broker.apis.describe_broker import COUNTED
 from kohort.broker.limitstable import LIMITS, Limit
 from kohort.broker.options.settings import BROKER_OPTIONS
 
@@ -24,3 +25,7 @@ def test_a_limit_names_an_option_and_a_test_that_there_are(limit: Limit) -> None
     assert f"def {names[-1]}(" in (ROOT / "tests" / "unit" / "broker" / file).read_text()
     if limit.option is not None:
         assert limit.option in {option.name for option in BROKER_OPTIONS}
+
+
+def test_what_is_counted_is_in_the_table() -> None:
+    assert {limit.counted for limit in LIMITS} == {*COUNTED, None}

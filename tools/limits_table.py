@@ -14,6 +14,7 @@ HEAD = """\
 
 What anybody may take of a broker, whether by mistake or on purpose. All of it holds without being switched on; where
 there is an option, it is one of [options.md](options.md). Tests are those below `tests/unit/broker/`.
+How often each was met since a broker's start stands in `kohort broker status`, with `limits.reached.` in front.
 """
 
 FOOT = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.connections.memberconnections import MemberConnections
@@ -62,7 +63,9 @@ class BrokerContext:
         self.settings: Final = settings
         self.clock: Final = clock
         self.started_ms: Final = clock.now_ms()
-        #: What the turns of the loop took; nothing where nobody measures them.
+        #: The limit that a connection met -> how often since the start; the others are counted where they are.
+        self.reached: Final[Counter[str]] = Counter()
+        #: Nothing where nobody measures turns.
         self.watch: Final = watch or LoopWatch(clock)
         self.loop: Final = loop
         self.store: Final = store
@@ -92,14 +95,11 @@ class BrokerContext:
         self.pushing = Pushing(settings.values, clock)
         self.listening = Listening(runtime, purgatory.tell_member)
         self._last_connection_number = 0
-        #: Every open connection.
         self.connections: Final[set[Connection]] = set()
-        self.patience: Final = Patience(
-            loop, self.connections, self.byte_budget, max_idle_ms=settings.values["connections.max.idle.ms"]
-        )
-        #: Set when the last of them closes.
+        max_idle_ms = settings.values["connections.max.idle.ms"]
+        self.patience: Final = Patience(loop, self.connections, self.byte_budget, max_idle_ms=max_idle_ms)
+        #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
-        #: Connections that go on in the next turn of the loop.
         self._turns: list[Connection] = []
 
     def next_connection_number(self) -> int:

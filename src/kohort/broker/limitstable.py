@@ -32,6 +32,8 @@ class Limit(NamedTuple):
     beyond: str
     #: FILE::TEST below tests/unit/broker, which exceeds it.
     test: str
+    #: What it is counted as in the facts of a broker, `limits.reached.` in front; `None` if nobody counts it.
+    counted: str | None
 
 
 def _option(name: str) -> str:
@@ -52,6 +54,7 @@ LIMITS: Final = (
         "max.connections",
         "the oldest connection that has asked nothing yet gives way; otherwise the new one is closed",
         "test_admission.py::test_who_has_asked_nothing_gives_way_oldest_first",
+        "max.connections",
     ),
     Limit(
         "connections of addresses that are not at work yet",
@@ -59,6 +62,7 @@ LIMITS: Final = (
         None,
         "the same",
         "test_admission.py::test_the_last_tenth_is_for_addresses_that_are_at_work",
+        "max.connections",
     ),
     Limit(
         "connections of one address",
@@ -66,6 +70,7 @@ LIMITS: Final = (
         "max.connections.per.ip",
         "the new connection is closed",
         "test_admission.py::test_one_address_has_a_limit_of_its_own",
+        "max.connections.per.ip",
     ),
     Limit(
         "descriptors of connections and of files of the log",
@@ -73,6 +78,7 @@ LIMITS: Final = (
         None,
         "fewer connections; files that were not used for long are closed",
         "test_descriptors.py::test_a_fifth_is_left_for_everything_else",
+        "max.connections",
     ),
     Limit(
         "connections when the system has no descriptor left",
@@ -80,6 +86,7 @@ LIMITS: Final = (
         None,
         "they wait, those who are in are served; the reason is in the log each time",
         "test_listener.py::test_who_cannot_be_let_in_waits_and_the_loop_rests",
+        "descriptors",
     ),
     Limit(
         "silence of a new connection",
@@ -87,6 +94,7 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_patience.py::test_who_connects_says_something_within_five_seconds",
+        "silence",
     ),
     Limit(
         "slowness of half a request, its header included",
@@ -94,6 +102,7 @@ LIMITS: Final = (
         None,
         f"{_CLOSED}, within twice that time",
         "test_patience.py::test_half_a_request_comes_at_a_kilobyte_a_second",
+        "slowness",
     ),
     Limit(
         "the same while others wait for memory",
@@ -101,6 +110,7 @@ LIMITS: Final = (
         None,
         "the same",
         "test_patience.py::test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait",
+        "slowness",
     ),
     Limit(
         "idleness of a connection",
@@ -108,6 +118,7 @@ LIMITS: Final = (
         "connections.max.idle.ms",
         _CLOSED,
         "test_connection.py::TestIdle::test_a_connection_that_nobody_uses_is_closed",
+        "connections.max.idle.ms",
     ),
     Limit(
         "bytes of a request with records or assignments",
@@ -115,6 +126,7 @@ LIMITS: Final = (
         "socket.request.max.bytes",
         _CLOSED,
         "test_connection.py::test_hostile_bytes_close_their_connection_and_no_other",
+        "requests",
     ),
     Limit(
         "bytes of other requests",
@@ -122,6 +134,7 @@ LIMITS: Final = (
         None,
         f"{_CLOSED}; above 16 MiB before the request is read",
         "test_greedy_requests.py::test_long_request_that_carries_no_records_is_refused_before_it_is_read",
+        "requests",
     ),
     Limit(
         "bytes of requests that have not come whole, beyond 32 KiB of each connection",
@@ -129,6 +142,7 @@ LIMITS: Final = (
         "queued.max.request.bytes",
         "nothing more is read of that request until others are done; one that has begun goes on",
         "test_patience.py::test_three_that_fill_the_memory_keep_nobody_out_and_do_not_stay",
+        "queued.max.request.bytes",
     ),
     Limit(
         f"the part of it for requests above {_mebi(bytebudget.SHORT_BYTES)}",
@@ -136,6 +150,7 @@ LIMITS: Final = (
         None,
         "the same",
         "test_bytebudget.py::test_long_requests_leave_room_for_short_ones",
+        "queued.max.request.bytes",
     ),
     Limit(
         "rows of all arrays of one request",
@@ -143,6 +158,7 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_greedy_requests.py::test_too_many_rows_close_the_connection",
+        "requests",
     ),
     Limit(
         "groups, members or coordinators' keys that one request names",
@@ -150,6 +166,7 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_greedy_requests.py::test_group_that_is_asked_for_again_and_again_is_answered_once",
+        "requests",
     ),
     Limit(
         "numbers, texts and tagged fields of one request",
@@ -157,6 +174,7 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_worst_requests.py::test_one_that_is_longer_closes_its_connection",
+        "requests",
     ),
     Limit(
         "partitions of one request about offsets",
@@ -164,6 +182,31 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_greedy_requests.py::test_too_many_rows_close_the_connection",
+        "requests",
+    ),
+    Limit(
+        "topics of a broker",
+        _option("max.topics"),
+        "max.topics",
+        "a further one is refused with POLICY_VIOLATION and a sentence",
+        "test_topiclimits.py::TestLimits::test_topics_and_partitions_have_a_limit",
+        "max.topics",
+    ),
+    Limit(
+        "partitions of all topics",
+        _option("max.partitions"),
+        "max.partitions",
+        "the same",
+        "test_topiclimits.py::TestLimits::test_topics_and_partitions_have_a_limit",
+        "max.partitions",
+    ),
+    Limit(
+        "topics that come by being asked for",
+        f"{_option('auto.create.topics.per.minute')} a minute",
+        "auto.create.topics.per.minute",
+        "the topic is refused with POLICY_VIOLATION",
+        "test_topiclimits.py::TestLimits::test_topics_that_many_ask_for_are_refused_by_name",
+        "auto.create.topics.per.minute",
     ),
     Limit(
         "groups of a broker, those with offsets alone included",
@@ -171,6 +214,7 @@ LIMITS: Final = (
         "max.groups",
         "a join, first heartbeat or commit that would make a further one is refused with POLICY_VIOLATION",
         "test_grouproom.py::TestLimit::test_what_would_make_one_more_is_refused_and_the_others_go_on",
+        "max.groups",
     ),
     Limit(
         "assignors that a member runs itself; their metadata, of a member and of a group",
@@ -179,6 +223,7 @@ LIMITS: Final = (
         None,
         "the heartbeat is refused with the field's error",
         "test_client_assignors_api.py::test_what_a_member_says_of_its_assignors_is_bounded",
+        None,
     ),
     Limit(
         "unanswered requests of a connection",
@@ -186,6 +231,7 @@ LIMITS: Final = (
         "queued.max.requests",
         "nothing more is read of it until it has answers",
         "test_connection.py::test_reading_pauses_at_the_limit_of_unanswered_requests",
+        "queued.max.requests",
     ),
     Limit(
         "bytes of JoinGroup and SyncGroup requests that wait, of all connections",
@@ -193,6 +239,7 @@ LIMITS: Final = (
         "queued.max.request.bytes",
         "the next member is told to ask again: COORDINATOR_LOAD_IN_PROGRESS, REBALANCE_IN_PROGRESS in SyncGroup",
         "test_parkedbytes.py::test_what_waits_for_its_groups_is_bounded_over_all_connections",
+        "parked",
     ),
     Limit(
         "those of one connection",
@@ -200,6 +247,7 @@ LIMITS: Final = (
         None,
         "nothing more is read of it until it has answers",
         "test_parkedbytes.py::test_a_connection_holds_a_part_of_it",
+        "queued.max.requests",
     ),
     Limit(
         "partitions that all waiting fetches of a broker wait for",
@@ -207,6 +255,7 @@ LIMITS: Final = (
         None,
         "the fetches that have waited longest are answered with what there is",
         "test_purgatory.py::test_what_all_fetches_wait_for_is_bounded_and_the_oldest_gives_way",
+        "fetches",
     ),
     Limit(
         "answers that a client does not take",
@@ -214,6 +263,7 @@ LIMITS: Final = (
         None,
         _CLOSED,
         "test_connection.py::test_a_client_that_does_not_read_holds_up_only_itself",
+        "stall",
     ),
 )
 
@@ -221,10 +271,10 @@ LIMITS: Final = (
 def table() -> str:
     """The limits as a table of Markdown."""
     assert BASE_BYTES == 32 * 1024
-    rows = ["| what | default | option | beyond it | test |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| what | default | option | beyond it | counted as | test |", "| --- | --- | --- | --- | --- | --- |"]
     rows += [
         f"| {each.bounds} | {each.default} | {f'`{each.option}`' if each.option else ''} | {each.beyond} "
-        f"| `{each.test}` |"
+        f"| {f'`{each.counted}`' if each.counted else ''} | `{each.test}` |"
         for each in LIMITS
     ]
     return "\n".join(rows)

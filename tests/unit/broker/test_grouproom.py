@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,6 +21,7 @@ from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient
 
+Protocol = Literal["classic", "consumer"]
 REFUSED = ErrorCode.POLICY_VIOLATION
 SAYING = "this broker has 3 groups, as many as max.groups allows; delete some, or allow more"
 
@@ -104,7 +107,9 @@ class TestLimit:
         assert join(client, "further", "stranger")[0] == ErrorCode.UNKNOWN_MEMBER_ID
 
     @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-    def test_a_consumer_says_why(self, broker: Broker, client: RawClient, protocol: str) -> None:
+    def test_a_consumer_says_why(
+        self, broker: Broker, client: RawClient, protocol: Literal["classic", "consumer"]
+    ) -> None:
         for group in ("a", "b", "c"):
             assert commit(client, group) == 0
         with kohort.Consumer(
@@ -130,12 +135,12 @@ def test_brokers_of_a_cluster_count_together() -> None:
         admin.alter_group_offsets("g3", {place: 2})
 
 
-def test_groups_of_the_log_are_all_there_though_fewer_are_allowed_by_now(tmp_path: object) -> None:
+def test_groups_of_the_log_are_all_there_though_fewer_are_allowed_by_now(tmp_path: Path) -> None:
     """Who allows fewer than there are loses none."""
-    with Broker(data_dir=str(tmp_path)) as broker, RawClient(broker.port) as client:
+    with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("t", 1)
         assert [commit(client, group) for group in ("a", "b", "c")] == [0, 0, 0]
-    with Broker(data_dir=str(tmp_path), config={"max.groups": 2}) as broker, RawClient(broker.port) as client:
+    with Broker(data_dir=tmp_path, config={"max.groups": 2}) as broker, RawClient(broker.port) as client:
         assert names(client) == ["a", "b", "c"]
         assert [commit(client, group) for group in ("a", "d")] == [0, REFUSED]

@@ -15,6 +15,25 @@ from kohort.errors import ErrorCode
 from kohort.losswindow import widest
 from kohort.wire.messages.describe_broker import BrokerFact, DescribeBrokerRequest, DescribeBrokerResponse
 
+#: The limits whose meeting is counted: options, or what a client did.
+COUNTED: Final = (
+    "max.connections",
+    "max.connections.per.ip",
+    "descriptors",
+    "silence",
+    "slowness",
+    "stall",
+    "connections.max.idle.ms",
+    "requests",
+    "queued.max.requests",
+    "queued.max.request.bytes",
+    "parked",
+    "fetches",
+    "max.topics",
+    "max.partitions",
+    "auto.create.topics.per.minute",
+    "max.groups",
+)
 #: Ranges of damaged offsets that are told one by one.
 RANGES_NAMED: Final = 10
 
@@ -43,6 +62,8 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
         "topics.max": values["max.topics"],
         "partitions": cluster.partition_count,
         "partitions.max": values["max.partitions"],
+        "groups": context.runtime.room.count(),
+        "groups.max": values["max.groups"],
         "connections": len(context.connections),
         "connections.max": context.admission.limit,
         "connections.refused": context.admission.refused,
@@ -60,7 +81,18 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
             "recovery.cuts": len(recovery.cuts),
         }
         facts |= _losses(context)
-    return facts
+    return facts | _limits_reached(context)
+
+
+def _limits_reached(context: BrokerContext) -> dict[str, object]:
+    """How often each limit of `limitstable` was met since the start, whatever came of it."""
+    met = context.admission.reached + context.patience.reached + context.cluster.reached + context.reached
+    met["queued.max.request.bytes"] = context.byte_budget.waited
+    met["parked"] = context.parked.refused
+    met["fetches"] = context.purgatory.gave_way
+    met["max.groups"] = context.runtime.room.refused
+    met["auto.create.topics.per.minute"] = context.new_topics.refused
+    return {f"limits.reached.{name}": met[name] for name in COUNTED}
 
 
 def _losses(context: BrokerContext) -> dict[str, object]:

@@ -237,6 +237,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             is_blocked = self._handle_buffered()
         except (RemoteProtocolError, UnicodeDecodeError, struct_error) as why:
+            self._context.reached["requests"] += 1
             self._refuse(str(why))
             return
         except Exception:
@@ -368,6 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         if wanted and self._is_finishing:
             return
         self._is_reading = wanted
+        self._context.reached["queued.max.requests"] += not wanted and self._replies.is_full
         if wanted:
             self._transport.resume_reading()
         else:

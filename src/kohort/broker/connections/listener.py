@@ -88,6 +88,7 @@ class Listener:
         except OSError as why:
             if why.errno not in _NO_ROOM:
                 raise
+            self._context.reached["descriptors"] += 1
             log.warning("event=accept_failed reason=%r pause_ms=%d", str(why), PAUSE_SECONDS * 1000)
             loop.remove_reader(listening)
             self._again = loop.call_later(PAUSE_SECONDS, self._accept_again)

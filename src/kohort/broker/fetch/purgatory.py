@@ -78,6 +78,8 @@ class Purgatory:
         #: All of them, oldest first, and their rows.
         self._parked: Final[dict[ParkedFetch, None]] = {}
         self._rows = 0
+        #: How many had to give way since the start.
+        self.gave_way = 0
         #: Fetches to be asked, and the rows that have more.
         self._woken: Final[dict[ParkedFetch, dict[int, None]]] = {}
 
@@ -99,6 +101,7 @@ class Purgatory:
         while self._rows > MOST_ROWS and len(self._parked) > 1:
             oldest = next(iter(self._parked))
             self.remove(oldest)
+            self.gave_way += 1
             self._loop.call_soon(oldest.waiting.answer)
         return fetch
 

@@ -51,6 +51,8 @@ class Admission:
         self._at_work_by_host: Final[Counter[str]] = Counter()
         #: All refusals; those that were not logged yet, and when one was logged last.
         self.refused = 0
+        #: The option that left no room -> how often since the start.
+        self.reached: Final[Counter[str]] = Counter()
         self._unlogged = 0
         self._logged_at_s: float | None = None
 
@@ -61,10 +63,10 @@ class Admission:
         """Count one more connection, in the place of a silent one if need be; `False`: it has to be closed."""
         host = guest.peer_host
         if self._by_host[host] >= self._limit_per_host:
-            return self._refuse(guest, "max.connections.per.ip")
+            return self._refuse(guest, "max.connections.per.ip", "max.connections.per.ip")
         if len(self) >= self._room_for(host):
             if not self._newcomers:
-                return self._refuse(guest, "max.connections")
+                return self._refuse(guest, "max.connections", "max.connections")
             self._give_up_oldest()
         self._newcomers[guest] = None
         self._by_host[host] += 1
@@ -95,12 +97,13 @@ class Admission:
 
     def _give_up_oldest(self) -> None:
         oldest = next(iter(self._newcomers))
-        self._refuse(oldest, "max.connections, and it has asked nothing yet")
+        self._refuse(oldest, "max.connections", "max.connections, and it has asked nothing yet")
         self.leave(oldest)
         oldest.abort()
 
-    def _refuse(self, guest: Guest, why: str) -> bool:
+    def _refuse(self, guest: Guest, limit: str, why: str) -> bool:
         self.refused += 1
+        self.reached[limit] += 1
         self._unlogged += 1
         now_s = self._now_s()
         if self._logged_at_s is None or now_s - self._logged_at_s >= LOG_EVERY_SECONDS:

@@ -35,11 +35,13 @@ class ByteBudget:
     Who is refused waits its turn, and is called back when bytes come free.
     """
 
-    __slots__ = ("_beyond", "_favoured", "_kept", "_waiting", "limit_bytes", "used")
+    __slots__ = ("_beyond", "_favoured", "_kept", "_waiting", "limit_bytes", "used", "waited")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes: Final = limit_bytes
         self.used = 0
+        #: How often somebody had to wait since the start.
+        self.waited = 0
         #: Callbacks of those that were refused, in order.
         self._waiting: deque[Callable[[], None]] = deque()
         #: Buffers that were empty when they were last heard of.
@@ -92,3 +94,4 @@ class ByteBudget:
     def wait(self, retry: Callable[[], None]) -> None:
         """Call `retry` once bytes are given back."""
         self._waiting.append(retry)
+        self.waited += 1

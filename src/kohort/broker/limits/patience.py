@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 from weakref import ref
@@ -63,8 +63,13 @@ class Patience:
         #: Connection -> (its progress at the last look, when that was new).
         self._seen: dict[Connection, tuple[int, float]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
-        #: Connections that were closed since the start.
-        self.given_up = 0
+        #: Connections that were closed since the start, by what they did.
+        self.reached: Final[Counter[str]] = Counter()
+
+    @property
+    def given_up(self) -> int:
+        """How many connections were closed since the start."""
+        return self.reached.total()
 
     def start(self) -> None:
         """Look from now on."""
@@ -107,7 +112,7 @@ class Patience:
             if now - due > _LATE_SECONDS:
                 self._new.append((now + self._silence, known))
             else:
-                self._give_up(connection, "nothing was said by a new connection")
+                self._give_up(connection, "silence", "nothing was said by a new connection")
         while self._halves and self._halves[0][0] <= now:
             due, known, received, handled = self._halves.popleft()
             connection = known()
@@ -123,12 +128,12 @@ class Patience:
             ):
                 self._watch(connection)
             else:
-                self._give_up(connection, "half a request came, and the rest too slowly")
+                self._give_up(connection, "slowness", "half a request came, and the rest too slowly")
         if self._new or self._halves:
             self._arm()
 
-    def _give_up(self, connection: Connection, reason: str) -> None:
-        self.given_up += 1
+    def _give_up(self, connection: Connection, limit: str, reason: str) -> None:
+        self.reached[limit] += 1
         connection.give_up(reason)
 
     def _least_bytes(self, connection: Connection) -> int:
@@ -146,6 +151,6 @@ class Patience:
             limit = self._stall if connection.is_stalled else self._max_idle
             if now - since >= limit:
                 log.info("event=connection_closed peer=%s reason='idle for %.0f s'", connection.peer, now - since)
-                self.given_up += 1
+                self.reached["stall" if connection.is_stalled else "connections.max.idle.ms"] += 1
                 connection.abort()
         self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)

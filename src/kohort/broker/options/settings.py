@@ -225,7 +225,8 @@ _LIMITS: Final = [
     count(
         "queued.max.request.bytes",
         256 * MEBI,
-        "Most bytes of unfinished requests over all connections; reading pauses above it (Kafka: no limit).",
+        "Most bytes of unfinished requests over all connections; reading pauses above it; as many of members' "
+        "requests that wait for their groups (Kafka: no limit, for unfinished ones alone).",
         low=MEBI,
         high=INT64_MAX,
     ),

@@ -30,7 +30,7 @@ TOPIC_LIMIT_OPTIONS: Final = [
 class TopicRate:
     """Topics that come by being asked for: as many at once as a minute may have, and then as time goes on."""
 
-    __slots__ = ("_at_ms", "_clock", "_left", "_per_minute")
+    __slots__ = ("_at_ms", "_clock", "_left", "_per_minute", "refused")
 
     def __init__(self, clock: Clock, per_minute: int) -> None:
         self._clock: Final = clock
@@ -38,6 +38,8 @@ class TopicRate:
         #: How many may come now, in parts of 1 / `_MINUTE_MS`, as of `_at_ms`.
         self._left = per_minute * _MINUTE_MS
         self._at_ms = clock.now_ms()
+        #: How many were refused since the start.
+        self.refused = 0
 
     def take(self) -> None:
         """One more: `Refused` if it is one too many."""
@@ -46,6 +48,7 @@ class TopicRate:
         self._left = min(self._per_minute * _MINUTE_MS, self._left + passed_ms * self._per_minute)
         self._at_ms = now_ms
         if self._left < _MINUTE_MS:
+            self.refused += 1
             raise Refused(
                 ErrorCode.POLICY_VIOLATION,
                 f"more than {self._per_minute} topics a minute would come by being asked for "

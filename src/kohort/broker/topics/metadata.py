@@ -8,6 +8,7 @@ Source: Apache Kafka's Metadata, CreateTopics, CreatePartitions and DeleteTopics
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import uuid4
@@ -53,6 +54,8 @@ class Cluster:
         #: Those of all topics, and what is planned and not in force: topics, partitions.
         self.partition_count = sum(len(topic.partitions) for topic in store.topics.values())
         self._planned = (0, 0)
+        #: The option that left no room for a topic or its partitions -> how often since the start.
+        self.reached: Final[Counter[str]] = Counter()
         self.work: Final = TopicWork(store.changes, on_settled=self._tell_changes)
         #: Called with each new image, and with the logs that are gone.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
@@ -202,8 +205,13 @@ class Cluster:
 
     def _check_counts(self, topics: int, partitions: int) -> None:
         values, (planned_topics, planned_partitions) = self._settings.values, self._planned
-        check_count(len(self._store.topics) + planned_topics + topics, values["max.topics"], "topics")
-        check_count(self.partition_count + planned_partitions + partitions, values["max.partitions"], "partitions")
+        totals = {
+            "topics": len(self._store.topics) + planned_topics + topics,
+            "partitions": self.partition_count + planned_partitions + partitions,
+        }
+        for what, total in totals.items():
+            self.reached[f"max.{what}"] += total > values[f"max.{what}"]
+            check_count(total, values[f"max.{what}"], what)
 
     def _plan_counts(self, topics: int, partitions: int) -> None:
         self._planned = (self._planned[0] + topics, self._planned[1] + partitions)
