@@ -104,7 +104,7 @@ def test_start_survives_a_kill_and_files_go(tmp_path: Path) -> None:
         assert fetched(client, 4)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
         assert delete(client, -1) == (0, 8)
         until(lambda: files() == [8], what="all have gone")
-        client.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"]))
+        client.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(timeout_ms=30_000, topic_names=["t"]))
         client.create_topic("t")
         client.produce("t", b"x")
     with Broker(data_dir=tmp_path, config=config) as broker, RawClient(broker.port) as client:

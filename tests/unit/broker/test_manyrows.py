@@ -63,7 +63,7 @@ def all_configs_of(names: list[str]) -> AlterConfigsRequest:
 
 def growths_of(names: list[str]) -> CreatePartitionsRequest:
     topics = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in ["t", *names, names[0]]]
-    return CreatePartitionsRequest(topics=topics)
+    return CreatePartitionsRequest(timeout_ms=30_000, topics=topics)
 
 
 def offsets_of(names: list[str]) -> OffsetFetchRequest:

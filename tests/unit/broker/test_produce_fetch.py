@@ -192,7 +192,7 @@ def test_a_fetch_of_a_topic_that_is_deleted_is_answered(broker: Broker, client: 
     client.create_topic("t")
     client.send(ApiKey.FETCH, 11, fetch_request("t", max_wait_ms=60_000))
     with RawClient(broker.port) as other:
-        other.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"]))
+        other.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(timeout_ms=30_000, topic_names=["t"]))
     row = client.receive(ApiKey.FETCH, 11)[1].responses[0].partitions[0]
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

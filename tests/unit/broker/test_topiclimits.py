@@ -65,7 +65,9 @@ class TestLimits:
 
         def grow(total: int) -> tuple[int, str | None]:
             rows = [CreatePartitionsTopic(name="d", count=total, assignments=None)]
-            (row,) = client.ask(ApiKey.CREATE_PARTITIONS, 2, CreatePartitionsRequest(topics=rows)).results
+            (row,) = client.ask(
+                ApiKey.CREATE_PARTITIONS, 2, CreatePartitionsRequest(timeout_ms=30_000, topics=rows)
+            ).results
             return row.error_code, row.error_message
 
         assert grow(2)[0] == ErrorCode.POLICY_VIOLATION

@@ -171,7 +171,7 @@ class TestWithoutAutoCreation:
 
     def test_deletion_may_be_switched_off(self, client: RawClient) -> None:
         client.create_topic("t")
-        answer = client.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"]))
+        answer = client.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(timeout_ms=30_000, topic_names=["t"]))
         assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
 
 
@@ -200,7 +200,7 @@ def test_deleted_topic_is_refused_under_the_name_that_it_had(client: RawClient) 
     With Apache Kafka 4.3 that befell a consumer with a pattern in 12 of 12 deletions.
     """
     former = client.create_topic("t")
-    client.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+    client.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(timeout_ms=30_000, topics=[DeleteTopicState(name="t")]))
 
     assert rows_by_id(client, "", former) == [(ErrorCode.UNKNOWN_TOPIC_ID, "t", former)]
     assert rows_by_id(client, None, former) == [(ErrorCode.UNKNOWN_TOPIC_ID, None, former)], "as librdkafka asks"
@@ -311,10 +311,10 @@ def test_one_name_twice_is_neither_deleted_nor_grown(client: RawClient) -> None:
     for name in ("t", "u"):
         client.create_topic(name)
     grown = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ("t", "t", "u")]
-    answer = client.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=grown))
+    answer = client.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(timeout_ms=30_000, topics=grown))
     assert [row.error_code for row in answer.results] == [ErrorCode.INVALID_REQUEST, 0]
     deleted = [DeleteTopicState(name=name) for name in ("t", "t", "u")]
-    answer = client.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=deleted))
+    answer = client.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(timeout_ms=30_000, topics=deleted))
     assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST, 0]
     assert metadata_of(client, "t") == [(0, "t")]
 
@@ -323,7 +323,7 @@ def test_one_name_twice_is_neither_deleted_nor_grown(client: RawClient) -> None:
 def test_topics_are_deleted(client: RawClient, version: int) -> None:
     client.create_topic("t")
     rows = [DeleteTopicState(name=name) for name in ("t", "unknown")]
-    request = DeleteTopicsRequest(topics=rows, topic_names=["t", "unknown"])
+    request = DeleteTopicsRequest(timeout_ms=30_000, topics=rows, topic_names=["t", "unknown"])
     answer = client.ask(ApiKey.DELETE_TOPICS, version, request)
     assert [row.error_code for row in answer.responses] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert metadata_of(client, "t") == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t")]
@@ -331,17 +331,17 @@ def test_topics_are_deleted(client: RawClient, version: int) -> None:
 
 def test_a_topic_is_deleted_by_id_and_comes_back_with_another(client: RawClient) -> None:
     topic_id = client.create_topic("t")
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)])
+    request = DeleteTopicsRequest(timeout_ms=30_000, topics=[DeleteTopicState(name=None, topic_id=topic_id)])
     assert client.ask(ApiKey.DELETE_TOPICS, 6, request).responses[0].name == "t"
     assert client.create_topic("t") != topic_id
     assert client.ask(ApiKey.DELETE_TOPICS, 6, request).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_the_coordinators_log_cannot_be_deleted_or_grown(client: RawClient) -> None:
-    deleted = client.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC]))
+    deleted = client.ask(ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(timeout_ms=30_000, topic_names=[OFFSETS_TOPIC]))
     assert deleted.responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     row = CreatePartitionsTopic(name=OFFSETS_TOPIC, count=99, assignments=None)
-    grown = client.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(topics=[row]))
+    grown = client.ask(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(timeout_ms=30_000, topics=[row]))
     assert grown.results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -351,7 +351,7 @@ def test_topics_grow_and_never_shrink(client: RawClient, version: int) -> None:
 
     def grow(count: int, *, validate_only: bool = False, name: str = "t") -> int:
         row = CreatePartitionsTopic(name=name, count=count, assignments=None)
-        request = CreatePartitionsRequest(topics=[row], validate_only=validate_only)
+        request = CreatePartitionsRequest(timeout_ms=30_000, topics=[row], validate_only=validate_only)
         code: int = client.ask(ApiKey.CREATE_PARTITIONS, version, request).results[0].error_code
         return code
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.topics.intime import ask_within
 from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
 from kohort.broker.turns.gather import Gather
 from kohort.broker.turns.manyrows import answer_rows, rows_at_once
@@ -48,7 +49,8 @@ def handle(context: BrokerContext, request: Request, message: CreatePartitionsRe
             tell((asked, _named_twice(asked)))
         else:
             wanted.append(_growth(context, asked, tell))
-    context.cluster.work.ask(wanted)
+    work, on_refusal = context.cluster.work, context.outage.refused
+    ask_within(context.loop, work, wanted, timeout_ms=message.timeout_ms, on_refusal=on_refusal)
 
 
 def _response(rows: list[CreatePartitionsTopicResult]) -> CreatePartitionsResponse:

@@ -12,6 +12,7 @@ from functools import partial
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.topics.intime import ask_within
 from kohort.broker.topics.topicconfigs import (
     DEFAULT_SOURCE,
     TOPIC_SOURCE,
@@ -61,7 +62,8 @@ def handle(context: BrokerContext, request: Request, message: CreateTopicsReques
             tell((asked, _named_twice(asked)))
         else:
             wanted.append(_creation(context, asked, tell))
-    context.cluster.work.ask(wanted)
+    work, on_refusal = context.cluster.work, context.outage.refused
+    ask_within(context.loop, work, wanted, timeout_ms=message.timeout_ms, on_refusal=on_refusal)
 
 
 def _response(rows: list[CreatableTopicResult]) -> CreateTopicsResponse:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.topics.intime import ask_within
 from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
 from kohort.broker.turns.gather import Gather
 from kohort.errors import ErrorCode
@@ -42,7 +43,8 @@ def handle(context: BrokerContext, request: Request, message: DeleteTopicsReques
             wanted.append(_deletion(context, found, answer))
         else:
             answer(found)
-    context.cluster.work.ask(wanted)
+    work, on_refusal = context.cluster.work, context.outage.refused
+    ask_within(context.loop, work, wanted, timeout_ms=message.timeout_ms, on_refusal=on_refusal)
     return None
 
 

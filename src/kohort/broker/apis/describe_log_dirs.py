@@ -7,9 +7,15 @@ row, as in Apache Kafka.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.turns.encodedrows import EncodedRows
 from kohort.errors import ErrorCode
+from kohort.storage.topics.topicchanges import Topic
 from kohort.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -18,39 +24,68 @@ from kohort.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
+#: Topics and partitions of an answer that are described in one turn of the loop, or little more.
+ROWS_AT_ONCE: Final = 2_000
 
-def handle(context: BrokerContext, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+
+def handle(context: BrokerContext, request: Request, message: DescribeLogDirsRequest) -> None:
     """The present sizes; what is asked for twice is told once."""
-    del request
     topics = context.cluster.topics
     if message.topics is None:
-        wanted = {name: list(range(len(topic.partitions))) for name, topic in topics.items()}
+        wanted: dict[str, set[int] | None] = dict.fromkeys(topics)
     else:
         asked: dict[str, set[int]] = {}
         for row in message.topics:
             asked.setdefault(row.topic, set()).update(row.partitions)
-        wanted = {
-            name: [number for number in range(len(topics[name].partitions)) if number in numbers]
-            for name, numbers in asked.items()
-            if name in topics
-        }
-    total_bytes, usable_bytes = context.store.fs.space(context.store.directory)
+        wanted = {name: numbers for name, numbers in asked.items() if name in topics}
+    context.slices.run(_steps(context, request, wanted))
+
+
+def _steps(context: BrokerContext, request: Request, wanted: Mapping[str, set[int] | None]) -> Iterator[None]:
+    """Describe what is wanted, a few topics in a turn of the loop, and answer."""
+    # The sizes of the volume, whether it is cordoned, and the tags of the directory.
+    behind = 16 * (request.version >= 4) + (request.version >= 5) + (request.version >= 2)
+    space = context.store.fs.space(context.store.directory)
+    encoded = EncodedRows(request.route, partial(respond, context.store.directory, space), behind=behind)
+    rows: list[DescribeLogDirsTopic] = []
+    done = 0
+    for name, numbers in wanted.items():
+        topic = context.cluster.topic(name)
+        if topic is None:
+            # It was deleted meanwhile.
+            continue
+        rows.append(_describe(topic, numbers))
+        done += 1 + len(topic.partitions)
+        if done >= ROWS_AT_ONCE:
+            encoded.add(rows)
+            rows, done = [], 0
+            yield
+            if not request.is_open:
+                return
+    encoded.add(rows)
+    if request.is_open:
+        request.answer(encoded.body())
+
+
+def _describe(topic: Topic, numbers: set[int] | None) -> DescribeLogDirsTopic:
+    """The logs of a topic that can be read, of those numbers; `None`: of all."""
+    return DescribeLogDirsTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsPartition(partition_index=number, partition_size=log.size_bytes)
+            for number, log in enumerate(topic.partitions)
+            if not log.offline and (numbers is None or number in numbers)
+        ],
+    )
+
+
+def respond(directory: str, space: tuple[int, int], topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResponse:
+    """The answer with these topics; `space`: all bytes of the volume, and those that are free."""
+    total_bytes, usable_bytes = space
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
-        log_dir=context.store.directory,
-        topics=[
-            DescribeLogDirsTopic(
-                name=name,
-                partitions=[
-                    DescribeLogDirsPartition(
-                        partition_index=number, partition_size=topics[name].partitions[number].size_bytes
-                    )
-                    for number in numbers
-                    if not topics[name].partitions[number].offline
-                ],
-            )
-            for name, numbers in wanted.items()
-        ],
+        log_dir=directory,
+        topics=topics,
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )

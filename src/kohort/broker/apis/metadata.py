@@ -11,6 +11,7 @@ which earlier versions always allow. Version 10: topic ids. Version 12: topics m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from kohort.broker.connections.request import Request
@@ -18,6 +19,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kohort.broker.topics.leadership import NO_NODE, Leadership
 from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
+from kohort.broker.turns.encodedrows import EncodedRows
 from kohort.broker.turns.gather import Gather
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
@@ -117,8 +119,30 @@ def _steps(
                 return
     # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
     rows.sort(key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
-    if request.is_open:
-        request.answer(_respond(context, request, message, rows))
+    if sum(1 + len(row.partitions) for row in rows) < ROWS_AT_ONCE:
+        if request.is_open:
+            request.answer(_respond(context, request, message, rows))
+        return
+    yield from _encode(context, request, message, rows)
+
+
+def _encode(
+    context: BrokerContext, request: Request, message: MetadataRequest, rows: list[MetadataResponseTopic]
+) -> Iterator[None]:
+    """Answer with many rows, a few in a turn of the loop."""
+    # The cluster's operations, and the error of the whole answer.
+    behind = 4 if 8 <= request.version <= 10 else 2 if request.version >= 13 else 0
+    encoded = EncodedRows(request.route, partial(_respond, context, request, message), behind=behind)
+    slice_begin = done = 0
+    for index, row in enumerate(rows, start=1):
+        done += 1 + len(row.partitions)
+        if done >= ROWS_AT_ONCE or index == len(rows):
+            yield
+            if not request.is_open:
+                return
+            encoded.add(rows[slice_begin:index])
+            slice_begin, done = index, 0
+    request.answer(encoded.body())
 
 
 def _respond(

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from kohort.broker.turns.encodedrows import EncodedRows
 from kohort.broker.turns.gather import Gather
-from kohort.wire.codec import encode
-from kohort.wire.primitives import encode_uvarint
-from kohort.wire.registry import response_header_version
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Request
@@ -104,31 +102,18 @@ class _Parts(Generic[Asked, Row]):
         self._request: Final = request
         self._asked: Final = asked
         self._rows_of: Final = rows_of
-        self._response_of: Final = response_of
-        self._done = 0
-        route = request.route
-        self._is_flexible: Final = response_header_version(route.api_key, route.version) >= 1
-        empty = encode(response_of([]), route.version)
-        #: What stands before the number of rows.
-        self._head: Final = empty[: -2 if self._is_flexible else -4]
-        self._rows = bytearray()
+        self._rows: Final = EncodedRows(request.route, response_of)
 
     def go_on(self) -> None:
         """Make the next rows."""
         if self._request.is_open:
-            self._rows_of(self._asked[self._done : self._done + ROWS_PER_TURN], self._take)
+            done = self._rows.count
+            self._rows_of(self._asked[done : done + ROWS_PER_TURN], self._take)
 
     def _take(self, rows: list[Row]) -> None:
-        body = encode(self._response_of(rows), self._request.version)
-        begin = len(self._head) + len(self._number(len(rows)))
-        self._rows += memoryview(body)[begin : len(body) - self._is_flexible]
-        self._done += len(rows)
-        self._call_soon(self.go_on if self._done < len(self._asked) else self._finish)
+        self._rows.add(rows)
+        self._call_soon(self.go_on if self._rows.count < len(self._asked) else self._finish)
 
     def _finish(self) -> None:
         if self._request.is_open:
-            whole = b"".join((self._head, self._number(self._done), self._rows, bytes(self._is_flexible)))
-            self._request.answer(whole)
-
-    def _number(self, count: int) -> bytes:
-        return encode_uvarint(count + 1) if self._is_flexible else count.to_bytes(4)
+            self._request.answer(self._rows.body())
