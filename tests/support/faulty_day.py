@@ -207,7 +207,7 @@ class Day:
                 replication_factor=1,
                 configs=[CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()],
             )
-            answer = await self._ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[row], timeout_ms=1_000))
+            answer = await self._ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[row]))
             # Whoever was refused cannot know: Kafka's clients take that for success when they come again.
             took(answer.topics, but_for=ErrorCode.TOPIC_ALREADY_EXISTS)
             self.acknowledged.setdefault(topic, {})
@@ -258,7 +258,7 @@ class Day:
     def _grow(self, topic: str, count: int) -> Step:
         async def step() -> None:
             request = CreatePartitionsRequest(
-                topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=1_000
+                topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=60_000
             )
             answer = await self._ask(ApiKey.CREATE_PARTITIONS, 2, request)
             took(answer.results, but_for=ErrorCode.INVALID_PARTITIONS)
@@ -267,7 +267,7 @@ class Day:
 
     def _delete(self, topic: str) -> Step:
         async def step() -> None:
-            request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=1_000)
+            request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=60_000)
             answer = await self._ask(ApiKey.DELETE_TOPICS, 5, request)
             took(answer.responses, but_for=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self.acknowledged.pop(topic, None)

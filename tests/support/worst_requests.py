@@ -220,7 +220,7 @@ WORST: Final[dict[str, Worst]] = {
     "states of groups": _short_texts(ApiKey.LIST_GROUPS, "states_filter"),
     "new topics of no size": _named(ApiKey.CREATE_TOPICS, "topics", "name", row={"num_partitions": 0}),
     "new topics to check": _named(ApiKey.CREATE_TOPICS, "topics", "name", row=_NEW_TOPIC, validate_only=True),
-    "topics to delete": _named(ApiKey.DELETE_TOPICS, "topics", "name"),
+    "topics to delete": _named(ApiKey.DELETE_TOPICS, "topics", "name", timeout_ms=60_000),
     "records to delete": _partitions(ApiKey.DELETE_RECORDS, row={"offset": 0}),
     "ends of epochs": _partitions(ApiKey.OFFSET_FOR_LEADER_EPOCH, name="topic", number="partition"),
     "configs of groups": _named(
@@ -234,7 +234,9 @@ WORST: Final[dict[str, Worst]] = {
         ApiKey.INCREMENTAL_ALTER_CONFIGS, "resources", "resource_name", row={"resource_type": _GROUP}
     ),
     "partitions on the disk": _numbers(ApiKey.DESCRIBE_LOG_DIRS, "topics", "topic", "partitions", _VALUES),
-    "topics to grow": _named(ApiKey.CREATE_PARTITIONS, "topics", "name", row={"count": 3, "assignments": None}),
+    "topics to grow": _named(
+        ApiKey.CREATE_PARTITIONS, "topics", "name", row={"count": 3, "assignments": None}, timeout_ms=60_000
+    ),
     "groups to delete": _texts(ApiKey.DELETE_GROUPS, "groups_names", MOST_NAMED),
     "partitions to elect": _numbers(ApiKey.ELECT_LEADERS, "topic_partitions", "topic", "partitions", MOST_LED),
     "partitions to move": _partitions(ApiKey.ALTER_PARTITION_REASSIGNMENTS, row={"replicas": None}),
