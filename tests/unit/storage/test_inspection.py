@@ -87,6 +87,16 @@ def test_torn_tail_is_followed_by_nothing() -> None:
     assert places(inspected(fs)) == [(2 * SIZE, 10, 5, None)]
 
 
+def test_file_of_another_log_is_told_in_a_compacted_one_too() -> None:
+    fs = MemoryFileSystem()
+    first, _ = filled(fs)
+    foreign = f"/orders-0/{1:020d}.log"
+    fs.open(foreign, create=True).write(0, fs.open(first).read(0, 1 << 20))
+    for is_compacted in (False, True):
+        (damage,) = inspect_partition(fs, "/orders-0", "orders", 0, is_compacted=is_compacted).damages
+        assert f"{foreign} begins at offset 1, but the file before it ends at 3" in damage.reason
+
+
 def test_missing_file_is_a_hole_unless_kafka_compacted_there() -> None:
     fs = MemoryFileSystem()
     _, second, _ = filled(fs, 9)

@@ -25,6 +25,7 @@ from kohort.storage.recovery.gaps import load_sparse
 from kohort.storage.recovery.logstate import load_state
 from kohort.storage.segments.batchreader import BatchReader
 from kohort.storage.segments.findbatch import NO_LIMIT, find_batch, valid_batch
+from kohort.storage.segments.scan import ends_before
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
@@ -182,7 +183,7 @@ def _read_files(content: PartitionContent, fs: FileSystem, path: str, *, is_comp
     sparse_before = load_sparse(fs, path, names)
     bases = [base for name in names if (base := segment_base(name)) is not None]
     for base, limit in zip(bases, [*bases[1:], NO_LIMIT], strict=False):
-        if is_compacted and base < content.end:
+        if is_compacted and base < content.end and ends_before(fs, path, base, content.end, sparse_before):
             # A compacted file has the place of those that begin within it, until a start removes them.
             continue
         if content.files and base < content.end:

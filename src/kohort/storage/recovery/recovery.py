@@ -28,7 +28,7 @@ from kohort.storage.recovery.logstart import load_log_start
 from kohort.storage.recovery.logstate import LogState, forget_state, load_snapshot, load_state, recall
 from kohort.storage.segments.findbatch import NO_LIMIT
 from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX, has_index, load_facts, load_index, mark_synced
-from kohort.storage.segments.scan import Piece, Rules, scan_file
+from kohort.storage.segments.scan import Piece, Rules, ends_before, scan_file
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
@@ -231,7 +231,7 @@ class _Reader:
         for base, next_base in zip(self._bases, [*self._bases[1:], NO_LIMIT], strict=False):
             end_offset = max((piece.segment.next_offset for piece in found.pieces), default=0)
             if found.pieces and base < end_offset:
-                if self._is_compacted and self._is_covered(base, end_offset):
+                if self._is_compacted and ends_before(self._fs, self._directory, base, end_offset, self._sparse_before):
                     found.covered.append(Segment(self._fs, self._directory, base, is_entry_durable=False))
                     continue
                 path = f"{self._directory}/{segment_name(base)}"
@@ -264,12 +264,6 @@ class _Reader:
         pieces = scan_file(fs, directory, base, rules=rules, before_offset=next_base, known=segment)
         found.bytes_checked += sum(piece.segment.size for piece in pieces) - known_size
         return pieces
-
-    def _is_covered(self, base: int, end_offset: int) -> bool:
-        """Whether a compacted file has taken this one's place, and the broker stopped before it removed this one."""
-        rules = Rules(with_crc=True, sparse_before=self._sparse_before, on_batch=lambda _: None)
-        pieces = scan_file(self._fs, self._directory, base, rules=rules)
-        return len(pieces) == 1 and not pieces[0].damage and pieces[0].segment.next_offset <= end_offset
 
 
 class _Mender:

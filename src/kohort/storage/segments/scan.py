@@ -115,6 +115,13 @@ def scan_file(
     return pieces
 
 
+def ends_before(fs: FileSystem, directory: str, base: int, end_offset: int, sparse_before: int) -> bool:
+    """Whether a file is whole and has nothing from an offset on, so that a compacted one can have taken its place."""
+    rules = Rules(with_crc=True, sparse_before=sparse_before, on_batch=lambda _: None)
+    (first, *others) = scan_file(fs, directory, base, rules=rules)
+    return not others and not first.damage and first.segment.next_offset <= end_offset
+
+
 def _is_torn(reader: BatchReader, position: int, expected: int) -> bool:
     if reader.size - position < HEADER_SIZE:
         return True
