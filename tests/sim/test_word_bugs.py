@@ -23,7 +23,7 @@ from support.planted_bugs import TOLD, always, law_that_finds
 def test_worlds_in_which_members_hear_beside_their_heartbeats() -> None:
     """The worlds of these bugs without them: every law holds, much is told so, and some of it is lost."""
     said = told = lost = 0
-    for seed in range(6):
+    for seed in range(12):
         world = World(seed, scenario=TOLD)
         world.run()
         rows = world.story.of(last=len(world.story))
