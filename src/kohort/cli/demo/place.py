@@ -23,7 +23,7 @@ from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX
 from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
 from kohort.storage.recovery.recovery import CLEANED_SUFFIX
-from kohort.storage.segments.indexfiles import SUFFIXES
+from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
 
 TOPIC: Final = "flights"
@@ -50,7 +50,7 @@ _IN_DATA: Final = re.compile(
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(
     rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?"
-    rf"|\d{{20}}({'|'.join(map(re.escape, (*SUFFIXES, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)))})"
+    rf"|\d{{20}}({'|'.join(map(re.escape, (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)))})"
     rf"|({'|'.join(map(re.escape, (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)))})(\.tmp)?"
 )
 _NAMES_SHOWN: Final = 3
