@@ -114,6 +114,8 @@ class NamedGroup(GroupLoad):
         member.member_id = str(uuid4())
         answer = await member.ask(0)
         assert answer.assignment is not None
+        # Who had nothing to gain or lose by the last epoch was not taken to it; who joins is.
+        member.epoch = answer.member_epoch
         rows = answer.assignment.topic_partitions
         return len(member.owned ^ {(row.topic_id, number) for row in rows for number in row.partitions})
 
