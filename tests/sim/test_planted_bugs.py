@@ -292,7 +292,8 @@ def test_member_that_counts_as_stable_on_its_way(state: MemberState) -> None:
 
             return replace(decision, records=tuple(map(settle, decision.records)))
 
-    assert law_that_finds(build_shard=Rash) == "ValidStableGroupState"
+    # A heartbeat that is held would be decided again and again, since each decision takes back the one before.
+    assert law_that_finds(build_shard=Rash, scenario=replace(VISITED, is_pushing=False)) == "ValidStableGroupState"
 
 
 def test_member_that_is_told_an_older_epoch() -> None:
