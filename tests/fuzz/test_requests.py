@@ -54,7 +54,8 @@ def picture(address: str) -> list[object]:
     Classic groups before their first generation are not written down, in Kafka either.
     """
     with kohort.Admin(bootstrap_servers=address) as admin:
-        groups = admin.list_groups()
+        # Offsets may be committed for a group without a name, as at Apache Kafka; an admin asks nothing about it.
+        groups = [group for group in admin.list_groups() if group.group_id]
         offsets = [(group.group_id, admin.group_offsets(group.group_id)) for group in groups]
         return [
             [(topic.name, topic.partition_count) for topic in admin.list_topics()],

@@ -16,6 +16,7 @@ from kohort.broker.housekeeping.fileremovals import FileRemovals
 from kohort.clock import Clock
 from kohort.errors import StorageError
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
@@ -84,7 +85,9 @@ class LogRetention:
             return
         if gone:
             self._removals.later(gone, partition.config.file_delete_delay_ms)
+            # What goes with each is among them.
+            count = sum(path.endswith(DELETED_SUFFIX) for path in gone)
             log.info(
                 "event=segments_expired partition=%s-%d segments=%d start_offset=%d->%d",
-                *(partition.topic, partition.partition, len(gone), start, partition.log_start_offset),
+                *(partition.topic, partition.partition, count, start, partition.log_start_offset),
             )
