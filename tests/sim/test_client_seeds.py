@@ -11,7 +11,7 @@ from kohort.testing.clients.seed import main, run_seeds
 from support.seed_pool import Outcomes, played
 
 #: `make soak` plays 1,000.
-SEEDS = 75
+SEEDS = 50
 SEEDS_PER_TEST = 25
 
 

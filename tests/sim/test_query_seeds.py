@@ -13,7 +13,7 @@ from kohort.testing.queries.seed import main, run_seeds
 from support.seed_pool import Outcomes, played
 
 #: `make soak` plays 5,000.
-SEEDS = 200
+SEEDS = 160
 SEEDS_PER_TEST = 20
 
 

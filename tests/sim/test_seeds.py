@@ -15,7 +15,7 @@ from kohort.testing import World
 from kohort.testing.seed import main, run_seeds
 
 #: `make soak` plays 10,000.
-SEEDS = 150
+SEEDS = 100
 SEEDS_PER_TEST = 25
 
 
