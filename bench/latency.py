@@ -147,6 +147,10 @@ class Crowd:
         asks = ", with sessions" if self.with_session else ""
         return f"{self.readers} readers of {self.partitions:,} partitions each, {self.per_second} records/s{asks}"
 
+    def topics(self, prefix: str) -> list[str]:
+        """One for each reader."""
+        return [f"{prefix}-{number}" for number in range(self.readers)]
+
 
 CROWDS = (
     (Crowd(100, 10, 500, 8.0), "<= 0.5x", "<= 1x"),
@@ -160,11 +164,10 @@ def among(crowd: Crowd, server: Any, topic: str) -> Latency:
     with ExitStack() as stack:
         writer = RawConnection(server.port)
         stack.callback(writer.close)
-        ends = ends_of(writer, topic, crowd.readers * crowd.partitions)
         selector = stack.enter_context(selectors.DefaultSelector())
-        for first in range(0, len(ends), crowd.partitions):
-            offsets = {number: ends[number] for number in range(first, first + crowd.partitions)}
-            reader = Reader(server.port, topic, offsets, with_session=crowd.with_session)
+        for name in crowd.topics(topic):
+            offsets = ends_of(writer, name, crowd.partitions)
+            reader = Reader(server.port, name, offsets, with_session=crowd.with_session)
             stack.callback(reader.connection.close)
             reader.ask()
             selector.register(reader.connection.descriptor, selectors.EVENT_READ, reader)
@@ -184,7 +187,7 @@ def ends_of(connection: RawConnection, topic: str, partitions: int) -> dict[int,
 
 def carry(crowd: Crowd, selector: selectors.BaseSelector, writer: RawConnection, topic: str) -> list[float]:
     """Write for the crowd's seconds, read until all has come; milliseconds of each record behind the first second."""
-    chance, partitions = Random(7), crowd.readers * crowd.partitions
+    chance, topics = Random(7), crowd.topics(topic)
     count = int(crowd.per_second * crowd.seconds)
     taken: list[float] = []
     written = 0
@@ -193,7 +196,8 @@ def carry(crowd: Crowd, selector: selectors.BaseSelector, writer: RawConnection,
         due = began + written / crowd.per_second - time.monotonic()
         if written < count and due <= 0:
             batch = build_batch([(None, SENT_AT.pack(time.perf_counter_ns()) + b"x" * 92, 0, ())])
-            writer.send(frame(ApiKey.PRODUCE, 8, produce_request(topic, chance.randrange(partitions), batch)))
+            request = produce_request(chance.choice(topics), chance.randrange(crowd.partitions), batch)
+            writer.send(frame(ApiKey.PRODUCE, 8, request))
             written += 1
             continue
         assert time.monotonic() < began + PATIENCE_S, f"{count - len(taken)} records did not come"
@@ -237,7 +241,8 @@ def _crowd(crowd: Crowd, servers: Sequence[Any], runs: int, reach: str, cpu_reac
     topic = f"crowd-{uuid4().hex[:8]}"
     for server in servers:
         connection = RawConnection(server.port)
-        create_writable_topic(connection, topic, crowd.readers * crowd.partitions, {"flush.messages": PAGE_CACHE})
+        for name in crowd.topics(topic):
+            create_writable_topic(connection, name, crowd.partitions, {"flush.messages": PAGE_CACHE})
         connection.close()
     found = take_turns(runs, *(partial(among, crowd, server, topic) for server in servers))
     row = partial(_row, found, runs, settings="ours: flush.messages=2^63-1")
