@@ -28,8 +28,8 @@ TOPIC = "fetch-{connections}"
 #: Requests of a circle: together they read a partition from its begin to its end, at least once.
 CIRCLE = 400
 LOADS = (
-    ("1 MB", 1 << 20, 1, ">= 1x"),
-    ("64 KB", 64 << 10, 1, ">= 1x"),
+    ("1 MB", 1 << 20, 1, ">= 2x"),
+    ("64 KB", 64 << 10, 1, ">= 1.5x"),
     ("64 KB", 64 << 10, 50, "report"),
 )
 

@@ -216,7 +216,7 @@ def measure(runs: int) -> list[Table]:
     with ExitStack() as stack:
         servers, left_out = start_both(stack)
         rows = [row for flush in (PAGE_CACHE, "1") for row in _pairs(servers, flush, runs)]
-        table = Table("latency", "Produce to consume", rows, left_out)
+        table = Table("throughlog", "Produce to consume", rows, left_out)
     crowded: list[Row] = []
     for crowd, reach, cpu_reach in CROWDS:
         with ExitStack() as stack:

@@ -22,6 +22,9 @@ BENCHES = (
     "commits",
     "produce",
     "fetch",
+    "latency",
+    "logs",
+    "cold",
     "consume",
     "secured",
     "send",
@@ -39,7 +42,7 @@ BENCHES = (
     "groups",
 )
 #: Measured when they are named, and not published yet.
-BY_NAME = ("logs", "cold", "latency", "metadata", "clientside", "static")
+BY_NAME = ("metadata", "clientside")
 RUNS = 3
 
 
