@@ -37,12 +37,15 @@ BENCHES = (
     "ephemeral",
     "joins",
     "joincpu",
+    "static",
+    "clientside",
+    "metadata",
     "restart",
     "assign",
     "groups",
 )
 #: Measured when they are named, and not published yet.
-BY_NAME = ("metadata", "clientside")
+BY_NAME: tuple[str, ...] = ()
 RUNS = 3
 
 
