@@ -22,7 +22,6 @@ BENCHES = (
     "commits",
     "produce",
     "fetch",
-    "latency",
     "logs",
     "cold",
     "consume",
@@ -45,7 +44,7 @@ BENCHES = (
     "groups",
 )
 #: Measured when they are named, and not published yet.
-BY_NAME: tuple[str, ...] = ()
+BY_NAME = ("latency",)
 RUNS = 3
 
 
