@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -243,7 +242,6 @@ def await_coordinator(port: int) -> None:
                 and not client.ask(ApiKey.OFFSET_FETCH, of_fetch, fetch).error_code
             ),
             what="a coordinator",
-            step=lambda: time.sleep(0.1),
         )
 
 

@@ -47,8 +47,7 @@ class Fleet:
 
     def poll(self) -> None:
         for consumer in self._members.values():
-            consumer.poll(0)
-        time.sleep(0.01)
+            consumer.poll(0.001)
 
     def shares(self) -> dict[str, frozenset[int]]:
         """What each owns."""

@@ -17,14 +17,12 @@ from typing import Final
 from kohort.errors import KohortError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
 from kohort.storage.directory.catalogfile import CATALOG_NAME, FORMER_CATALOG_NAME
-from kohort.storage.directory.checkpoints import EPOCHS_NAME, RECOVERY_POINT_NAME
-from kohort.storage.directory.datadir import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME, PARTITION_METADATA_NAME
+from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME
+from kohort.storage.directory.datadir import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX
-from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
 from kohort.storage.recovery.recovery import CLEANED_SUFFIX
-from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
+from kohort.storage.topics.topicfolders import NAMES_BESIDE, SUFFIXES_BESIDE
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 12
@@ -50,8 +48,8 @@ _IN_DATA: Final = re.compile(
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(
     rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?"
-    rf"|\d{{20}}({'|'.join(map(re.escape, (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)))})"
-    rf"|({'|'.join(map(re.escape, (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)))})(\.tmp)?"
+    rf"|\d{{20}}({'|'.join(map(re.escape, SUFFIXES_BESIDE))})"
+    rf"|({'|'.join(map(re.escape, NAMES_BESIDE))})(\.tmp)?"
 )
 _NAMES_SHOWN: Final = 3
 

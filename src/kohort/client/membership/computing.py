@@ -93,7 +93,7 @@ class Computing:
         #: What is under way, each with a number of its own: asking what there is to assign, assigning, bringing.
         self._number = 0
         self._preparing: int | None = None
-        self._group: tuple[int, Assignable] | None = None
+        self._group_epoch: int | None = None
         self._result: _Result | None = None
         self._is_bringing = False
         self._due_ms = 0
@@ -140,7 +140,7 @@ class Computing:
     def forget(self) -> None:
         """The membership has ended, and what it was asked with it."""
         self._number += 1
-        self._preparing = self._group = self._result = None
+        self._preparing = self._group_epoch = self._result = None
         self._is_bringing = False
 
     # -- computing ----------------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ class Computing:
             response = message_of(answer, ConsumerGroupPrepareAssignmentResponse)
             # Without an answer, or with an error, the next heartbeat says whether this is still to be done.
             if response is not None and response.error_code == ErrorCode.NONE:
+                self._group_epoch = response.group_epoch
                 group = read_group(response)
-                self._group = response.group_epoch, group
                 wanted = ComputationWanted(number=number, assignor=response.assignor_name, group=group)
                 self._requests.deliver(wanted)
                 self._on_begun(now_ms)
@@ -170,9 +170,9 @@ class Computing:
 
     def on_computed(self, done: ComputationDone, now_ms: int) -> None:
         """The application's assignor has come to an end."""
-        if self._group is None or done.number != self._number:
+        if self._group_epoch is None or done.number != self._number:
             return
-        (group_epoch, _), self._group = self._group, None
+        group_epoch, self._group_epoch = self._group_epoch, None
         if done.error:
             self._requests.warn(f"the assignment of group {self._group_id} could not be computed here: {done.error}")
             self._result = _Result(group_epoch, FAILED, (), ())

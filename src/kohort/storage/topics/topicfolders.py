@@ -24,13 +24,12 @@ from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
 from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX
 from kohort.storage.segments.segment import segment_base, segment_name
 
+#: What lies beside the segments in a partition's folder: files by their names, and those that are named by an offset.
+NAMES_BESIDE: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)
+SUFFIXES_BESIDE: Final = (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)
+
 _DELETE_SUFFIX: Final = "-delete"
 #: How the name of a deleted partition's folder ends; others may end in the suffix alone.
-#: How files end that lie beside the segments of a partition.
-_OURS: Final = (
-    *(PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX, SYNCED_SUFFIX),
-    *SUFFIXES,
-)
 _DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
 _FILE_NAME_LIMIT: Final = 255
 
@@ -128,7 +127,7 @@ class TopicFolders:
 
     def _holds_only_ours(self, path: str) -> bool:
         files = self._fs.list_directory(path)
-        return all(segment_base(file) is not None or file.endswith(_OURS) for file in files)
+        return all(segment_base(file) is not None or file.endswith(NAMES_BESIDE + SUFFIXES_BESIDE) for file in files)
 
     def _holds_no_records(self, path: str) -> bool:
         segments = [file for file in self._fs.list_directory(path) if segment_base(file) is not None]
