@@ -323,6 +323,21 @@ def test_repeat_that_is_held_gives_way_to_another_and_to_what_is_behind_it(
     wired(dialogue)
 
 
+def test_heartbeat_by_a_connection_that_does_not_wait_ends_the_hold_of_another() -> None:
+    async def dialogue(clients: Clients) -> None:
+        connection, again = await settled(clients)
+        connection.feed(again)
+        assert clients.held == 1
+        other = WiredConnection(clients.context)
+        for number in (8, 9):
+            other.feed(encode_request(BEAT, 1, beat("a", 1), correlation_id=number))
+            assert clients.held == 0
+        assert [number for number, _ in await connection.receive(BEAT, 1)] == [7]
+        assert [number for number, _ in await other.receive(BEAT, 1)] == [8, 9]
+
+    wired(dialogue)
+
+
 def test_repeat_that_is_held_goes_with_its_connection() -> None:
     async def dialogue(clients: Clients) -> None:
         connection, again = await settled(clients)

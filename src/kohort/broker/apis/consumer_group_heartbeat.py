@@ -29,8 +29,8 @@ from kohort.wire.messages.consumer_group_heartbeat import (
 )
 
 
-def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> None:
-    """Ask the group's coordinator."""
+def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> bytes | None:
+    """Ask the group's coordinator; the answer, if nothing is new and it need not wait."""
     runtime, connections = context.runtime, context.member_connections
     if message.topic_partitions is not None or message.member_epoch < 0:
         connections.check(request.connection, message.group_id, message.member_id)
@@ -68,6 +68,8 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     if owned is None and message.member_epoch > 0:
         standing = _Standing(context, request, command, is_numbered=message.wants_numbers)
         request.standing = standing
+        if command.hold_ms < 0 and (answer := standing.renew()) is not None:
+            return answer
         context.pushing.attach(request, standing)
         runtime.answer(request, command, standing.translate)
     else:
@@ -77,6 +79,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     if command.hold_ms > 0 and request.is_open:
         # It is accepted, and held: who it is from is known before it is answered.
         connections.heartbeat(request.connection, message.group_id, member_id)
+    return None
 
 
 class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):

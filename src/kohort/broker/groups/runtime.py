@@ -195,14 +195,15 @@ class Runtime:
         return True
 
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
-        """Carry out a heartbeat that was answered before, word for word, at once.
+        """Carry out a heartbeat whose answer does not wait, if nothing is new, at once.
 
         Returns:
-            The interval that the member is told, ms; `None` if nothing was done: it has news, or waits for the disk.
+            The interval that its member is told, ms; `None`: it is to be handled, and nothing was done.
         """
         home = self._homes[self.index_of(command.group_id)]
-        may_answer = not self._is_stopped and is_durable(home.log)
-        return self._renew(home, command, self._clock.now_ms()) if may_answer else None
+        if self._is_stopped or not is_durable(home.log) or home.shard.find_former(command):
+            return None
+        return self._renew(home, command, self._clock.now_ms())
 
     def _renew(self, home: Home, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
         try:
