@@ -13,7 +13,7 @@ from kohort.storage.recovery.logstart import delete_before, keep_log_start
 from kohort.storage.recovery.logstate import capture, settle, write
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.store import Store
-from kohort.storage.upkeep.scrubbing import scrub, scrub_newest
+from kohort.storage.upkeep.scrubbing import keep, scrub, scrub_newest
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, sequenced
 
@@ -84,11 +84,13 @@ def scrub_all(fs: MemoryFileSystem, log: PartitionLog) -> None:
     for segment in log.segments[:-1]:
         found = scrub(fs, FOLDER, segment.base_offset, pause=lambda _: None, epochs=epochs)
         if found is not None:
+            keep(fs, FOLDER, segment.base_offset, found)
             log.refuse(found.damages)
             mend_epochs([segment], found.epochs)
     newest = log.segments[-1]
     if newest.size:
         look = partial(scrub_newest, fs, FOLDER, newest.base_offset, pause=lambda _: None, epochs=epochs)
         seen = look(end_offset=log.log_end_offset, size_bytes=newest.size, has_gaps=newest.has_gaps)
+        keep(fs, FOLDER, newest.base_offset, seen)
         log.refuse(seen.damages)
         mend_epochs([newest], seen.epochs)

@@ -18,6 +18,8 @@ from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch, iterate_records
 from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets
 from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.recovery.logstate import capture, settle
+from kohort.storage.recovery.logstate import write as save
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages.offset_commit import (
@@ -70,6 +72,38 @@ async def run_compactor(store: Store, goes_on: Callable[[Compactor], bool]) -> N
         while goes_on(compactor):  # noqa: ASYNC110
             await asyncio.sleep(0)
     await compactor.stop()
+
+
+def test_no_file_takes_the_place_of_one_whose_facts_are_being_written(tmp_path: Path) -> None:
+    """They would be taken for what is known of the new file: of fewer offsets, if it is as long."""
+    store = store_with_log(Store.open(str(tmp_path)), 300)
+    (partition,) = store.topics[OFFSETS_TOPIC].partitions
+    before = list(partition.segments)
+    captured = capture(partition)
+    partition.filing.begin()
+
+    async def main() -> None:
+        compactor = Compactor(
+            asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20
+        )
+        compactor.start()
+        async with asyncio.timeout(5):
+            while not partition.filing.is_awaited:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert partition.segments == before
+            settle(captured, await asyncio.to_thread(save, store.fs, captured))
+            assert partition.segments == before
+            partition.filing.end()
+            while len(partition.segments) > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await compactor.stop()
+
+    asyncio.run(main())
+    expected = values(store)
+    store.close(clean=False)
+    (reopened,) = (found := Store.open(str(tmp_path))).topics[OFFSETS_TOPIC].partitions
+    assert (reopened.holes, values(found)) == ((), expected)
+    found.close()
 
 
 def test_log_shrinks_while_it_grows(tmp_path: Path) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kohort.broker.housekeeping.scrubber import Scrubber
 from kohort.errors import Refused
+from kohort.records.batch import build_batch
+from kohort.storage.recovery.logstate import capture, settle, write
+from kohort.storage.segments.indexfiles import load_facts
 from kohort.storage.store import Store
+from kohort.storage.upkeep.compaction import compact, plan_compaction
+from kohort.storage.upkeep.scrubbing import scrub
 from support.storage_logs import TOPIC_ID, batch, offsets
 
 
@@ -51,6 +57,41 @@ def test_damage_is_found_while_the_broker_runs(tmp_path: Path, caplog: pytest.Lo
         log.read(first, 1)
     assert log.read(first + 1, 1)
     store.close(clean=False)
+
+
+def test_what_is_found_of_a_file_whose_place_was_taken_is_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its bytes are held against what was known of the one before it: that is no damage."""
+    store = Store.open(str(tmp_path))
+    configs = {"segment.bytes": "300", "cleanup.policy": "compact", "flush.messages": str(2**63 - 1)}
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=configs).partitions[0]
+    for _ in range(20):
+        log.append(build_batch([(b"k", b"v", 1, ())]), now_ms=5)
+    captured = capture(log)
+    settle(captured, write(store.fs, captured))
+    scrub_once(store, caplog)
+    old = log.segments[0]
+
+    def take_its_place(_: int) -> None:
+        planned = plan_compaction(log, 0, now_ms=10, dedupe_buffer_bytes=1 << 20)
+        assert planned is not None
+        for part in compact(store.fs, planned[0], now_ms=10).segments:
+            log.replace(part.segment(store.fs, log.directory), part.cleaned_path)
+
+    result = scrub(store.fs, log.directory, old.base_offset, pause=take_its_place)
+    assert result is not None
+
+    async def hand_over() -> None:
+        scrubber = Scrubber(asyncio.get_running_loop(), store, bytes_per_second=1 << 30)
+        scrubber._on_scrubbed(log, old, replace(result, reason="its checksum is another one"))
+        scrubber.stop()
+
+    caplog.clear()
+    asyncio.run(hand_over())
+    assert (caplog.text, log.holes, log.filing.is_awaited) == ("", (), False)
+    assert load_facts(store.fs, log.directory, old.base_offset) is None, "nothing is known of the new one yet"
+    store.close()
 
 
 @pytest.mark.parametrize("is_known", [True, False])

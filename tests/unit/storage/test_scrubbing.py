@@ -12,7 +12,7 @@ from kohort.storage.recovery.recovery import open_partition
 from kohort.storage.segments.indexfiles import FACTS_SUFFIX, index_path, load_facts
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, scrub
+from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import batch
 
@@ -38,15 +38,20 @@ def closed() -> tuple[MemoryFileSystem, PartitionLog]:
 
 
 def look(fs: MemoryFileSystem) -> Scrubbed | None:
-    return scrub(fs, DIRECTORY, 0, pause=lambda _: None)
+    found = scrub(fs, DIRECTORY, 0, pause=lambda _: None)
+    if found is not None:
+        keep(fs, DIRECTORY, 0, found)
+    return found
 
 
 def test_segment_gets_a_checksum_and_is_held_against_it() -> None:
     fs, log = closed()
-    for _ in range(2):
-        assert look(fs) == Scrubbed(size_bytes=log.segments[0].size)
-        facts = load_facts(fs, DIRECTORY, 0)
-        assert facts is not None and facts.checksum is not None
+    first = look(fs)
+    facts = load_facts(fs, DIRECTORY, 0)
+    assert facts is not None and facts.checksum is not None
+    assert first == Scrubbed(size_bytes=log.segments[0].size, facts=facts)
+    assert look(fs) == Scrubbed(size_bytes=log.segments[0].size), "nothing new"
+    assert load_facts(fs, DIRECTORY, 0) == facts
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -80,9 +80,11 @@ class Checkpointer:
 
     def _write(self, partition: PartitionLog) -> None:
         captured = capture(partition)
+        partition.filing.begin()
         self._thread.submit(partial(write, self._store.fs, captured), partial(self._on_written, captured))
 
     def _on_written(self, captured: Captured, filed: list[tuple[Segment, SegmentFacts]] | Exception) -> None:
+        captured.log.filing.end()
         topic = self._store.topics.get(captured.log.topic)
         if topic is not None and captured.log in topic.partitions:
             # Otherwise it was deleted meanwhile, and so were its files.

@@ -178,7 +178,7 @@ class Compactor:
             made = self._compact(plan, began_ms)
             for part in made.segments:
                 segment = part.segment(fs, plan.directory)
-                replaced = self._on_loop(partial(self._replace, partition, segment, part.cleaned_path))
+                replaced = self._on_loop(partition, partial(self._replace, partition, segment, part.cleaned_path))
                 finish_replacement(fs, plan.directory, replaced)
             self._save({**self._cleaned, partition: made.end_offset})
             _report(partition, made, self._clock.now_ms() - began_ms)
@@ -224,8 +224,8 @@ class Compactor:
             raise CompactionStopped
         return partition.replace(segment, cleaned_path)
 
-    def _on_loop(self, change: Callable[[], list[int]]) -> list[int]:
-        """What `change` returns when it is called on the loop."""
+    def _on_loop(self, partition: PartitionLog, change: Callable[[], list[int]]) -> list[int]:
+        """What `change` returns when it is called on the loop, once nobody writes beside the segments."""
         answer: Future[list[int]] = Future()
 
         def run() -> None:
@@ -234,7 +234,7 @@ class Compactor:
             except BaseException as error:
                 answer.set_exception(error)
 
-        self._post(run)
+        self._post(partition.filing.when_over, run)
         return answer.result()
 
     def _post(self, callback: Callable[..., None], *arguments: object) -> None:

@@ -1,7 +1,8 @@
 """Reads segments again at a low rate, and refuses readers what is damaged since.
 
 Laws: one segment at a time, on a thread that rests as its rate says; the loop only chooses, and takes the result. What
-is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes.
+is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes. What is
+found of a segment whose place was taken meanwhile is dropped.
 Source: storage/upkeep/scrubbing.py; architecture rule 18.
 """
 
@@ -19,8 +20,9 @@ from kohort.errors import StorageError
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.epochruns import EpochRun, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.segments.segment import Segment
 from kohort.storage.store import Store
-from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, scrub, scrub_newest
+from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub, scrub_newest
 
 log = logging.getLogger("kohort.broker")
 
@@ -76,16 +78,17 @@ class Scrubber:
             self._later(self._pause, self._begin)
             return
         partition, base_offset = chosen
-        work = self._work_at(partition, base_offset)
-        if work is None:
+        segment = next((part for part in partition.segments if part.base_offset == base_offset), None)
+        work = None if segment is None else self._work_at(partition, segment)
+        if segment is None or work is None:
             self._later(0.0, self._step)
             return
-        self._thread.submit(work, partial(self._on_scrubbed, partition, base_offset))
+        self._thread.submit(work, partial(self._on_scrubbed, partition, segment))
 
-    def _work_at(self, partition: PartitionLog, base_offset: int) -> Callable[[], Scrubbed | None] | None:
-        place, epochs = (self._store.fs, partition.directory, base_offset), partition.epochs.starts
+    def _work_at(self, partition: PartitionLog, segment: Segment) -> Callable[[], Scrubbed | None] | None:
+        place, epochs = (self._store.fs, partition.directory, segment.base_offset), partition.epochs.starts
         newest = partition.segments[-1]
-        if base_offset != newest.base_offset:
+        if segment is not newest:
             return partial(scrub, *place, pause=self._rest, epochs=epochs)
         end_offset = min(partition.high_watermark, newest.next_offset)
         try:
@@ -101,28 +104,40 @@ class Scrubber:
         if self._is_stopped.wait(count / self._rate):
             raise ScrubStoppedError
 
-    def _on_scrubbed(self, partition: PartitionLog, base_offset: int, result: Scrubbed | Exception | None) -> None:
-        is_there = any(segment.base_offset == base_offset for segment in partition.segments)
+    def _on_scrubbed(self, partition: PartitionLog, segment: Segment, result: Scrubbed | Exception | None) -> None:
+        if segment not in partition.segments or isinstance(result, ScrubStoppedError):
+            # What was found may be of its file, of one that took its place meanwhile, or of parts of both.
+            result = None
         if isinstance(result, Exception):
-            if is_there and not isinstance(result, ScrubStoppedError):
-                log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(result))
-        elif result is not None and is_there:
-            self._segments += 1
-            self._bytes += result.size_bytes
-            self._mend_epochs(partition, result.epochs)
-            if result.reason:
-                self._damaged += 1
-                partition.refuse(result.damages)
-                log.error(
-                    "event=segment_damaged partition=%s segment=%d reason=%r",
-                    partition.name,
-                    base_offset,
-                    result.reason,
-                )
-                for hole in result.damages:
-                    offsets = hole.first_offset, hole.next_offset - 1
-                    log.error("event=records_missing partition=%s offsets=%d-%d", partition.name, *offsets)
+            log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(result))
+        elif result is not None:
+            self._tell(partition, segment, result)
+            if result.is_news:
+                partition.filing.begin()
+                place = self._store.fs, partition.directory, segment.base_offset
+                self._thread.submit(partial(keep, *place, result), partial(self._on_kept, partition))
+                return
         self._later(0.0, self._step)
+
+    def _on_kept(self, partition: PartitionLog, failure: Exception | None) -> None:
+        partition.filing.end()
+        if failure is not None:
+            log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(failure))
+        self._later(0.0, self._step)
+
+    def _tell(self, partition: PartitionLog, segment: Segment, result: Scrubbed) -> None:
+        self._segments += 1
+        self._bytes += result.size_bytes
+        self._mend_epochs(partition, result.epochs)
+        if not result.reason:
+            return
+        self._damaged += 1
+        partition.refuse(result.damages)
+        place = partition.name, segment.base_offset
+        log.error("event=segment_damaged partition=%s segment=%d reason=%r", *place, result.reason)
+        for hole in result.damages:
+            offsets = hole.first_offset, hole.next_offset - 1
+            log.error("event=records_missing partition=%s offsets=%d-%d", partition.name, *offsets)
 
     def _mend_epochs(self, partition: PartitionLog, wrong: Sequence[EpochRun]) -> None:
         """Few bytes each, of a segment that was read just now: to write them is no more than an append."""

@@ -18,6 +18,7 @@ from kohort.storage.files.diskerrors import SyncFailedError
 from kohort.storage.files.fs import Buffer, FileSystem
 from kohort.storage.partitions.epochruns import EpochRun
 from kohort.storage.partitions.epochs import LeaderEpochs
+from kohort.storage.partitions.filing import Filing
 from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import Hole, readable_end
 from kohort.storage.partitions.retention import count_below, count_expired
@@ -58,6 +59,7 @@ class PartitionLog:
         "directory",
         "durable_offset",
         "epochs",
+        "filing",
         "high_watermark",
         "holes",
         "is_failed",
@@ -91,6 +93,8 @@ class PartitionLog:
         #: Epoch of this broker as leader, and those in which something was written.
         self.leader_epoch = 0
         self.epochs = LeaderEpochs()
+        #: Threads that write beside segments; `replace` is called when there are none.
+        self.filing = Filing()
         #: What a start needs to know was written last at this offset.
         self.state_offset = 0
         #: How much of it had to be read when it was opened.
@@ -320,8 +324,7 @@ class PartitionLog:
 
     def drop_oldest(self) -> None:
         """Remove the oldest segment and its file; the newest one always stays. Views in use stay valid."""
-        segment = self._leave_oldest()
-        for path in (segment.path, *segment.index_files):
+        for path in self.drop_segments(1):
             self._fs.remove(path)
 
     def drop_expired(self, now_ms: int) -> list[str]:
@@ -345,15 +348,10 @@ class PartitionLog:
             gone.append(f"{segment.path}{DELETED_SUFFIX}")
             self._fs.rename(segment.path, gone[-1])
             gone += segment.index_files
-            self._leave_oldest()
+            self.segments.remove(segment)
+            self._unsynced = tuple(each for each in self._unsynced if each is not segment)
+            segment.release()
         return gone
-
-    def _leave_oldest(self) -> Segment:
-        assert len(self.segments) > 1, "the newest segment stays"
-        segment = self.segments.pop(0)
-        self._unsynced = tuple(each for each in self._unsynced if each is not segment)
-        segment.release()
-        return segment
 
     def sync(self) -> int:
         """Make durable what is appended so far; blocking, for a thread of its own while the owner goes on appending.

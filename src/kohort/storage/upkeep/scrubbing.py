@@ -2,8 +2,8 @@
 
 Laws: a closed segment without a checksum gets one once each of its batches is found right, and from then on every byte
 counts, those too that no batch's own checksum covers. Of the newest one each batch is looked at that is there for good.
-Nothing of a segment is changed here: what is damaged is told, and its facts go, so that the next start looks at every
-byte and keeps the damage (`recovery`).
+Nothing of a segment is changed here: what is damaged is told. `keep` writes down what was found, if the segment is the
+same by then: facts of what is damaged go, so that the next start looks at every byte and keeps the damage (`recovery`).
 Source: scrubbing in file systems and in Ceph; Apache Kafka has none.
 """
 
@@ -41,6 +41,25 @@ class Scrubbed:
     reason: str = ""
     #: Batches whose leader epoch is another one, with that which is right.
     epochs: tuple[EpochRun, ...] = ()
+    #: What is known of it from now on; `None`: nothing new.
+    facts: SegmentFacts | None = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is something for `keep`."""
+        return self.facts is not None or bool(self.reason)
+
+
+def keep(fs: FileSystem, directory: str, base_offset: int, found: Scrubbed) -> None:
+    """Write down what was found; blocking, for a thread, while `PartitionLog.filing` knows of it.
+
+    Raises:
+        StorageError: the disk; the next round finds the same.
+    """
+    if found.reason:
+        fs.remove(index_path(directory, base_offset, FACTS_SUFFIX))
+    elif found.facts is not None:
+        save_facts(fs, directory, base_offset, found.facts)
 
 
 def scrub(
@@ -82,8 +101,7 @@ def scrub(
         return Scrubbed(size_bytes=facts.size, epochs=tuple(wrong))
     if facts.checksum is not None:
         return _damaged(fs, directory, base_offset, facts, "its checksum is another one")
-    save_facts(fs, directory, base_offset, replace(facts, checksum=found))
-    return Scrubbed(size_bytes=facts.size)
+    return Scrubbed(size_bytes=facts.size, facts=replace(facts, checksum=found))
 
 
 def scrub_newest(
@@ -120,8 +138,6 @@ def scrub_newest(
     pieces = scan_file(fs, directory, base_offset, rules=rules, before_offset=end_offset, limit_bytes=size_bytes)
     pause(unpaused)
     holes = _holes(pieces, base_offset, end_offset, f"{size_bytes} bytes were written, and some are gone")
-    if holes:
-        fs.remove(index_path(directory, base_offset, FACTS_SUFFIX))
     reason = holes[0].reason if holes else ""
     return Scrubbed(size_bytes=size_bytes, damages=holes, reason=reason, epochs=tuple(runs.wrong()))
 
@@ -145,7 +161,6 @@ def _rules(facts: SegmentFacts, runs: EpochRuns | None = None) -> Rules:
 
 def _damaged(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, reason: str) -> Scrubbed:
     """What of the segment is still good, and what is not."""
-    fs.remove(index_path(directory, base_offset, FACTS_SUFFIX))
     end_offset = facts.end_offset
     pieces = scan_file(fs, directory, base_offset, rules=_rules(facts), before_offset=end_offset)
     holes = _holes(pieces, base_offset, end_offset, reason)

@@ -1,0 +1,42 @@
+"""Who writes, beside the loop, what lies beside the segments of a log: their indexes and what is known of them.
+
+Laws: as long as somebody does, no file takes the place of a segment's: what is written would be taken for what is known
+of the new one. All of it is called on the loop.
+Source: of ours; Apache Kafka takes a lock of the log for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Filing:
+    """Pieces of work that are under way for one log, and what waits for their end."""
+
+    __slots__ = ("_pending", "_waiting")
+
+    def __init__(self) -> None:
+        self._pending = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something waits for the end."""
+        return bool(self._waiting)
+
+    def begin(self) -> None:
+        """A thread is about to write; what it writes of a segment is of one that is there now."""
+        self._pending += 1
+
+    def end(self) -> None:
+        """It has written, or failed."""
+        self._pending -= 1
+        while self._waiting and not self._pending:
+            self._waiting.pop(0)()
+
+    def when_over(self, then: Callable[[], None]) -> None:
+        """Call `then` while nobody writes: now, or as soon as that is so."""
+        if self._pending:
+            self._waiting.append(then)
+        else:
+            then()
