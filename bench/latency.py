@@ -12,6 +12,7 @@ import selectors
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ RECORDS, PER_SECOND = 1_500, 500
 SENT_AT = struct.Struct(">q")
 FETCH_VERSION = 12
 PATIENCE_S = 60.0
+#: As many as one request may create.
+TOPIC_PARTITIONS = 1_000
 
 
 class Latency(NamedTuple):
@@ -147,9 +150,11 @@ class Crowd:
         asks = ", with sessions" if self.with_session else ""
         return f"{self.readers} readers of {self.partitions:,} partitions each, {self.per_second} records/s{asks}"
 
-    def topics(self, prefix: str) -> list[str]:
-        """One for each reader."""
-        return [f"{prefix}-{number}" for number in range(self.readers)]
+    def places(self, prefix: str) -> list[tuple[str, range]]:
+        """The topic of each reader, and its partitions there."""
+        shared = max(1, TOPIC_PARTITIONS // self.partitions)
+        firsts = [(reader // shared, reader % shared * self.partitions) for reader in range(self.readers)]
+        return [(f"{prefix}-{topic}", range(first, first + self.partitions)) for topic, first in firsts]
 
 
 CROWDS = (
@@ -165,8 +170,8 @@ def among(crowd: Crowd, server: Any, topic: str) -> Latency:
         writer = RawConnection(server.port)
         stack.callback(writer.close)
         selector = stack.enter_context(selectors.DefaultSelector())
-        for name in crowd.topics(topic):
-            offsets = ends_of(writer, name, crowd.partitions)
+        for name, partitions in crowd.places(topic):
+            offsets = ends_of(writer, name, partitions)
             reader = Reader(server.port, name, offsets, with_session=crowd.with_session)
             stack.callback(reader.connection.close)
             reader.ask()
@@ -177,9 +182,9 @@ def among(crowd: Crowd, server: Any, topic: str) -> Latency:
         return latency_of(taken, (cpu_s(server.process.pid) - before) / (time.monotonic() - began))
 
 
-def ends_of(connection: RawConnection, topic: str, partitions: int) -> dict[int, int]:
+def ends_of(connection: RawConnection, topic: str, partitions: Sequence[int]) -> dict[int, int]:
     """Partition -> the end of its log."""
-    rows = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions)]
+    rows = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in partitions]
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=rows)])
     found = connection.ask(ApiKey.LIST_OFFSETS, 4, request).topics[0].partitions
     return {row.partition_index: row.offset for row in found}
@@ -187,7 +192,7 @@ def ends_of(connection: RawConnection, topic: str, partitions: int) -> dict[int,
 
 def carry(crowd: Crowd, selector: selectors.BaseSelector, writer: RawConnection, topic: str) -> list[float]:
     """Write for the crowd's seconds, read until all has come; milliseconds of each record behind the first second."""
-    chance, topics = Random(7), crowd.topics(topic)
+    chance, places = Random(7), crowd.places(topic)
     count = int(crowd.per_second * crowd.seconds)
     taken: list[float] = []
     written = 0
@@ -196,7 +201,8 @@ def carry(crowd: Crowd, selector: selectors.BaseSelector, writer: RawConnection,
         due = began + written / crowd.per_second - time.monotonic()
         if written < count and due <= 0:
             batch = build_batch([(None, SENT_AT.pack(time.perf_counter_ns()) + b"x" * 92, 0, ())])
-            request = produce_request(chance.choice(topics), chance.randrange(crowd.partitions), batch)
+            name, partitions = chance.choice(places)
+            request = produce_request(name, chance.choice(partitions), batch)
             writer.send(frame(ApiKey.PRODUCE, 8, request))
             written += 1
             continue
@@ -241,8 +247,8 @@ def _crowd(crowd: Crowd, servers: Sequence[Any], runs: int, reach: str, cpu_reac
     topic = f"crowd-{uuid4().hex[:8]}"
     for server in servers:
         connection = RawConnection(server.port)
-        for name in crowd.topics(topic):
-            create_writable_topic(connection, name, crowd.partitions, {"flush.messages": PAGE_CACHE})
+        for name, count in Counter(name for name, partitions in crowd.places(topic) for _ in partitions).items():
+            create_writable_topic(connection, name, count, {"flush.messages": PAGE_CACHE})
         connection.close()
     found = take_turns(runs, *(partial(among, crowd, server, topic) for server in servers))
     row = partial(_row, found, runs, settings="ours: flush.messages=2^63-1")

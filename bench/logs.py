@@ -34,11 +34,12 @@ from servers import KohortServer, resident_mb, start_both
 from topics import PAGE_CACHE, batch_of, count_records, create_topic, create_writable_topic, fill, produce_request
 
 TOPIC = "logs"
-PARTITIONS, BATCHES = 10, 2_000_000
+PARTITIONS, BATCHES = 10, 10_000_000
 FILL_S = 110.0
-NEW_PARTITIONS = 2_000
+#: How many are made at a time, as how many topics.
+NEW_PARTITIONS = ((2_000, 1), (2_000, 20), (10_000, 10))
 #: Records of the compacted topic, and how many keys they have.
-RECORDS, KEYS = 2_000_000, 100_000
+RECORDS, KEYS = 10_000_000, 500_000
 PER_BATCH, VALUE = 1_000, b"x" * 100
 #: A topic resource, and the operation that sets a config.
 TOPIC_RESOURCE, SET = 2, 0
@@ -144,13 +145,13 @@ def longest_wait_ms(port: int, work: Callable[[], None]) -> float:
     return max(waits)
 
 
-def wait_beside_creation(server: Any, topics: int) -> float:
+def wait_beside_creation(server: Any, partitions: int, topics: int) -> float:
     """Milliseconds, while so many topics share the new partitions."""
     connection = RawConnection(server.port)
 
     def create() -> None:
         for _ in range(topics):
-            create_topic(connection, f"new-{uuid4().hex[:8]}", NEW_PARTITIONS // topics)
+            create_topic(connection, f"new-{uuid4().hex[:8]}", partitions // topics)
 
     longest = longest_wait_ms(server.port, create)
     connection.close()
@@ -161,10 +162,11 @@ def creations(runs: int) -> list[Row]:
     rows = []
     with ExitStack() as stack:
         servers, _ = start_both(stack)
-        for topics, as_what in ((1, "one topic"), (20, "20 topics")):
-            rounds = [[wait_beside_creation(server, topics) for server in servers] for _ in range(runs)]
+        for partitions, topics in NEW_PARTITIONS:
+            rounds = [[wait_beside_creation(server, partitions, topics) for server in servers] for _ in range(runs)]
             found = [list(side) for side in zip(*rounds, strict=True)]
-            what = f"longest wait of others, {NEW_PARTITIONS:,} partitions made as {as_what}"
+            as_what = "one topic" if topics == 1 else f"{topics} topics"
+            what = f"longest wait of others, {partitions:,} partitions made as {as_what}"
             rows.append(_row(what, found, unit="ms", reach="<= 20 ms", how=f"{runs}"))
     return rows
 

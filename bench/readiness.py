@@ -10,12 +10,17 @@ from kohort.wire.registry import ApiKey
 from load import RawConnection
 
 
-def until(condition: Callable[[], bool], what: str = "the broker is ready for groups", seconds: float = 60) -> None:
-    """Ask again and again; AssertionError after `seconds`."""
+def until(
+    condition: Callable[[], bool],
+    what: str = "the broker is ready for groups",
+    seconds: float = 60,
+    pause: float = 0.01,
+) -> None:
+    """Ask again and again, with a pause in between (s); AssertionError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
+        time.sleep(pause)
 
 
 def wait_for_coordinators(connection: RawConnection, groups: list[str]) -> None:

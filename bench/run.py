@@ -44,7 +44,7 @@ BENCHES = (
     "groups",
 )
 #: Measured when they are named, and not published yet.
-BY_NAME = ("latency",)
+BY_NAME = ("latency", "mixed")
 RUNS = 3
 
 

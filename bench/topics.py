@@ -31,6 +31,11 @@ class Server(Protocol):
     def bootstrap_servers(self) -> str: ...
 
 
+def pause_for(partitions: int) -> float:
+    """Between two questions about so many, s: the asking is not to keep the broker from getting ready."""
+    return max(0.01, partitions / 5_000)
+
+
 def create_topic(connection: RawConnection, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
     """Create it and wait until its leaders are known."""
     topic = CreatableTopic(
@@ -47,7 +52,7 @@ def create_topic(connection: RawConnection, name: str, partitions: int, configs:
         found = connection.ask(ApiKey.METADATA, 9, request).topics[0]
         return len(found.partitions) == partitions and all(row.leader_id >= 0 for row in found.partitions)
 
-    until(is_known, f"topic {name} is ready", seconds=120)
+    until(is_known, f"topic {name} is ready", seconds=300, pause=pause_for(partitions))
 
 
 def create_writable_topic(
@@ -62,7 +67,7 @@ def create_writable_topic(
         answer = connection.ask(ApiKey.LIST_OFFSETS, 4, request)
         return all(row.error_code == 0 for row in answer.topics[0].partitions)
 
-    until(are_known, "the leaders of a new topic know of it")
+    until(are_known, "the leaders of a new topic know of it", seconds=300, pause=pause_for(partitions))
 
 
 def delete_topic(connection: RawConnection, name: str) -> None:
