@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.classic_fleet import Fleet
 from support.mixed_dialogue import MixedDialogue
 from support.situations import says, settled
 
@@ -56,3 +57,41 @@ def static_member_subscribes_anew_when_it_comes_back() -> MixedDialogue:
     group.advance(10)
     group.settle()
     return group
+
+
+def static_group() -> MixedDialogue:
+    """Members one and two of a static group, of which two was silent for 2 s when its connection closed."""
+    group = MixedDialogue(
+        {"t": 2}, group_membership="static", group_registration_timeout_ms=600_000, group_expansion_timeout_ms=100
+    )
+    group.heartbeat("a", epoch=0, client_id="a", instance_id="one")
+    group.heartbeat("b", epoch=0, client_id="b", instance_id="two")
+    group.advance(100)
+    group.settle()
+    group.advance(2_000)
+    group.disconnect("b")
+    return group
+
+
+@says("two has had 6.0 s to come back with t:1")
+def now_a_member_of_a_static_group_is_offline() -> MixedDialogue:
+    group = static_group()
+    group.advance(4_000)
+    return group
+
+
+@says("the group is at rest with 2 members: nobody is waited for")
+def now_a_member_of_a_static_group_is_back() -> MixedDialogue:
+    group = static_group()
+    group.heartbeat("b", epoch=group.member("a").member_epoch, client_id="b", instance_id="two")
+    group.advance(1_000)
+    return group
+
+
+@says("a has had 30 s to come back with t:0,2,4,6,8,10")
+def now_a_classic_member_of_a_static_group_is_offline() -> MixedDialogue:
+    fleet = Fleet()
+    fleet.start("x", "a")
+    fleet.off("a")
+    fleet.until("00:30")
+    return fleet.dialogue

@@ -93,9 +93,6 @@ class _Explainer:
         if row.event == "member_joined":
             self._add_late_trigger(row, "member joined")
 
-    def _changed(self, row: ToldRow) -> None:
-        self._about.append(self._member(row.member_id))
-
     def _removed(self, row: ToldRow) -> None:
         reason, now_ms = row.details.get("reason", ""), row.time_ms
         member = self._member(row.member_id)
@@ -105,8 +102,8 @@ class _Explainer:
         self._heard(member, now_ms, end=ENDS.get(reason, ""))
         if member.asked_since_ms is not None:
             self._delay(member, "give up", member.asked_since_ms, now_ms, end=ENDS.get(reason, ""))
-        if member.away_since_ms is not None and reason == _RETURNED:
-            self._delay(member, "come back", member.away_since_ms, now_ms)
+        if reason == _RETURNED:
+            self._came_back(member, now_ms)
         del self._members[row.member_id]
         if reason != _RETURNED:
             self._about.append(member)
@@ -127,9 +124,14 @@ class _Explainer:
         member = self._member(row.member_id)
         released = read_partitions(row.details.get("released", ""))[0]
         self._let_go(member, released, row.time_ms, f"{member.name} left for a while")
-        member.away_since_ms = row.time_ms
+        member.away_since_ms = row.time_ms - int(row.details.get("silent_ms", 0))
         member.waits_since_ms = member.asked_since_ms = member.planned_since_ms = None
         member.asked = {}
+
+    def _came_back(self, member: FollowedMember, now_ms: int) -> None:
+        since_ms, member.away_since_ms = member.away_since_ms, None
+        if since_ms is not None:
+            self._delay(member, "come back", since_ms, now_ms)
 
     def _connection(self, row: ToldRow) -> None:
         said = "its connection was lost" if row.event == "connection_lost" else "it was connected again"
@@ -149,9 +151,7 @@ class _Explainer:
 
     def _assigned(self, row: ToldRow) -> None:
         member, details, now_ms = self._member(row.member_id), row.details, row.time_ms
-        if member.away_since_ms is not None:
-            self._delay(member, "come back", member.away_since_ms, now_ms)
-            member.away_since_ms = None
+        self._came_back(member, now_ms)
         self._heard(member, now_ms)
         self._gave_up(row)
         self._ask_back(member, details.get("asked_back", ""), now_ms)
@@ -306,9 +306,6 @@ class _Explainer:
         if is_everybody_there or len(latest.touched) >= latest.changed:
             latest.ended_ms = now_ms
 
-    def _converted(self, row: ToldRow) -> None:
-        self._rebalances.overtake(row.time_ms)
-
     def _forgotten(self, row: ToldRow) -> None:
         for member in self._members.values():
             self._let_go(member, self._holdings.of(member.name), row.time_ms, "the group was gone")
@@ -372,11 +369,13 @@ _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "member_joined": _Explainer._joined,
     "member_rejoined": _Explainer._joined,
     "member_kept": _Explainer._joined,
-    "subscription_changed": _Explainer._changed,
-    "member_changed": _Explainer._changed,
+    "subscription_changed": lambda self, row: self._about.append(self._member(row.member_id)),
+    "member_changed": lambda self, row: self._about.append(self._member(row.member_id)),
     "member_removed": _Explainer._removed,
     "member_replaced": _Explainer._replaced,
     "member_away": _Explainer._went_away,
+    "member_offline": _Explainer._went_away,
+    "member_back": lambda self, row: self._came_back(self._member(row.member_id), row.time_ms),
     "connection_lost": _Explainer._connection,
     "connection_back": _Explainer._connection,
     "refused": _Explainer._refused,
@@ -395,6 +394,6 @@ _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "rebalance_began": _Explainer._began,
     "generation_began": _Explainer._generation,
     "group_at_rest": _Explainer._at_rest,
-    "group_converted": _Explainer._converted,
+    "group_converted": lambda self, row: self._rebalances.overtake(row.time_ms),
     "group_forgotten": _Explainer._forgotten,
 }
