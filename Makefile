@@ -48,8 +48,8 @@ models: setup  ## logs, retention, deletion and compaction against models, 500 h
 flips: setup  ## one bit flipped in every byte of a data directory; half a minute
 	FLIP_STRIDE=1 $(PY) -m pytest -q -n 2 tests/unit/storage/test_bit_flips.py
 
-fuzz: setup  ## a million inputs each: frames, record batches and every kind of file; FUZZ_INPUTS=10000, FUZZ_SEED=1; hours
-	FUZZ_INPUTS=$(or $(FUZZ_INPUTS),1000000) $(PY) -m pytest -s -n 2 -o timeout=0 tests/fuzz/test_frames.py tests/fuzz/test_batches.py tests/fuzz/test_files.py
+fuzz: setup  ## a million inputs each: frames, record batches, what reads each kind of file, directories with such files; FUZZ_INPUTS=10000, FUZZ_SEED=1; hours
+	FUZZ_INPUTS=$(or $(FUZZ_INPUTS),1000000) $(PY) -m pytest -s -n 2 -o timeout=0 tests/fuzz/test_frames.py tests/fuzz/test_batches.py tests/fuzz/test_readers.py tests/fuzz/test_files.py
 
 worst-requests: setup  ## the longest request of each API that the limits let through: turns and memory; two minutes
 	WORST_REQUESTS=whole $(PY) -m pytest -q -n 2 tests/unit/broker/test_worst_requests.py
