@@ -24,6 +24,8 @@ BENCHES = (
     "fetch",
     "logs",
     "cold",
+    "latency",
+    "mixed",
     "consume",
     "secured",
     "send",
@@ -43,8 +45,6 @@ BENCHES = (
     "assign",
     "groups",
 )
-#: Measured when they are named, and not published yet.
-BY_NAME = ("latency", "mixed")
 RUNS = 3
 
 
@@ -99,9 +99,7 @@ def measure_all(options: argparse.Namespace) -> int:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure kohort against its peers in the same run.")
-    parser.add_argument(
-        "names", nargs="*", metavar="BENCH", help=f"some of: {', '.join(BENCHES)} (default: all), {', '.join(BY_NAME)}"
-    )
+    parser.add_argument("names", nargs="*", metavar="BENCH", help=f"some of: {', '.join(BENCHES)} (default: all)")
     parser.add_argument(
         "--runs", type=int, default=RUNS, help=f"counted runs of each side, alternating (default {RUNS})"
     )
@@ -109,9 +107,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--publish", action="store_true", help="keep what was measured as bench/published.json and print the doc anew"
     )
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in BENCHES + BY_NAME]
+    unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
-        parser.error(f"unknown bench {unknown[0]}; known: {', '.join(BENCHES + BY_NAME)}")
+        parser.error(f"unknown bench {unknown[0]}; known: {', '.join(BENCHES)}")
     return options
 
 
