@@ -210,8 +210,11 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
         assert len(started) == 4, "a broker and three members"
         assert demo.end(number_of_signal) == code
     assert [is_gone(process, within=PATIENCE_SECONDS) for process in started] == [True] * 4
-    # On a busy machine the broker says that it was kept waiting.
-    assert complaints("\n".join(demo.complaints)) == []
+    said = complaints("\n".join(demo.complaints))
+    if number_of_signal == signal.SIGKILL:
+        # Nobody ends in order then: a member may lose its broker before it notices that the demo is gone.
+        said = [line for line in said if "cannot be reached" not in line]
+    assert said == []
     done = run_without_pyspark("--flights", "50", "--seconds", "1", "--json", "--output", str(tmp_path))
     assert (done.code, complaints(done.err)) == (0, []), done
     account = json.loads(done.out)
