@@ -13,6 +13,7 @@ import pytest
 import kohort
 from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
+from kohort.errors import StateError
 from support.waiting import until
 
 PARTITIONS = 6
@@ -145,6 +146,22 @@ def test_members_that_have_none_in_common_go_by_the_server(fleet: Fleet) -> None
     fleet.join()
     fleet.settle([3, 3])
     assert len(mine.asked) == asked
+
+
+def test_an_assignor_that_calls_its_own_consumer_is_refused_and_goes_on(fleet: Fleet) -> None:
+    """It runs inside `poll`: a second call would take what the first is about to hand out."""
+    mine, refused = Counting(), list[str]()
+    consumer = fleet.join(mine)
+
+    def call_it() -> None:
+        for call in (consumer.poll, consumer.commit):
+            with pytest.raises(StateError, match="an assignor computes from what it is handed"):
+                call()
+            refused.append(call.__name__)
+
+    mine.before = call_it
+    fleet.settle([6])
+    assert refused == ["poll", "commit"]
 
 
 def test_a_broker_that_comes_back_asks_anew(fleet: Fleet, broker: kohort.Broker) -> None:

@@ -49,8 +49,9 @@ class Turn:
         """
         if not self.try_take():
             raise StateError(
-                f"{what} was called while another call of this consumer is under way, in another thread or task: "
-                "a consumer belongs to one; wakeup and close may come from any"
+                f"{what} was called while another call of this consumer is under way, in another thread or task, or "
+                "around this one: a consumer belongs to one, though wakeup and close may come from any; an assignor "
+                "computes from what it is handed"
             )
 
     def try_take(self) -> bool:
