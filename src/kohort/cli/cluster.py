@@ -8,7 +8,6 @@ kafka-leader-election.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.cli.why import read_partition
 from kohort.errors import ConfigError, PartlyDoneError
 from kohort.ids import TopicPartition
+from kohort.jsontext import parse_json
 
 if TYPE_CHECKING:
     from kohort import Admin
@@ -299,9 +299,9 @@ def read_plan(path: str) -> list[tuple[TopicPartition, Sequence[int] | None]]:
         # A partition that is named twice is refused by whoever asked for the plan.
         rows = [
             to_reassignments({(row["topic"], row["partition"]): row["replicas"]})
-            for row in json.loads(data)["partitions"]
+            for row in parse_json(data)["partitions"]
         ]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{name} is no plan: {_FILE}") from None
     return [each for row in rows for each in row.items()]
 

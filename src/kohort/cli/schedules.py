@@ -16,6 +16,7 @@ from kohort.cli.inputs import input_name, read_input
 from kohort.client.admin.core.moves import MOST_MOVES
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
+from kohort.jsontext import parse_json
 
 #: What each row has; others beside them are left alone.
 COLUMNS: Final = ("topic", "partition", "to")
@@ -73,8 +74,8 @@ def _rows(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _json_rows(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        entries = json.loads(text)
-    except (ValueError, RecursionError) as why:
+        entries = parse_json(text)
+    except ValueError as why:
         raise ConfigError(f"{name} is no JSON: {why}") from None
     if not isinstance(entries, list):
         raise ConfigError(f"{name} is a JSON object; an array of objects with {', '.join(COLUMNS)} is expected")

@@ -7,11 +7,11 @@ Source: requirement J1; the fields are those of `kohort group history --json`.
 
 from __future__ import annotations
 
-import json
 from json.encoder import encode_basestring
 from typing import Any, Final
 
 from kohort.journal.rows import Entry, Row, RowKind
+from kohort.jsontext import parse_json
 
 #: Raised where a reader of today would misread what is written.
 VERSION: Final = 1
@@ -39,7 +39,7 @@ def encode_key(group_id: str) -> bytes:
 def decode_row(value: bytes | None) -> Row | None:
     """The row of a record."""
     try:
-        found: dict[str, Any] = json.loads(value or b"")
+        found: dict[str, Any] = parse_json(value or b"")
         if found["v"] != VERSION:
             return None
         details = tuple((str(name), str(text)) for name, text in found["details"].items())

@@ -7,10 +7,11 @@ Source: RFC 4422 (SASL), RFC 4616 (PLAIN), RFC 7628 (OAUTHBEARER); KIP-342 (its 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Final, Protocol
+
+from kohort.jsontext import parse_json
 
 #: What a token may consist of, and the names and values of its extensions, as Apache Kafka reads them.
 _TOKEN: Final = re.compile(r"[-_~+/.A-Za-z0-9]+=*")
@@ -123,8 +124,8 @@ class BearerExchange:
 def _refusal(challenge: bytes) -> str:
     """What a server says of a token in JSON: a status, and the scope that it wants."""
     try:
-        said = json.loads(challenge[:_LONGEST_BYTES])
-    except (ValueError, RecursionError):
+        said = parse_json(challenge[:_LONGEST_BYTES])
+    except ValueError:
         said = None
     if not isinstance(said, dict):
         return "it does not say why"

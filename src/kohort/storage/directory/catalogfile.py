@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.errors import Refused, StorageError
+from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.directory.catalog import Catalog, CatalogChange
 from kohort.storage.files.diskerrors import DiskFailedError
@@ -172,7 +173,7 @@ def read_records(raw: bytes, path: str) -> tuple[Catalog, int, int]:
         if len(body) < size or crc32c(body) != checksum:
             continue
         try:
-            current, document = json.loads(body)
+            current, document = parse_json(body)
             if current > number:
                 if current != number + 1:
                     raise StorageError(f"{path} is damaged (change {number + 1} is missing); restore it from a backup")
@@ -213,7 +214,7 @@ def _read_former(fs: FileSystem, path: str) -> Catalog:
     """The catalog as the first format had it."""
     raw = read_bounded(fs, path, limit_bytes=CATALOG_LIMIT_BYTES)
     try:
-        document = json.loads(raw)
+        document = parse_json(raw)
         if document["format_version"] != 1:
             raise _newer(path, document["format_version"], known=1)
         return Catalog().changed(

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
+from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.directory.catalogfile import CATALOG_NAME, has_catalog
 from kohort.storage.files.fs import FileLock, FileSystem, read_bounded, replace_file
@@ -211,7 +212,7 @@ def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | Non
     if not fs.exists(path):
         return None
     try:
-        document = json.loads(read_bounded(fs, path, limit_bytes=_MARKER_LIMIT_BYTES))
+        document = parse_json(read_bounded(fs, path, limit_bytes=_MARKER_LIMIT_BYTES))
         ends = document["partitions"]
         is_right = document["format_version"] == FORMAT_VERSION and document.get("checksum") in (None, _sum_of(ends))
         if not is_right:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from kohort.errors import ErrorCode, Refused, StorageError
+from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.files.fs import FileSystem, LogFile
 
@@ -88,7 +89,7 @@ def _load(fs: FileSystem, path: str) -> Hole | None:
         checksum, _, text = head.partition(b" ")
         if not newline or int(checksum, 16) != crc32c(text):
             return None
-        return Hole(**json.loads(text))
+        return Hole(**parse_json(text))
     except (StorageError, ValueError, TypeError):
         return None
 

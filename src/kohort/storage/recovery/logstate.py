@@ -19,6 +19,7 @@ from struct import error as struct_error
 from typing import Final
 
 from kohort.errors import StorageError
+from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.directory.checkpoints import load_epochs, save_epochs
 from kohort.storage.files.fs import FileSystem
@@ -152,7 +153,7 @@ def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState
         checksum, _, text = file.read(0, _STATE_LIMIT_BYTES).removesuffix(b"\n").partition(b" ")
         if int(checksum, 16) != crc32c(text):
             return None
-        document = json.loads(text)
+        document = parse_json(text)
         state = LogState(
             offset=document["offset"],
             epochs=tuple((epoch, offset) for epoch, offset in document["epochs"]),

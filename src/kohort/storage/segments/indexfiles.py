@@ -18,6 +18,7 @@ from struct import Struct
 from typing import Final
 
 from kohort.errors import StorageError
+from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileSystem
@@ -90,7 +91,7 @@ def load_facts(fs: FileSystem, directory: str, base_offset: int) -> SegmentFacts
         text = text.removesuffix(b"\n")
         if int(checksum, 16) != crc32c(text):
             return None
-        rows = json.loads(text)
+        rows = parse_json(text)
         rows["index"], rows["timeindex"] = _pair(rows["index"]), _pair(rows["timeindex"])
         facts = SegmentFacts(**rows)
     except (StorageError, ValueError, TypeError, KeyError):

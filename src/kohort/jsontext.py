@@ -1,0 +1,17 @@
+"""JSON that others may have written: one error for all that it may be instead.
+
+Source: RFC 8259 section 9: a parser may limit the depth of nesting; Python's raises RecursionError at its own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What stands there; `ValueError` if that is no JSON, or nested deeper than anybody writes."""
+    try:
+        return json.loads(text)
+    except RecursionError as why:
+        raise ValueError("JSON that is nested too deeply") from why
