@@ -106,11 +106,11 @@ def test_a_static_group_from_its_first_member_to_its_way_back(
 
     # -- away for too long --
     admin.enable_static_membership("g", registration_timeout=1_000)
-    # kafka-python's leader joins again when it has come back, by itself.
     before = group.rebalances()
     group.members["three"].kill()
     group.wait_for_shares(["one", "two"])
-    assert group.rebalances() == before + 1
+    # kafka-python's leader joins again when it has come back, by itself, a few seconds later.
+    assert 1 <= group.rebalances() - before <= (2 if kind == "kafka-python" else 1)
 
     # -- back: sessions count again, and nobody needs a name --
     admin.enable_dynamic_membership("g")
