@@ -228,6 +228,20 @@ def test_the_lost_connection_of_a_classic_member_of_a_consumer_group_is_told() -
     assert triggers(group) == ["connection lost"] * 2
 
 
+def test_a_lost_connection_is_told_and_given_up_soon_though_the_group_changes_its_protocol_meanwhile() -> None:
+    """Seed 611: the upgrade gave it a whole session again."""
+    group = MixedDialogue({"t": 4}, group_disconnect_grace_ms=1_000)
+    clients = group.classic_group(x=[0, 1], y=[2, 3])
+    group.disconnect("y")
+    group.heartbeat("a", epoch=0)
+    triggers(group)
+
+    clients["x"].beat()
+    group.advance(ms=1_000)
+
+    assert triggers(group) == ["connection lost"] * 2
+
+
 def test_another_assignor_is_no_other_subscription(group: GroupDialogue) -> None:
     group.stable(a=[0, 1])
     triggers(group)
