@@ -105,7 +105,9 @@ class Scrubber:
             raise ScrubStoppedError
 
     def _on_scrubbed(self, partition: PartitionLog, segment: Segment, result: Scrubbed | Exception | None) -> None:
-        if segment not in partition.segments or isinstance(result, ScrubStoppedError):
+        if self._is_stopped.is_set():
+            return
+        if segment not in partition.segments:
             # What was found may be of its file, of one that took its place meanwhile, or of parts of both.
             result = None
         if isinstance(result, Exception):

@@ -304,7 +304,7 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
     ]
     # Whoever was handed an id comes back with it, and is let in like anybody else.
     effects.extend(Disarm(TimerKey("pending", group_id, member_id)) for member_id in classic.pending)
-    # A session that runs goes on: it may be a short one, since its connection was lost. Who is answered has a whole one.
+    # A session that runs goes on, short if its connection was lost. Who is answered has a whole one.
     answered = classic.awaiting_join.keys() | classic.awaiting_sync.keys()
     effects.extend(
         Arm(
