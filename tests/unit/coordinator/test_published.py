@@ -22,6 +22,7 @@ from kohort.coordinator.consumer.published import (
     apply_edition_issued,
     apply_metadata_forgotten,
     build_news,
+    is_known,
 )
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -206,6 +207,33 @@ def test_after_a_restart_everybody_is_told_everything_once() -> None:
     assert news is not None and news.is_whole and news.version != version
     assert told_in(answer) == {"a": b"a"}
     assert group.beat("c", watched_version=news.version).is_parked
+
+
+def test_what_is_known_of_the_board_before_is_not_known_of_this_one() -> None:
+    """Seed 1045: nobody published any more, all of it was forgotten, and then somebody else did."""
+    before, board = Board(), Board()
+    before.put("a", b"a", 4_000)
+    board.put("b", b"b", 5_000)
+    board.edition = board.version
+    assert not is_known(board, before.version)
+    assert is_known(board, board.version)
+
+
+def test_versions_of_two_lives_differ_though_the_clock_was_set_back() -> None:
+    """Seed 2919: what was published has a later time than the broker that reads it has."""
+    given: list[set[int]] = []
+    for others in ((b"a",), ()):
+        board = Board()
+        board.put("m", b"m", 9_000_000)
+        for metadata in others:
+            board.put("n", metadata, 9_000_000)
+        board.renumber(board.loaded_base(1_000))
+        versions = {board.version}
+        for number in range(100):
+            board.put("m", b"%d" % number, 1_001)
+            versions.add(board.version)
+        given.append(versions)
+    assert not given[0] & given[1]
 
 
 def test_who_knows_of_a_life_in_which_somebody_published_learns_that_nobody_does() -> None:

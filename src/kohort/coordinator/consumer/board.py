@@ -3,20 +3,25 @@
 Each change has a version. `edition` is the one up to which members are told: it follows `version` a moment later, and
 what changes in between is told together.
 
-Laws: versions only rise, also from one life of a broker to the next: they begin with a time. A version that is not
-known here is answered with everything. Only `apply` functions change a board.
+Laws: within a life of a broker versions only rise. From one to the next they begin with a time, and since a clock may
+be set back, with what is published: who knows a version of another life is not taken for who knows what is published
+now, but with a chance of one in a million. A version that is not known here is answered with everything. Only `apply`
+functions change a board.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 #: The version of a group in which nobody has published anything; 0 is that of a member that knows nothing.
 NOTHING_YET: Final = 1
 #: What a time in milliseconds is multiplied with to be a version.
 VERSIONS_PER_MS: Final = 1 << 20
+#: Bytes by which versions of two lives with other contents differ: some 17 minutes of versions.
+_LIFE_BYTES: Final = 5
 #: Members that are gone are remembered up to so many; then everybody is told everything once.
 GONE_LIMIT: Final = 10_000
 #: Changes that are out of date are kept until they are more than what counts, and more than these.
@@ -69,6 +74,9 @@ class Board:
 
     def put(self, member_id: str, metadata: bytes, published_ms: int) -> None:
         """A member publishes something else."""
+        if self.version == NOTHING_YET:
+            # What is known of a board before this one, of a life in which somebody published, is not known of this.
+            self.floor = published_ms * VERSIONS_PER_MS
         version = max(self.version, published_ms * VERSIONS_PER_MS) + 1
         self._change(member_id, Entry(version, metadata, published_ms))
 
@@ -80,6 +88,16 @@ class Board:
         self._change(member_id, Entry(self.version + 1, None, entry.published_ms))
         if self.gone_count > GONE_LIMIT:
             self.renumber(self.version)
+
+    def loaded_base(self, now_ms: int) -> int:
+        """Above what the versions of this life begin."""
+        content = blake2b(digest_size=_LIFE_BYTES)
+        for member_id in sorted(self.entries):
+            metadata = self.entries[member_id].metadata
+            if metadata is not None:
+                content.update(f"{len(member_id)} {len(metadata)} {member_id}".encode())
+                content.update(metadata)
+        return max(now_ms * VERSIONS_PER_MS, self.version) + int.from_bytes(content.digest())
 
     def renumber(self, base: int) -> None:
         """Forget who is gone, and give everything a version above `base` and above all that were given so far."""

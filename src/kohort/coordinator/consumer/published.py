@@ -22,7 +22,7 @@ from kohort.coordinator.commands import (
     MetadataNews,
     Published,
 )
-from kohort.coordinator.consumer.board import NOTHING_YET, VERSIONS_PER_MS, Board
+from kohort.coordinator.consumer.board import NOTHING_YET, Board
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -148,7 +148,8 @@ def watches(command: object) -> bool:
 
 def build_loaded_board(group: ConsumerGroup, *, now_ms: int) -> BoardLoaded:
     """What a start makes of what the log says."""
-    return BoardLoaded(group_id=group.group_id, base=now_ms * VERSIONS_PER_MS)
+    assert group.published is not None, "there is something to tell"
+    return BoardLoaded(group_id=group.group_id, base=group.published.loaded_base(now_ms))
 
 
 def put_metadata(group: ConsumerGroup, record: MemberMetadataSet) -> None:
