@@ -26,16 +26,22 @@ from kohort.coordinator.commands import (
     FetchOffsets,
     FetchOffsetsReply,
     OffsetToCommit,
+    TopicsChanged,
 )
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
+from kohort.coordinator.recordcodec import decode, encode_durable
 from kohort.coordinator.records import OffsetCommitted
+from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import CauseId, RequestToken, TopicId
+from kohort.testing.checkers import Checkers
+from kohort.testing.home import Home, SimulatedLog
 from kohort.testing.laws import LAWS
 from kohort.testing.laws.generations import GenerationLaws
 from kohort.testing.laws.offsets import OffsetLaws
 from kohort.testing.story import LawBroken
+from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import MixedDialogue, assignment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,3 +197,38 @@ def test_answer_to_a_commit_that_an_administrator_overruled_promises_nothing() -
     laws.on_answer(commit(3, 5, 40), stored)
     with pytest.raises(LawBroken, match="40 was acknowledged"):
         fetch(32)
+
+
+def test_deadlines_are_looked_for_once_they_are_set() -> None:
+    """Seed 2205: a restart tells the topics first, and one whose offsets go with it was deleted meanwhile."""
+    group = GroupDialogue({"t": 2, "v": 1}, group_consumer_assignment_interval_ms=1_000)
+    group.stable(a=[0, 1])
+    group.commit({("v", 0): 7}, member_id="a", epoch=1)
+    group.heartbeat("b", epoch=0)
+    home = Home(0, group.fold(), group.fold(), SimulatedLog())
+    checkers = Checkers(
+        str,
+        {},
+        home_of=lambda _: 0,
+        now_ms=lambda: group.now_ms,
+        is_first_of_its_name=lambda _: True,
+        is_by_administrator=lambda _: False,
+    )
+
+    checkers.on_restart(home)
+    facts = (TopicFacts(name="t", topic_id=group.topic_id("t"), partition_count=2),)
+    command = TopicsChanged(cause=CauseId(1), image=TopicImage.of(facts, version=1))
+    decision = home.shard.handle(command, now_ms=group.now_ms)
+    assert "g" in {record.group_id for record in decision.records}
+    checkers.before_step(home, command, decision)
+    home.shard.commit(decision, now_ms=group.now_ms)
+    for key, value in encode_durable(decision.records):
+        record = decode(key, value)
+        assert record is not None
+        home.mirror.apply(record)
+    checkers.after_step(home, decision)
+
+    with pytest.raises(InvariantViolation, match=r"^EventuallyConverges: group g: the target is old"):
+        checkers.on_loaded(home)
+    home.shard.on_loaded(group.now_ms)
+    checkers.on_loaded(home)

@@ -399,10 +399,13 @@ class GroupDialogue:
 
     def set_topics(self, topics: Mapping[str, int]) -> None:
         """The topics are now these; one that was away and is back has a new id."""
+        self._change_topics(topics)
+        self._tell_topics()
+
+    def _change_topics(self, topics: Mapping[str, int]) -> None:
         for name in self._topics.keys() - topics.keys():
             self._generations[name] = self._generations.get(name, 0) + 1
         self._topics = dict(topics)
-        self._tell_topics()
 
     @property
     def topic_counts(self) -> dict[str, int]:
@@ -441,8 +444,13 @@ class GroupDialogue:
             self._commit(decision.due, decision)
         return decision is not None
 
-    def restart(self, *, topics_first: bool = False) -> None:
-        """The process dies and comes back: what was parked is gone, the log is read again."""
+    def restart(self, *, topics_first: bool = False, topics: Mapping[str, int] | None = None) -> None:
+        """The process dies and comes back: what was parked is gone, the log is read again.
+
+        `topics`: what has become of them meanwhile.
+        """
+        if topics is not None:
+            self._change_topics(topics)
         self.shard = self.fold()
         self.reporter = Reporter(self.settings)
         self.computations.clear()

@@ -78,6 +78,8 @@ class Checkers:
         self._words: dict[int, WordLaws] = {}
         #: By number of the shard; a restart does not begin anew.
         self._static: dict[int, StaticLaws] = {}
+        #: Numbers of the shards that know their logs and have no deadlines yet; the topics may come before those.
+        self._loading: set[int] = set()
         #: Held heartbeats are answered because there is news.
         self._tells_news = False
         #: When the broker's loop went on after it stood still.
@@ -155,7 +157,8 @@ class Checkers:
         self._sharing.after_step()
         self._computations.after_step(groups)
         check_step(self._epochs, groups)
-        check_assignment_is_due(groups, home.shard.timers, self._touched)
+        if home.index not in self._loading:
+            check_assignment_is_due(groups, home.shard.timers, self._touched)
         self.moves.after_step(home.shard)
         stored = {record.group_id for record in decision.records if isinstance(record, facts.ClassicGroupStored)}
         for group_id in self._touched:
@@ -182,15 +185,18 @@ class Checkers:
         self._generations.pop(home.index, None)
         self._holds.pop(home.index, None)
         self._words.pop(home.index, None)
-        self.on_loaded(home)
+        self._loading.add(home.index)
+        self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
         self._classic_static.on_restart(home.shard.groups)
         self.offsets.on_restart(home.shard.groups, home.index)
         check_groups(home.shard.groups)
         self._check_fold(home)
 
     def on_loaded(self, home: Home) -> None:
-        """Everybody's time counts from here, and that of a rebalance which begins with it."""
+        """Everybody's time counts from here, and that of a rebalance which begins with it; what was due is again."""
+        self._loading.discard(home.index)
         self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
+        check_assignment_is_due(home.shard.groups, home.shard.timers, home.shard.groups.consumer)
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
         """A broker that stood still gives the time back."""

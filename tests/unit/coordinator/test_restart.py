@@ -69,6 +69,20 @@ def test_target_that_was_due_is_computed_after_the_restart() -> None:
     assert group.group.target_epoch == 2
 
 
+@pytest.mark.parametrize("topics_first", [False, True])
+def test_target_is_computed_although_a_topic_went_while_nobody_listened(topics_first: bool) -> None:
+    """Nobody subscribes to it any more: only its offsets go, which is no change of the group."""
+    group = GroupDialogue({"t": 2, "v": 1}, group_consumer_assignment_interval_ms=1_000)
+    group.stable(a=[0, 1])
+    group.commit({("v", 0): 7}, member_id="a", epoch=1)
+    group.heartbeat("b", epoch=0)
+    group.restart(topics_first=topics_first, topics={"t": 2})
+    assert group.committed([("v", 0)]) == {("v", 0): -1}
+    assert (group.group.epoch, group.group.target_epoch) == (2, 1)
+    group.advance(ms=1_000)
+    assert group.group.target_epoch == 2
+
+
 def test_crash_between_fences_and_their_target(group: GroupDialogue) -> None:
     """The fence is in the log, the computation is not: it follows at once."""
     group.stable(a=[0], b=[1])
