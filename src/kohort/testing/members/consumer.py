@@ -77,15 +77,12 @@ class ConsumerMember(MemberProcess):
         self.member_epoch = 0
         #: What the coordinator said last that this member shall have, `None` before that.
         self.target: set[Owned] | None = None
-        self._is_asking = False
+        self._is_asking = self._has_to_acknowledge = self._has_new_topics = False
         self._says_everything = True
-        self._has_to_acknowledge = False
-        self._has_new_topics = False
         #: What the coordinator said last of how often to heartbeat, `None` before that.
         self._told_interval_ms: int | None = None
         #: Number of the callback that runs, 0 if none does; a fenced member's callback counts for nothing.
-        self._callback = 0
-        self._callbacks = 0
+        self._callback = self._callbacks = 0
         #: Number of the plan to heartbeat; older plans are void.
         self._plan = 0
         self.publisher = Publisher(world.publishing, name)
@@ -100,6 +97,11 @@ class ConsumerMember(MemberProcess):
             self.later(self.publisher.draw_delay_ms(), self._publish)
         if self.words is not None:
             self.words.say()
+
+    def start_again(self) -> None:
+        """A new process draws a member id of its own; with that of one that was fenced nobody gets in."""
+        super().start_again()
+        self.member_id = f"{self.member_id}+"
 
     def end(self) -> None:
         """It does not listen any more either."""
