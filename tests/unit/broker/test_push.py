@@ -198,6 +198,23 @@ def test_who_joins_waits_for_its_share(software: str, join_hold_ms: int, held_ms
     wired(dialogue, **{"group.push.join.hold.ms": join_hold_ms})
 
 
+def test_who_joins_again_waits_for_less_than_the_interval_that_it_was_told() -> None:
+    """A client that was fenced may still take its interval for the time in which it is answered."""
+
+    async def dialogue(clients: Clients) -> None:
+        one, two, other = await clients.connect(), await clients.connect(), await clients.connect()
+        told = await two.ask(BEAT, 1, beat("b", 0))
+        assert told.heartbeat_interval_ms == 1_000
+        await other.ask(BEAT, 1, beat("b", -1))
+        await clients.join(one, "a")
+        assert (await two.ask(BEAT, 1, beat("b", told.member_epoch))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        two.feed(encode_request(BEAT, 1, beat("b", 0), correlation_id=6))
+        assert clients.deadline("b") <= clients.context.clock.now_ms() + 800
+
+    often = {"group.consumer.heartbeat.interval.ms": 1_000, "group.consumer.min.heartbeat.interval.ms": 1_000}
+    wired(dialogue, **often)
+
+
 def test_nobody_waits_with_its_join_where_that_is_off() -> None:
     async def dialogue(clients: Clients) -> None:
         one, two = await clients.connect(), await clients.connect()

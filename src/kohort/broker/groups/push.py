@@ -2,8 +2,8 @@
 
 Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
 some clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511), what its
-members were told and when they cut a hold is known per connection, and goes with it. Who joins was told no interval,
-and waits for its share.
+members were told and when they cut a hold is known per connection, and goes with it. Who joins waits for its share, for
+less than its interval too if it was told one before, which a client that was fenced may still take for its time.
 Source: H1; the heartbeats of Java's and librdkafka's consumers.
 """
 
@@ -78,7 +78,10 @@ class Pushing:
         since_ms = -1 if cut_ms is None else self._clock.now_ms() - cut_ms
         if is_join:
             is_java = connection.software.startswith(_JAVA)
-            return Terms(min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms, since_ms)
+            join_ms = min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms
+            # Who was fenced joins again by the connection that told it an interval.
+            is_told = member in connection.told_intervals
+            return Terms(min(join_ms, self.hold_ms(connection, member)) if is_told else join_ms, since_ms)
         return Terms(self.hold_ms(connection, member), since_ms)
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:

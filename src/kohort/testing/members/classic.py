@@ -8,7 +8,7 @@ Source: Java's `ConsumerCoordinator` and `AbstractCoordinator`; KIP-394, KIP-429
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator.commands import ReplyBody
@@ -20,6 +20,10 @@ from kohort.wire.embedded import decode_assignment, decode_subscription, encode_
 
 if TYPE_CHECKING:
     from kohort.testing.world import World
+
+#: The answer of a heartbeat is waited for at least so long, as a part of the session: longer than a broker holds it (a
+#: quarter), and short enough for another one. Java's waits 30 s, librdkafka's for the whole session.
+_BEATS_PER_SESSION: Final = 2
 
 
 class ClassicMember(MemberProcess):
@@ -327,7 +331,8 @@ class ClassicMember(MemberProcess):
             else:
                 self._on_error(code)
 
-        self.ask(command, on_reply, again, timeout_ms=self.patience_ms())
+        patience_ms = max(self.patience_ms(), self.settings.session_timeout_ms // _BEATS_PER_SESSION)
+        self.ask(command, on_reply, again, timeout_ms=patience_ms)
 
     def _on_error(self, code: ErrorCode) -> None:
         self.tell("is refused:", code)
