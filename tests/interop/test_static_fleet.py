@@ -93,6 +93,7 @@ def test_twenty_members_that_restart_one_after_the_other_move_nothing(fleet: Fle
     admin.create_topic("t", partitions=len(NAMES))
     for name in NAMES:
         fleet.start(name)
+    until(lambda: any(row.group_id == "g" for row in admin.list_groups()), what="a member", step=fleet.poll)
     until(lambda: len(admin.describe_group("g").members) == len(NAMES), what="20 members", step=fleet.poll)
     # All but the first wait for the window of new members; an administrator need not.
     admin.alter_group_configs("g", {"group.rebalance.token": "all are here"})

@@ -146,6 +146,8 @@ class RememberingDisk(MemoryFileSystem):
 
     def step(self) -> None:
         super().step()
+        # Others of this process may have switched it on again, such as a broker of an earlier test that was loading.
+        gc.disable()
         if threading.current_thread() is not self._home:
             self._take_turns(self._random.randrange(MOST_TURNS))
         self._run.moments.append(Moment(self.copy(), len(self._run.promises)))
