@@ -45,6 +45,17 @@ _PREFIX_V1: Final = Struct(">iiB")
 #: The answers that carry records, which stay un-copied parts.
 _WITH_PARTS: Final = frozenset({ApiKey.FETCH})
 _KEPT: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+#: The APIs whose answers are no longer than what was asked, or nearly; they are what clients send many of.
+_SHORT: Final = _KEPT | {
+    ApiKey.API_VERSIONS,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.HEARTBEAT,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.PRODUCE,
+    ApiKey.TXN_OFFSET_COMMIT,
+}
 
 
 class Route:
@@ -59,6 +70,7 @@ class Route:
         "handle",
         "has_flexible_header",
         "has_parts",
+        "is_long",
         "keeps_request",
         "name",
         "version",
@@ -84,6 +96,8 @@ class Route:
         self.has_flexible_header: Final = has_flexible_header
         #: Whether the answer is too large to be copied together.
         self.has_parts: Final = api_key in _WITH_PARTS
+        #: Whether a short request may have a long answer, or one that is much work.
+        self.is_long: Final = api_key not in _SHORT
         #: Whether all that the request says stays in memory until it is answered, which may be long.
         self.keeps_request: Final = api_key in _KEPT
         self._is_prefix_v1: Final = response_header_version(api_key, response_version) >= 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.broker.connections import listener
+from kohort.broker.connections import connection, listener, replies
 from kohort.broker.connections.receivebuffer import BASE_BYTES
 from kohort.broker.fetch import purgatory
 from kohort.broker.limits import admission, bytebudget, limits, parkedbytes, patience
@@ -232,6 +232,24 @@ LIMITS: Final = (
         "nothing more is read of it until it has answers",
         "test_connection.py::test_reading_pauses_at_the_limit_of_unanswered_requests",
         "queued.max.requests",
+    ),
+    Limit(
+        "those with answers that may be long: all but records, commits and what members say",
+        f"{replies.MOST_LONG}, or {_mebi(replies.MOST_KNOWN_BYTES)} of answers that wait for those in front",
+        None,
+        "the same",
+        "test_connection.py::test_a_client_that_asks_very_often_and_does_not_read_is_read_ahead_a_little",
+        "queued.max.requests",
+    ),
+    Limit(
+        "requests of a connection before the others have their turn",
+        f"{connection.BYTES_PER_TURN // connection.SHORT_COUNTS}, "
+        f"{connection.BYTES_PER_TURN // connection.LONG_COUNTS} with answers that may be long, "
+        f"or {connection.BYTES_PER_TURN // 1024} KiB",
+        None,
+        "the rest is carried out in the next turns",
+        "test_longest_turns.py::test_nobody_waits_long_beside_heavy_work",
+        None,
     ),
     Limit(
         "bytes of JoinGroup and SyncGroup requests that wait, of all connections",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import sys
@@ -18,6 +19,7 @@ from kohort.errors import ErrorCode
 from kohort.records.batch import iterate_records
 from kohort.wire.codec import decode
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.registry import VERSIONS, ApiKey
 from support.broker_wire import (
@@ -28,6 +30,7 @@ from support.broker_wire import (
     fetch_request,
     produce_request,
 )
+from support.wired_connection import WiredConnection, wired_broker
 
 REQUEST_LIMIT = 64 * 1024
 _SIZE = Struct(">i")
@@ -242,6 +245,22 @@ def test_a_client_that_does_not_read_holds_up_only_itself(broker: Broker, client
             assert got == correlation_id
             records = answer.responses[0].partitions[0].records
             assert len(list(iterate_records(records))) == 20
+
+
+def test_a_client_that_asks_very_often_and_does_not_read_is_read_ahead_a_little() -> None:
+    """500 requests of a megabyte each, 80 bytes long: they were all carried out in one turn, and held in memory."""
+
+    async def dialogue() -> None:
+        with wired_broker({}) as context:
+            topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+            client = WiredConnection(context)
+            await client.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic]))
+            await client.ask(ApiKey.PRODUCE, 9, produce_request("t", batch_of(bytes(1_000_000))))
+
+            client.feed(encode_request(ApiKey.FETCH, 11, fetch_request("t", max_bytes=1 << 20)) * 500)
+            assert 1_000_000 <= len(client.take_written()) <= 3_000_000
+
+    asyncio.run(dialogue())
 
 
 def test_a_client_that_vanishes_while_parked_leaves_nothing_behind(broker: Broker, client: RawClient) -> None:

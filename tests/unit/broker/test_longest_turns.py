@@ -7,6 +7,7 @@ Source: architecture rule 18: 20 ms.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,11 +16,17 @@ from typing import Any
 import pytest
 
 import kohort
-from kohort.wire.messages.metadata import MetadataRequest
+from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
-from support.broker_wire import RawClient, batch_of
+from support.broker_wire import RawClient, batch_of, encode_request, produce_request
 from support.coldness import make_cold
 from support.turning_broker import Turn, TurningBroker
 from support.waiting import until
@@ -290,6 +297,40 @@ def compact(stage: Stage) -> Callable[[], object]:
     return play
 
 
+def pipeline(stage: Stage, key: ApiKey, version: int, message: Message) -> Callable[[], object]:
+    """Very many requests of one connection, sent together, which has room for them: a long one came before."""
+    room = encode_request(ApiKey.PRODUCE, 9, produce_request("wide", batch_of(bytes(1 << 19))))
+
+    def play() -> None:
+        with RawClient(stage.broker.port) as client:
+            client.socket.settimeout(PATIENCE_SECONDS)
+            client.socket.sendall(room)
+            assert client.receive_frame()
+            data = encode_request(key, version, message) * SOME
+            sending = threading.Thread(target=client.socket.sendall, args=(data,))
+            sending.start()
+            for _ in range(SOME):
+                assert client.receive_frame()
+            sending.join()
+
+    return play
+
+
+def ask_for_one_topic_often(stage: Stage) -> Callable[[], object]:
+    return pipeline(stage, ApiKey.METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name="wide")]))
+
+
+def ask_for_configs_often(stage: Stage) -> Callable[[], object]:
+    wide = DescribeConfigsResource(resource_type=2, resource_name="wide", configuration_keys=None)
+    return pipeline(stage, ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[wide]))
+
+
+def commit_often(stage: Stage) -> Callable[[], object]:
+    rows = [OffsetCommitRequestPartition(partition_index=number, committed_offset=1) for number in range(100)]
+    topic = OffsetCommitRequestTopic(name="wide", partitions=rows)
+    return pipeline(stage, ApiKey.OFFSET_COMMIT, 8, OffsetCommitRequest(group_id=stage.fresh(), topics=[topic]))
+
+
 HEAVY = [
     create_wide_topic,
     create_many_topics,
@@ -314,6 +355,9 @@ HEAVY = [
     read_what_is_cold,
     find_by_time,
     compact,
+    ask_for_one_topic_often,
+    ask_for_configs_often,
+    commit_often,
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import pairwise
 
 import pytest
 
@@ -24,6 +25,8 @@ class Waiting:
         #: The rows of each look.
         self.looks: list[list[int]] = []
         self.answers = 0
+        #: Of the answer.
+        self.size_bytes = 0
         self._needed = looks_needed
 
     def look(self, rows: Iterable[int]) -> bool:
@@ -180,6 +183,65 @@ def test_many_woken_fetches_take_several_turns(monkeypatch: pytest.MonkeyPatch) 
             await asyncio.sleep(0)
             answered.append(sum(fetch.answers for fetch in fetches))
         assert answered == [2, 4, 5, 5]
+
+    run(dialogue)
+
+
+def test_long_answers_take_as_many_turns_as_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred fetches of a megabyte each, woken by one append, kept the loop for half a second."""
+    monkeypatch.setattr(purgatory_module, "LOGS_AT_ONCE", 4)
+
+    async def dialogue(purgatory: Purgatory) -> None:
+        log = new_log()
+        fetches = [Waiting(log) for _ in range(5)]
+        for fetch in fetches:
+            fetch.size_bytes = purgatory_module.BYTES_PER_LOG
+            purgatory.park(fetch, max_wait_ms=FOREVER_MS)
+        purgatory.notify(log)
+        answered = []
+        for _ in range(4):
+            await asyncio.sleep(0)
+            answered.append(sum(fetch.answers for fetch in fetches))
+        assert answered == [2, 4, 5, 5]
+
+    run(dialogue)
+
+
+def test_those_whose_time_is_over_together_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purgatory_module, "LOGS_AT_ONCE", 2)
+
+    async def dialogue(purgatory: Purgatory) -> None:
+        fetches = [Waiting(new_log()) for _ in range(5)]
+        for fetch in fetches:
+            purgatory.park(fetch, max_wait_ms=0)
+        answered: list[int] = []
+        while not answered or answered[-1] < 5:
+            await asyncio.sleep(0)
+            answered.append(sum(fetch.answers for fetch in fetches))
+        assert {later - earlier for earlier, later in pairwise(answered)} <= {0, 1, 2}
+
+    run(dialogue)
+
+
+def test_who_is_about_to_be_answered_is_when_the_broker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purgatory_module, "LOGS_AT_ONCE", 1)
+
+    async def dialogue(purgatory: Purgatory) -> None:
+        has_begun = asyncio.Event()
+
+        class First(Waiting):
+            def answer(self) -> None:
+                super().answer()
+                has_begun.set()
+
+        fetches = [First(new_log()), Waiting(new_log()), Waiting(new_log())]
+        for fetch in fetches:
+            purgatory.park(fetch, max_wait_ms=0)
+        await has_begun.wait()
+        purgatory.release_all()
+        assert [fetch.answers for fetch in fetches] == [1, 1, 1]
+        await a_turn()
+        assert [fetch.answers for fetch in fetches] == [1, 1, 1]
 
     run(dialogue)
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.connections.replies import TRANSITIONS, ReplyQueue, ReplySlot, SlotState
+from kohort.broker.connections.replies import (
+    MOST_KNOWN_BYTES,
+    MOST_LONG,
+    TRANSITIONS,
+    ReplyQueue,
+    ReplySlot,
+    SlotState,
+)
 
 NO_LIMIT = 1 << 30
 
@@ -101,6 +108,34 @@ def test_queue_is_full_at_its_limit_and_free_again_when_answers_leave() -> None:
 
     first.fill([b"a"])
     assert socket.queue.is_full, "an answer that was not written still counts"
+    socket.writes()
+    assert not socket.queue.is_full
+
+
+def test_few_long_answers_are_waited_for(socket: Socket) -> None:
+    """Requests of twenty bytes each, whose answers are made in turns, would all be there before the first is taken."""
+    slots = [ReplySlot() for _ in range(MOST_LONG)]
+    for slot in slots:
+        assert not socket.queue.is_full
+        slot.is_long = True
+        socket.queue.add(slot)
+    assert socket.queue.is_full
+
+    slots[0].fill([b"long"])
+    socket.writes()
+    assert not socket.queue.is_full
+
+
+def test_answers_that_wait_for_their_turn_are_counted_by_their_length(socket: Socket) -> None:
+    (held,) = socket.reads()
+    for _ in range(2):
+        assert not socket.queue.is_full
+        known = ReplySlot()
+        known.fill([bytes(MOST_KNOWN_BYTES // 2)])
+        socket.queue.add(known)
+    assert socket.queue.is_full
+
+    held.fill([b"held"])
     socket.writes()
     assert not socket.queue.is_full
 

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.broker")
 
-#: Requests handled for one connection before the others have their turn.
-REQUESTS_PER_TURN: Final = 500
+#: Bytes of requests that are handled for one connection before the others have their turn, and what each counts beside
+#: its own: 500 short ones, or four whose answers may be long.
+BYTES_PER_TURN: Final = 64 * 1024
+SHORT_COUNTS: Final = 128
+LONG_COUNTS: Final = 16 * 1024
 #: Unsent bytes at which handling pauses and at which it goes on.
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
 WRITE_LOW_BYTES: Final = 512 * 1024
@@ -260,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
         received = self._input
         position, have, view = 0, received.have, received.view
-        is_blocked, needed, turns_left = False, 0, REQUESTS_PER_TURN
+        is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
             if not MIN_FRAME_BYTES <= size <= self._limit:
@@ -279,11 +282,10 @@ class Connection(asyncio.BufferedProtocol):
                     check_length(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
                 needed = 4 + size
                 break
-            if not turns_left or self._is_write_paused or self._replies.is_full or self._is_finishing:
+            if bytes_left <= 0 or self._is_write_paused or self._replies.is_full or self._is_finishing:
                 is_blocked = True
                 break
-            turns_left -= 1
-            self._handle(view[position + 4 : end])
+            bytes_left -= size + self._handle(view[position + 4 : end])
             position = end
             if self._output.size_bytes >= WRITE_AT_BYTES:
                 self._write_ready()
@@ -318,8 +320,8 @@ class Connection(asyncio.BufferedProtocol):
             self._write_ready()
         return True
 
-    def _handle(self, frame: memoryview) -> None:
-        """Handle one request: header, body, API; keep the answer, or the place of one that comes later."""
+    def _handle(self, frame: memoryview) -> int:
+        """Handle one request: header, body, API; keep the answer, or its place; what it counts beside its bytes."""
         api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         body = MIN_FRAME_BYTES
         client_id = ""
@@ -343,16 +345,17 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             if route.keeps_request:
                 request.kept_bytes = len(frame)
+            request.is_long = route.is_long
             self._replies.add(request)
             if request.beat is not None and request.is_open:
                 self._holds.add(request)
         elif len(self._replies) or route.has_parts:
             request.fill(route.frame(correlation_id, answer))
+            request.is_long = route.is_long
             self._replies.add(request)
-            if route.has_parts:
-                self._output.extend(self._replies.take(WRITE_AT_BYTES))
         else:
             route.append_frame(self._output.small, correlation_id, answer)
+        return LONG_COUNTS if route.is_long else SHORT_COUNTS
 
     def _write_ready(self) -> None:
         """Write everything that may leave now; a slow reader keeps the rest in the queue."""

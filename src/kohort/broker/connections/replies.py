@@ -21,6 +21,11 @@ from kohort.broker.limits.parkedbytes import ParkedBytes
 
 #: What is written to a socket.
 Buffer = bytes | bytearray | memoryview
+#: Requests with long answers that are open at a time: Kafka reads nothing ahead, and here all of the answers, which are
+#: made in turns, would be there before their client takes the first.
+MOST_LONG: Final = 4
+#: Answers that are known and may not leave yet, above which nothing is read ahead.
+MOST_KNOWN_BYTES: Final = 1024 * 1024
 _NO_LIMIT: Final = (1 << 63) - 1
 
 
@@ -63,13 +68,17 @@ TRANSITIONS: Final = {
 class ReplySlot:
     """The place of one answer in the order of its socket."""
 
-    __slots__ = ("is_unordered", "kept_bytes", "parts", "state")
+    __slots__ = ("is_long", "is_unordered", "kept_bytes", "known_bytes", "parts", "state")
 
     def __init__(self) -> None:
         #: What its request takes in memory until the answer leaves, if that is counted; said before it is queued.
         self.kept_bytes = 0
         #: Whether the answer may leave after those behind it, and before those in front; said before it is queued.
         self.is_unordered = False
+        #: Whether the answer may be long; said before it is queued.
+        self.is_long = False
+        #: The length of an answer that was known when it was queued.
+        self.known_bytes = 0
         #: HELD at first; moves along `TRANSITIONS` only.
         self.state: SlotState = SlotState.HELD
         #: The whole frame of the answer; empty for a request that gets none. Meaningful from UNSYNCED on.
@@ -108,7 +117,7 @@ class ReplySlot:
 class ReplyQueue:
     """The open slots of one socket, oldest first."""
 
-    __slots__ = ("_kept_bytes", "_parked", "_slots", "_unordered", "limit")
+    __slots__ = ("_kept_bytes", "_known_bytes", "_long", "_parked", "_slots", "_unordered", "limit")
 
     def __init__(self, limit: int, parked: ParkedBytes | None = None) -> None:
         """`limit`: slots above which the owner stops reading requests; `parked`: what those of all sockets keep."""
@@ -116,6 +125,8 @@ class ReplyQueue:
         self.limit: Final = limit
         self._parked: Final = parked or ParkedBytes(_NO_LIMIT)
         self._kept_bytes = 0
+        #: Of the slots that have a place in the order: bytes of answers that were known at once, and long ones.
+        self._known_bytes = self._long = 0
         #: Every slot that was added, has its place in the order and has not left.
         self._slots: deque[ReplySlot] = deque()
         #: Those that have none, oldest first: heartbeats that are held, but for a moment.
@@ -127,7 +138,12 @@ class ReplyQueue:
     @property
     def is_full(self) -> bool:
         """Whether no further request should be read for now."""
-        return len(self) >= self.limit or self._kept_bytes >= self._parked.limit_of_connection
+        return (
+            len(self) >= self.limit
+            or self._long >= MOST_LONG
+            or self._known_bytes >= MOST_KNOWN_BYTES
+            or self._kept_bytes >= self._parked.limit_of_connection
+        )
 
     @property
     def held_unordered(self) -> list[ReplySlot]:
@@ -136,7 +152,14 @@ class ReplyQueue:
 
     def add(self, slot: ReplySlot) -> None:
         """`slot` answers the request that was read last."""
-        (self._unordered if slot.is_unordered else self._slots).append(slot)
+        if slot.is_unordered:
+            self._unordered.append(slot)
+        else:
+            self._slots.append(slot)
+            self._long += slot.is_long
+            if slot.parts:
+                slot.known_bytes = sum(map(len, slot.parts))
+                self._known_bytes += slot.known_bytes
         if slot.kept_bytes:
             self._count(slot.kept_bytes)
 
@@ -162,6 +185,8 @@ class ReplyQueue:
         while slots and slots[0].state is SlotState.READY and size < limit_bytes:
             slot = slots.popleft()
             parts = slot.send()
+            self._long -= slot.is_long
+            self._known_bytes -= slot.known_bytes
             if slot.kept_bytes:
                 self._count(-slot.kept_bytes)
             taken += parts

@@ -112,6 +112,11 @@ class Fetching:
         """By row."""
         return self._plan.logs
 
+    @property
+    def size_bytes(self) -> int:
+        """What was read for the answer so far."""
+        return self._size
+
     def start(self) -> None:
         """Answer at once if there is enough, something is wrong or the client does not want to wait."""
         self._request.on_abandon = self._abandon

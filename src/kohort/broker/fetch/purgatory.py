@@ -4,14 +4,15 @@ A fetch may say whose it is: news for that member end its wait, whatever there i
 
 Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
 grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
-fetches are woken, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is bounded; who has waited longest
-gives way.
+fetches are woken, or have waited for long enough, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is
+bounded; who has waited longest gives way.
 Source: Kafka's fetch purgatory (min.bytes, max.wait); architecture: the purgatory only keeps tokens.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
@@ -24,6 +25,8 @@ LONGEST_WAIT_MS: Final = 60_000
 MOST_ROWS: Final = 500_000
 #: Places of parked fetches that are given up in one turn of the loop, or little more.
 LOGS_AT_ONCE: Final = 2_000
+#: Bytes of an answer that count as much as one place.
+BYTES_PER_LOG: Final = 2_048
 
 
 class Waiting(Protocol):
@@ -32,6 +35,11 @@ class Waiting(Protocol):
     @property
     def logs(self) -> Sequence[PartitionLog | None]:
         """By row; `None` where there is none to wait for."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What was read for the answer so far."""
         ...
 
     def look(self, rows: Iterable[int]) -> bool:
@@ -82,6 +90,8 @@ class Purgatory:
         self.gave_way = 0
         #: Fetches to be asked, and the rows that have more.
         self._woken: Final[dict[ParkedFetch, dict[int, None]]] = {}
+        #: Those whose time is over, and that are parked no more.
+        self._due: Final[deque[Waiting]] = deque()
 
     def __len__(self) -> int:
         return len(self._parked)
@@ -95,7 +105,7 @@ class Purgatory:
         for row, log in enumerate(waiting.logs):
             if log is not None:
                 self._by_log.setdefault(log, {})[fetch] = row
-        fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, fetch.expire)
+        fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, self._expire, fetch)
         self._parked[fetch] = None
         self._rows += len(waiting.logs)
         while self._rows > MOST_ROWS and len(self._parked) > 1:
@@ -110,8 +120,7 @@ class Purgatory:
         fetches = self._by_log.get(log)
         if not fetches:
             return
-        if not self._woken:
-            self._loop.call_soon(self._retry)
+        self._arm()
         for fetch, row in fetches.items():
             self._woken.setdefault(fetch, {})[row] = None
 
@@ -150,18 +159,37 @@ class Purgatory:
 
     def release_all(self) -> None:
         """Answer every parked fetch with what there is; the broker stops."""
+        while self._due:
+            self._due.popleft().answer()
         for fetch in list(self._parked):
             fetch.expire()
 
+    def _expire(self, fetch: ParkedFetch) -> None:
+        """Its time is over, perhaps with that of many others."""
+        self.remove(fetch)
+        self._arm()
+        self._due.append(fetch.waiting)
+
+    def _arm(self) -> None:
+        if not self._woken and not self._due:
+            self._loop.call_soon(self._retry)
+
     def _retry(self) -> None:
         done = 0
+        while self._due and done < LOGS_AT_ONCE:
+            done += _answer(self._due.popleft())
         for fetch, rows in list(self._woken.items()):
+            if done >= LOGS_AT_ONCE:
+                break
             del self._woken[fetch]
             if fetch.timer is not None and fetch.waiting.look(rows):
                 self.remove(fetch)
-                fetch.waiting.answer()
-                done += len(fetch.waiting.logs)
-                if done >= LOGS_AT_ONCE:
-                    break
-        if self._woken:
+                done += _answer(fetch.waiting)
+        if self._woken or self._due:
             self._loop.call_soon(self._retry)
+
+
+def _answer(waiting: Waiting) -> int:
+    """Have a fetch answered; what that counts, in places."""
+    waiting.answer()
+    return len(waiting.logs) + waiting.size_bytes // BYTES_PER_LOG
