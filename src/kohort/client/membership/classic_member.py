@@ -114,8 +114,7 @@ class ClassicMember(Member):
         """Look what the pattern means by now; `False` while nobody has said which topics there are."""
         if self.pattern is None:
             return True
-        found = self._matching.look(self.pattern)
-        if found is not None:
+        if (found := self._matching.look(self.pattern)) is not None:
             if self.topics != found and self.epoch >= 0:
                 self._want_rejoin("other topics match the pattern")
             self.topics = found
@@ -325,8 +324,9 @@ class ClassicMember(Member):
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the leader's assignment: {error}", now_ms)
             return
         target = {TopicPartition(topic, number) for topic, numbers in assigned.items() for number in numbers}
-        surplus = self.owned - target
-        if surplus:
+        if self._after_leave is not None:
+            return  # All that it has is being given up.
+        if surplus := self.owned - target:
             self._has_assignment, self._target = True, target
             self._begin_revocation(surplus, now_ms)
         else:

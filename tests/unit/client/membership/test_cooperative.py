@@ -213,3 +213,31 @@ def test_close_during_a_rebalance_gives_everything_up(member: ClassicDialogue) -
 
     assert len(member.find(LeaveGroupRequest)) == 1
     assert member.find(JoinGroupRequest) == []
+
+
+@pytest.mark.parametrize("given", [[0, 1], [0], [0, 1, 2], [2]], ids=["the same", "less", "more", "another"])
+@pytest.mark.parametrize("leader", ["c-0", "c-1"], ids=["follower", "leader"])
+@pytest.mark.parametrize("is_joined", [False, True], ids=["join", "sync"])
+def test_rebalance_that_ends_beside_a_close_changes_nothing(
+    member: ClassicDialogue, is_joined: bool, leader: str, given: list[int]
+) -> None:
+    """What is owned is being given up already, and it is committed in the generation that has begun."""
+
+    def join() -> None:
+        member.joined(2, protocol="cooperative-sticky", leader=leader, members={"c-0": ["orders"], "c-1": ["orders"]})
+
+    member.at_rest(0, 1)
+    member.poll(p0=3, p1=5)
+    rebalance(member)
+    if is_joined:
+        join()
+    member.close()
+    if not is_joined:
+        join()
+    member.synced(given)
+    assert member.state is MemberState.PREPARE_REVOCATION
+
+    member.acknowledge(REVOKED, 0, 1, consumed={0: 3, 1: 5})
+    assert member.accept_commit().generation_id_or_member_epoch == 2
+    assert len(member.find(LeaveGroupRequest)) == 1
+    assert member.questions == []
