@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from kohort.broker.embedded import Broker
 from support.confluent_member import Lines, Member, settle
+from support.ports import quiet_port
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -259,8 +260,8 @@ def test_classic_cooperative_members_share(broker: Broker, admin: AdminClient) -
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_members_outlive_a_kill_of_the_broker(tmp_path: object, protocol: str) -> None:
     """The group is read back from the log; members reconnect to the same port and go on."""
-    with Broker(data_dir=str(tmp_path), process=True, config=CONFIG) as broker:
-        port = broker.port
+    port = quiet_port()
+    with Broker(data_dir=str(tmp_path), port=port, process=True, config=CONFIG) as broker:
         create(AdminClient({"bootstrap.servers": broker.bootstrap_servers}))
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "reconnect.backoff.max.ms": 200})
         member = Member(broker, protocol, **{"reconnect.backoff.max.ms": 200}).subscribe("t")

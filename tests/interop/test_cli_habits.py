@@ -21,6 +21,7 @@ import pytest
 
 import kohort
 from support.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, started_kohort
+from support.ports import quiet_port
 
 pytestmark = pytest.mark.interop
 KOHORT = shlex.join([sys.executable, "-m", "kohort.cli.main"])
@@ -311,7 +312,7 @@ def test_a_terminal_without_our_characters_gets_escapes(address: str) -> None:
 
 def test_tail_goes_on_when_the_broker_comes_back(tmp_path: Path) -> None:
     """Trouble is told once, and its end, in the voice of the command line and never in the output."""
-    with kohort.Broker(data_dir=tmp_path / "data") as broker:
+    with kohort.Broker(data_dir=tmp_path / "data", port=quiet_port()) as broker:
         address = broker.bootstrap_servers
         run("send back", address, stdin="before\n")
         with started_kohort("tail", "back", "--from", "beginning", "-b", address) as tail:

@@ -12,6 +12,7 @@ import pytest
 
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, UnknownTopicError
+from support.ports import quiet_port
 from support.sharing_member import SharingMember, sharing
 from support.waiting import until
 
@@ -156,7 +157,7 @@ def test_members_of_both_protocols_agree_on_progress(broker: Broker) -> None:
 
 def test_consumer_survives_a_broker_that_restarts(tmp_path: object) -> None:
     """kill -9 of the broker's process: members come back by themselves, and go on where they were."""
-    broker = Broker(data_dir=str(tmp_path), process=True, config=CONFIG)
+    broker = Broker(data_dir=str(tmp_path), process=True, port=quiet_port(), config=CONFIG)
     with broker:
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("orders", 1)
@@ -198,7 +199,7 @@ def test_broker_that_is_gone_and_back_is_two_lines(protocol: str, caplog: pytest
     def poll_until(happened: Callable[[], bool]) -> None:
         until(happened, what="a line or a state of the client", step=lambda: consumer.poll(0.1))
 
-    with Broker(process=True, config=CONFIG) as broker:
+    with Broker(process=True, port=quiet_port(), config=CONFIG) as broker:
         address = broker.bootstrap_servers
         with Admin(bootstrap_servers=address) as admin:
             admin.create_topic("orders", 1)

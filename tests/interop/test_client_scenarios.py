@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort import Broker
-from support.apache_broker import free_port
 from support.client_scenarios import BROKER_CONFIG
 from support.client_suite import ClientSuite
 from support.lossy_proxy import LossyProxy
+from support.ports import quiet_port
 
 pytestmark = pytest.mark.interop
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for the whole file, in a process of its own and on disk, so that it can be restarted."""
     directory = tmp_path_factory.mktemp("kohort")
-    with Broker(data_dir=directory, port=free_port(), process=True, config=BROKER_CONFIG) as running:
+    with Broker(data_dir=directory, port=quiet_port(), process=True, config=BROKER_CONFIG) as running:
         yield running
 
 

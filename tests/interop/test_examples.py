@@ -19,6 +19,8 @@ from support.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MOST_LINES = 40
+#: Of an example that starts a Java, on a machine that is busy with others.
+TIMEOUT_SECONDS = 500
 
 
 def start_example(name: str, *arguments: str) -> subprocess.Popen[str]:
@@ -37,7 +39,7 @@ def run_example(name: str, *arguments: str) -> list[str]:
     """The lines that an example prints; it must end well and complain of nothing."""
     with start_example(name, *arguments) as run:
         try:
-            out, errors = run.communicate(timeout=150)
+            out, errors = run.communicate(timeout=TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             run.kill()
             raise
@@ -109,7 +111,7 @@ def test_offsets_in_sqlite() -> None:
 
 def test_offsets_in_sqlite_outlive_a_kill(tmp_path: Path) -> None:
     """kill -9 in the middle, again and again: nothing is lost and nothing is booked twice."""
-    file, payments = tmp_path / "accounts.sqlite", 60_000
+    file, payments = tmp_path / "accounts.sqlite", 0
 
     def booked() -> int:
         with closing(sqlite3.connect(file, timeout=60)) as db, suppress(sqlite3.OperationalError):
@@ -118,23 +120,26 @@ def test_offsets_in_sqlite_outlive_a_kill(tmp_path: Path) -> None:
 
     quick = {"group.consumer.heartbeat.interval.ms": 100, "group.consumer.min.heartbeat.interval.ms": 50}
     with kohort.Broker(config={"group.disconnect.grace.ms": 0, **quick}) as broker:
-        with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            for number in range(payments):
-                producer.send("payments", key=f"customer-{number % 10}", value=b"1")
-        ends = []
-        for _ in range(3):
+        kills = 0
+        while kills < 3:
+            # Enough for this one, even if it has booked much more than was seen before it was killed.
+            with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+                for number in range(30_000):
+                    producer.send("payments", key=f"customer-{number % 10}", value=b"1")
+            payments += 30_000
             before = booked()
             with start_example("offsets_in_sqlite.py", broker.bootstrap_servers, str(file)) as run:
                 until(lambda before=before: booked() > before, what="some payments", seconds=60)  # type: ignore[misc]
                 run.kill()
-            ends.append(run.returncode)
-        assert ends == [-9, -9, -9], "each was killed in the middle"
+            # One that had booked all by then was not killed in the middle, and does not count.
+            kills += run.returncode == -9
         lines = run_example("offsets_in_sqlite.py", broker.bootstrap_servers, str(file))
 
     assert lines == [f"10 accounts hold {payments}"]
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(TIMEOUT_SECONDS + 100)
 def test_spark_stream() -> None:
     """Counts per key, and the group's offset at the end of the topic."""
     require_spark()

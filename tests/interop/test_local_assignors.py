@@ -14,6 +14,7 @@ import kohort
 from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
 from kohort.errors import StateError
+from support.ports import quiet_port
 from support.waiting import until
 
 PARTITIONS = 6
@@ -57,9 +58,7 @@ class Counting:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[kohort.Broker]:
     # Where it is found again after it was killed.
-    with kohort.Broker() as found:
-        port = found.port
-    with kohort.Broker(data_dir=tmp_path, port=port, process=True) as broker:
+    with kohort.Broker(data_dir=tmp_path, port=quiet_port(), process=True) as broker:
         with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("orders", PARTITIONS)
         yield broker

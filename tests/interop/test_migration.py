@@ -30,6 +30,8 @@ from support.waiting import until
 pytestmark = pytest.mark.interop
 
 PARTITIONS = 6
+#: Members leave, and none is silent; but one whose broker is away gives its membership up by itself after so long.
+SESSION_MS = 60_000
 CONFIG = {
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.min.heartbeat.interval.ms": 50,
@@ -74,7 +76,7 @@ def stock(ledger: Ledger, name: str, address: str, protocol: str, **config: Any)
     else:
         settings |= {
             "partition_assignment_strategy": protocol,
-            "session_timeout_ms": 6_000,
+            "session_timeout_ms": SESSION_MS,
             "heartbeat_interval_ms": 200,
         }
     return ConfluentMember(ledger, name, topic="t", **settings)
@@ -155,7 +157,7 @@ def test_our_client_is_rolled_there_and_back() -> None:
         generations = itertools.count()
 
         def fresh(kind: str, number: int) -> KohortMember:
-            options = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000} if kind == "classic" else {}
+            options = {"heartbeat_interval_ms": 100, "session_timeout_ms": SESSION_MS} if kind == "classic" else {}
             name = f"{kind}-{number}-{next(generations)}"
             return KohortMember(
                 ledger, name, topic="t", bootstrap_servers=address, group_id="g", group_protocol=kind, **options
@@ -295,7 +297,11 @@ def test_java_members_of_both_protocols_share_a_group() -> None:
             until(is_shared, what=f"{[member.name for member in members]} share", step=lambda: pause.wait(0.2))
 
         with Worker(stream.turn):
-            classic = {"heartbeat.interval.ms": "200", "session.timeout.ms": "6000", "group.protocol": "classic"}
+            classic = {
+                "heartbeat.interval.ms": "200",
+                "session.timeout.ms": f"{SESSION_MS}",
+                "group.protocol": "classic",
+            }
             old = stack.enter_context(JavaMember(address, "old", **classic))
             all_partitions(old)
             new = stack.enter_context(JavaMember(address, "new", **{"group.protocol": "consumer"}))

@@ -12,11 +12,13 @@ from kohort.wire.registry import ApiKey, request_class
 from kohort.wire.schema import Message, fields_of
 from support.apache_broker import ApacheKafka
 from support.broker_wire import RawClient, batch_of
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 PARTITIONS = 3
 _TOPIC = 2
+#: What Apache Kafka never answers.
+UNANSWERED = "configs to set"
 #: Who has said nothing by then never does.
 SILENCE_SECONDS = 5.0
 
@@ -167,7 +169,7 @@ TWICE: dict[str, tuple[ApiKey, int, Any]] = {
             }
         ],
     ),
-    "configs to set": asked(
+    UNANSWERED: asked(
         ApiKey.ALTER_CONFIGS, 2,
         resources=_twice(resource_type=_TOPIC, resource_name="t", configs=[{"name": "retention.ms", "value": "5000"}]),
     ),
@@ -211,11 +213,11 @@ DIFFERENCES: dict[str, str] = {
     "configs": _ONCE,
     "ends of epochs": _ONCE,
     "leaders": _ONCE,
-    "configs to set": "Apache Kafka never answers",
+    UNANSWERED: "Apache Kafka never answers",
 }
 
 
-def answers(port: int) -> dict[str, Any]:
+def answers(port: int, silence_seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
     """What a broker says to each, the error's name where it says nothing."""
     found = {}
     with RawClient(port) as client:
@@ -223,7 +225,7 @@ def answers(port: int) -> dict[str, Any]:
         client.produce("t", b"first", partition=2)
     for name, (key, version, message) in TWICE.items():
         with RawClient(port) as client:
-            client.socket.settimeout(SILENCE_SECONDS)
+            client.socket.settimeout(silence_seconds if name == UNANSWERED else PATIENCE_SECONDS)
             try:
                 found[name] = told(client.ask(key, version, message))
             except OSError as why:
@@ -249,6 +251,6 @@ def test_what_is_named_twice_counts_once() -> None:
     properties = {"offsets.topic.num.partitions": 1, "offsets.topic.replication.factor": 1}
     with ApacheKafka(properties) as kafka, kohort.Broker() as broker:
         await_coordinator(kafka.port)
-        theirs, ours = answers(kafka.port), answers(broker.port)
+        theirs, ours = answers(kafka.port, SILENCE_SECONDS), answers(broker.port)
     assert {name for name in TWICE if ours[name] != theirs[name]} == set(DIFFERENCES)
-    assert ours["configs to set"]["responses"][0]["error_code"] == ErrorCode.INVALID_REQUEST
+    assert ours[UNANSWERED]["responses"][0]["error_code"] == ErrorCode.INVALID_REQUEST

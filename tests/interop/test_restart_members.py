@@ -24,6 +24,7 @@ from kohort.storage.store import Store
 from support.java_member import JavaMember
 from support.polled_members import AioMember, ConfluentMember, KafkaPythonMember, OurMember, PolledMember
 from support.restarts import MortalBroker, wait_until
+from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.interop
 
@@ -199,6 +200,7 @@ JAVA_GROUPS: dict[str, tuple[dict[str, str], tuple[str | None, ...]]] = {
 
 
 @pytest.mark.apache
+@pytest.mark.timeout(400)
 def test_java_members_notice_nothing(broker: MortalBroker) -> None:
     """Apache Kafka's own consumer, in a group of each kind; that it goes on shows in what it commits."""
     often = {"auto_commit_interval_ms": "100", "reconnect_backoff_max_ms": "200"}
@@ -232,7 +234,12 @@ def test_java_members_notice_nothing(broker: MortalBroker) -> None:
                 held[number : number + 1] = member.said()[-1:] or [held[number]]
             return held
 
-        wait_until(lambda: all(len(line.split()) == 3 for line in hear()), "the members hold two partitions each")
+        # Six virtual machines start at once.
+        wait_until(
+            lambda: all(len(line.split()) == 3 for line in hear()),
+            "the members hold two partitions each",
+            seconds=3 * PATIENCE_SECONDS,
+        )
         read_on("before")
         states = kill_and_revive(broker, read_on, turns=2)
         assert len(states[0]) == len(JAVA_GROUPS), "the groups are in the log"

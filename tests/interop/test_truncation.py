@@ -20,6 +20,7 @@ from kohort.wire.messages.offset_for_leader_epoch import (
 )
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient, fetch_request
+from support.ports import quiet_port
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch
 
 TOPIC = "orders"
@@ -68,7 +69,7 @@ def test_epochs_tell_where_the_log_was_cut(tmp_path: Path) -> None:
 
 def test_our_consumer_goes_back_to_the_cut_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path, 10).close()
-    with Broker(data_dir=tmp_path) as broker:
+    with Broker(data_dir=tmp_path, port=quiet_port()) as broker:
         address = broker.bootstrap_servers
         with kohort.Consumer(bootstrap_servers=address, group_id="g", auto_offset_reset="earliest") as consumer:
             consumer.assign([(TOPIC, 0)])

@@ -132,8 +132,9 @@ def test_second_query_takes_its_share_and_gives_it_back(
     fill.add("shared", partitions=4, first=400, records=400)  # type: ignore[attr-defined]
     eventually(lambda: sum(value or 0 for value in committed(admin, "shared-group").values()) == 800, "both read on")
     first.stop()
-    # Well within the session timeout of 45 s: the stopped query has said that it leaves.
-    eventually(lambda: owns() == [4], "the second owns all when the first has stopped", within_s=15.0)
+    eventually(lambda: owns() == [4], "the second owns all when the first has stopped")
+    events = admin.group_history("shared-group").events
+    assert [each.details["reason"] for each in events if each.event == "member_removed"] == ["member left"]
     fill.add("shared", partitions=4, first=800, records=200)  # type: ignore[attr-defined]
     eventually(lambda: sum(value or 0 for value in committed(admin, "shared-group").values()) == 1000, "the rest")
     second.stop()

@@ -16,18 +16,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from support.apache import CACHE, class_archive, in_cache, java_command, kafka_libs
+from support.ports import quiet_port
 
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 #: A data directory that no broker has used yet.
 BLANK: Final = CACHE / "blank"
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ApacheKafka:
@@ -45,7 +38,7 @@ class ApacheKafka:
         self._heap = heap
         self._is_temporary = directory is None
         self.directory = Path(directory or tempfile.mkdtemp(prefix="apache-kafka-"))
-        self.port, controller = free_port(), free_port()
+        self.port, controller = quiet_port(), quiet_port()
         self._quorum = f"1@127.0.0.1:{controller}"
         self._config = self.directory / "server.properties"
         self._logs = self.directory / "logs"
@@ -77,7 +70,7 @@ class ApacheKafka:
 
     def follower_properties(self, *, node_id: int) -> dict[str, object]:
         """What makes another broker a part of this one's cluster, whose controller this one is."""
-        port = free_port()
+        port = quiet_port()
         return {
             "process.roles": "broker",
             "node.id": node_id,

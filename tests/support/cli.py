@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.waiting import PATIENCE_SECONDS
+
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 #: A command that says nothing for so long hangs.
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import pytest
 from kohort import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode
 from support.group_members import ConfluentMember, KohortMember, Ledger, ProcessMember
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 #: Kafka's names; both brokers know them.
 BROKER_CONFIG: Final[dict[str, object]] = {
@@ -34,7 +34,6 @@ PROTOCOLS: Final = ("consumer", "classic")
 #: The same, and the classic protocol with members that keep what does not move.
 MODES: Final = (*PROTOCOLS, "cooperative")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-PATIENCE_SECONDS: Final = 30.0
 #: Longer than anything in a test takes.
 LONG_SESSION_MS: Final = 45_000
 _NUMBERS = count(1)

@@ -19,9 +19,9 @@ from support import (
     pattern_scenarios,
     static_scenarios,
 )
-from support.apache_broker import free_port
 from support.client_scenarios import MODES, PROTOCOLS
 from support.lossy_proxy import LossyProxy
+from support.ports import quiet_port
 
 both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 all_modes = pytest.mark.parametrize("protocol", MODES)
@@ -172,7 +172,7 @@ class ClientSuite:
 
     def test_wrong_address_is_named(self) -> None:
         """Nobody listens."""
-        client_data_scenarios.wrong_address_is_named(free_port())
+        client_data_scenarios.wrong_address_is_named(quiet_port())
 
     def test_topics_are_made_grown_and_deleted(self, address: str) -> None:
         """Admin: topics."""

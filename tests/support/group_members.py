@@ -22,7 +22,7 @@ import kohort
 from kohort import Consumer, TopicPartition
 from kohort.errors import FencedError
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 40.0
 
 
 class Ledger:

@@ -26,7 +26,7 @@ from support.apache_cluster import ApacheCluster
 from support.broker_wire import RawClient
 from support.client_scenarios import BROKER_CONFIG, Load, fresh, group_options, is_listed, patient_options, wait_until
 from support.group_members import KohortMember, Ledger
-from support.restarts import quiet_port
+from support.ports import quiet_port
 
 #: Way of being a member -> its assignor.
 MODES: Final = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,32 +9,14 @@ from types import TracebackType
 from typing import Self
 
 import kohort
-from support.waiting import until
-
-#: A condition that is not true by then never will be.
-DEADLINE_SECONDS = 30.0
+from support.ports import quiet_port
+from support.waiting import PATIENCE_SECONDS, until
 
 
-def wait_until(is_true: Callable[[], object], what: str, *, seconds: float = DEADLINE_SECONDS) -> None:
+def wait_until(is_true: Callable[[], object], what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Return as soon as the condition holds; asking may itself be the waiting (a poll)."""
     pause = threading.Event()
     until(is_true, what=what, step=lambda: pause.wait(0.002), seconds=seconds)
-
-
-def quiet_port() -> int:
-    """A free port that the system gives to nobody by itself.
-
-    A client that knocks at a port of the ephemeral range while nobody listens there may be connected to itself.
-    """
-    chance = random.Random()
-    while True:
-        port = chance.randrange(20_000, 30_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 class MortalBroker:
@@ -108,7 +88,7 @@ class Worker:
     def stop(self) -> None:
         """Let the present turn be the last, and wait for it."""
         self._is_over.set()
-        self._thread.join(DEADLINE_SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         self.check()
         assert not self._thread.is_alive(), "the loop hangs"
 
@@ -120,6 +100,6 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._is_over.set()
-        self._thread.join(DEADLINE_SECONDS)
+        self._thread.join(PATIENCE_SECONDS)
         if kind is None:
             self.check()

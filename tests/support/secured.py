@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from support.apache_broker import ApacheKafka, free_port
+from support.apache_broker import ApacheKafka
 from support.certificates import Certificates
+from support.ports import quiet_port
 
 #: The user that every mechanism knows, and the one that PLAIN knows besides.
 USER: Final = "alice"
@@ -87,8 +88,8 @@ class SecuredKafka:
     def __init__(self, properties: Mapping[str, object] | None = None, *, count: int = 1) -> None:
         self.directory: Final = Path(tempfile.mkdtemp(prefix="secured-kafka-"))
         self.certificates: Final = Certificates(self.directory)
-        self._ports: Final = [{name: free_port() for name in LISTENERS} for _ in range(count)]
-        controller = free_port()
+        self._ports: Final = [{name: quiet_port() for name in LISTENERS} for _ in range(count)]
+        controller = quiet_port()
         self.brokers: Final = []
         for node, ports in enumerate(self._ports, start=1):
             settings = {

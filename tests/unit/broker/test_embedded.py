@@ -22,6 +22,7 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kohort.wire.messages.metadata import MetadataRequest
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient, batch_of, fetch_request, produce_request
+from support.ports import quiet_port
 
 JOIN = ConsumerGroupHeartbeatRequest(
     group_id="g",
@@ -130,9 +131,7 @@ def test_a_directory_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path) 
 
 def test_a_failed_start_leaves_the_port_free(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = quiet_port()
     with pytest.raises(StorageError):
         Broker(data_dir=tmp_path, port=port).start()
     with Broker(port=port) as broker:
@@ -177,9 +176,7 @@ def test_an_argument_of_the_wrong_kind_is_one_sentence(arguments: dict[str, Any]
 
 @pytest.mark.parametrize("process", [False, True])
 def test_listeners_of_the_config_are_where_it_listens(process: bool) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = quiet_port()
     config = {"listeners": f"PLAINTEXT://localhost:{port}"}
     with Broker(config=config, process=process) as broker:
         assert broker.bootstrap_servers == f"localhost:{port}"

@@ -22,6 +22,7 @@ from kohort.wire.private import PrivateApiKey
 from kohort.wire.registry import ApiKey
 from support.beating_members import BeatingMembers
 from support.broker_wire import RawClient
+from support.ports import quiet_port
 from support.waiting import until
 
 
@@ -98,7 +99,7 @@ def test_who_waits_hears_of_the_grant_though_the_broker_is_killed_meanwhile(tmp_
     """Requirement H9: a schedule is carried out, and each move confirmed, whatever becomes of the process."""
     config = {"group.consumer.assignment.window.ms": 0}
     with (
-        Broker(data_dir=tmp_path, process=True, config=config) as broker,
+        Broker(data_dir=tmp_path, process=True, port=quiet_port(), config=config) as broker,
         RawClient(broker.port) as client,
         Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
         ThreadPoolExecutor(1) as beside,

@@ -16,6 +16,7 @@ from kohort.cli.report.follow import Rows, take_place
 from kohort.cli.report.keeping import finish
 from kohort.cli.report.page import MARK, SECTIONS, render, write_page
 from kohort.errors import ConfigError, KohortError
+from support.ports import quiet_port
 from support.waiting import until
 
 SUMMARY = {"rebalances": 1, "seconds": 0.4, "longest_seconds": 0.4, "moved": 3, "first": None, "last": None}
@@ -138,7 +139,7 @@ def test_rows_of_a_broker_that_began_anew_are_written_too(tmp_path: Path, capsys
         with kohort.Consumer("orders", bootstrap_servers=address, group_id="billing", client_id=name) as member:
             until(member.assignment, what="a partition", step=lambda: member.poll(0.05))
 
-    with kohort.Broker() as broker:
+    with kohort.Broker(port=quiet_port()) as broker:
         port, address = broker.port, broker.bootstrap_servers
         admin = kohort.Admin(bootstrap_servers=address, default_api_timeout_ms=1_000)
         with admin:

@@ -15,6 +15,7 @@ import pytest
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
 from kohort.client.io.connection import Connection
 from kohort.errors import BrokersUnreachableError
+from support.ports import quiet_port
 
 ORDERS = TopicPartition("orders", 0)
 MIB = 1 << 20
@@ -37,8 +38,7 @@ def connections() -> int:
 def test_attempts_to_connect_leave_nothing() -> None:
     """Each would keep the memory that answers are received in: 128 KiB, ten times a second, as long as it lasts."""
     before = connections()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        nowhere = f"127.0.0.1:{server.getsockname()[1]}"
+    nowhere = f"127.0.0.1:{quiet_port()}"
     with Consumer(
         bootstrap_servers=nowhere,
         reconnect_backoff_ms=1,

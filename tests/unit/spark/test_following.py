@@ -19,6 +19,7 @@ from kohort import TopicPartition
 from kohort.errors import ConfigError, StateError
 from kohort.spark import Follower, follow
 from support.client_scenarios import BROKER_CONFIG
+from support.ports import quiet_port
 from support.spark_progress import ours, progress, progressed, sparks, terminated
 from support.waiting import until
 
@@ -160,7 +161,7 @@ def test_broker_that_is_away_is_caught_up_with(
     start: Callable[..., Follower], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At the start, too: the job has begun before its broker."""
-    with kohort.Broker(data_dir=tmp_path, config=BROKER_CONFIG) as broker:
+    with kohort.Broker(data_dir=tmp_path, port=quiet_port(), config=BROKER_CONFIG) as broker:
         address = broker.bootstrap_servers
         with kohort.Admin(bootstrap_servers=address) as admin:
             admin.create_topic("orders", 1)

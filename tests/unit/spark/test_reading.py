@@ -18,6 +18,7 @@ from kohort.spark.offsets import RecordsLostError
 from kohort.spark.option_values import EARLIEST, LATEST
 from kohort.spark.options import SourceOptions, parse_options
 from kohort.spark.reading import SpanToRead, cut, read_span, reading_config
+from support.ports import quiet_port
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +185,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_ends_the_task(
 
 def test_a_broker_that_is_away_is_waited_for(tmp_path: Any) -> None:
     """Spark's local mode does not try a task again: one that begins while the broker restarts must not fail."""
-    with kohort.Broker(data_dir=tmp_path) as broker:
+    with kohort.Broker(data_dir=tmp_path, port=quiet_port()) as broker:
         address, port = broker.bootstrap_servers, broker.port
         with kohort.Producer(bootstrap_servers=address) as producer:
             producer.send("kept", b"v", partition=0).result(10)

@@ -17,6 +17,7 @@ from kohort.spark.offsets import CheckpointError, QueryOffset
 from kohort.spark.options import parse_options
 from kohort.spark.stream import KohortStreamReader
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from support.ports import quiet_port
 from support.raw_client import RawClient
 from support.spark_query import Checkpoint, Query, Start, places
 from support.waiting import until
@@ -496,7 +497,7 @@ def test_a_member_that_is_refused_ends_the_query_with_the_reason(
 def test_a_query_reads_while_its_broker_restarts(tmp_path: Any) -> None:
     """Connections of the reader and of the executors' idle consumers are made anew."""
     config = {"group.consumer.heartbeat.interval.ms": 150, "group.consumer.min.heartbeat.interval.ms": 100}
-    with kohort.Broker(data_dir=tmp_path / "data", config=config) as broker:
+    with kohort.Broker(data_dir=tmp_path / "data", port=quiet_port(), config=config) as broker:
         port = broker.port
         address = broker.bootstrap_servers
         with kohort.Admin(bootstrap_servers=address) as admin, kohort.Producer(bootstrap_servers=address) as producer:

@@ -44,7 +44,7 @@ from kohort.wire.messages.metadata import (
 )
 from kohort.wire.registry import VERSIONS, ApiKey
 from kohort.wire.schema import Message
-from support.apache_broker import free_port
+from support.ports import quiet_port
 from support.scripted_broker import Answer, ScriptedBroker
 
 T0 = TopicPartition("t", 0)
@@ -194,7 +194,7 @@ def test_election_of_the_preferred_is_held_by_an_old_broker_too() -> None:
 
 def test_broker_that_goes_away_in_the_middle_is_said_beside_what_the_others_told() -> None:
     """It was there when the call began, nobody listens at its address, and in time nobody names it."""
-    gone = free_port()
+    gone = quiet_port()
 
     def answer(api: ApiKey, version: int, request: Message) -> Answer:
         del api, version

@@ -36,7 +36,7 @@ from kohort.wire.messages.offset_fetch import (
 )
 from kohort.wire.registry import VERSIONS, AnyApiKey, ApiKey
 from kohort.wire.schema import Message
-from support.apache_broker import free_port
+from support.ports import quiet_port
 from support.scripted_broker import Answer, ScriptedBroker
 
 #: As brokers of Kafka 2.3 announce it: one group at a time, and no groups of the new protocol.
@@ -282,7 +282,7 @@ def test_coordinators_that_cannot_be_reached_are_said_at_once() -> None:
         rows = [Coordinator(key=key, host=nowhere.host, port=port) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=rows)
 
-    port = free_port()
+    port = quiet_port()
     with (
         ScriptedBroker(answer) as broker,
         Admin(bootstrap_servers=str(broker.endpoint)) as admin,

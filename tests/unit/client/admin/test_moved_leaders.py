@@ -26,7 +26,7 @@ from kohort.wire.messages.metadata import (
 )
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
-from support.apache_broker import free_port
+from support.ports import quiet_port
 from support.scripted_broker import Answer, ScriptedBroker
 
 NOT_LEADER = 6
@@ -78,7 +78,7 @@ def cluster() -> Iterator[Moving]:
     moving = Moving()
     with ScriptedBroker(moving.answer) as staying:
         moving.staying = staying.endpoint
-        moving.leader = Endpoint("127.0.0.1", free_port())
+        moving.leader = Endpoint("127.0.0.1", quiet_port())
         yield moving
 
 

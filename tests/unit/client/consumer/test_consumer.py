@@ -10,6 +10,7 @@ import pytest
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import BrokersUnreachableError, ConfigError, StateError, UnknownOptionError
 from kohort.ids import TopicPartition
+from support.ports import quiet_port
 
 PARTITION = TopicPartition("orders", 0)
 #: What a call may take: one that waits for that outlasts its test.
@@ -19,8 +20,7 @@ HOUR_S = 3_600.0
 @pytest.fixture
 def nowhere() -> str:
     """An address at which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{quiet_port()}"
 
 
 def test_poll_says_at_once_that_nobody_is_there(nowhere: str) -> None:

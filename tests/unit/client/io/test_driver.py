@@ -18,6 +18,7 @@ from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
 from kohort.wire.registry import VERSIONS, ApiKey
 from kohort.wire.schema import Message
+from support.ports import quiet_port
 from support.rig import WAIT_S, Break, Do, Rig
 from support.scripted_broker import ScriptedBroker, frame
 
@@ -119,7 +120,7 @@ def test_refused_connection_names_the_reason(rig: Rig) -> None:
 def test_broker_that_is_down_is_logged_once_and_once_more_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
     """However often, and over however many connections, it is tried."""
     rig = Rig(reconnect_backoff_max_ms=1)
-    with ScriptedBroker(echo) as broker:
+    with ScriptedBroker(echo, port=quiet_port()) as broker:
         address = broker.endpoint
         rig.send(address, HeartbeatRequest(group_id="g"))
         rig.response()
@@ -141,7 +142,7 @@ def test_broker_that_is_down_is_logged_once_and_once_more_when_it_is_back(caplog
 
 def test_short_absence_is_not_worth_a_line(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """A broker that restarts."""
-    with ScriptedBroker(echo) as broker:
+    with ScriptedBroker(echo, port=quiet_port()) as broker:
         address = broker.endpoint
     for _ in range(3):
         rig.send(address, HeartbeatRequest(group_id="g"))
