@@ -170,6 +170,7 @@ def kafka_python(broker: Broker, instance: str, stack: ExitStack) -> tuple[Kafka
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=200,
         enable_auto_commit=False,
+        auto_offset_reset="earliest",
     )
     stack.callback(consumer.close)
     noted = Noted()
@@ -179,6 +180,15 @@ def kafka_python(broker: Broker, instance: str, stack: ExitStack) -> tuple[Kafka
 
 def owned(consumer: Any) -> set[int]:
     return {each.partition for each in consumer.assignment()}
+
+
+def read_something(consumer: KafkaConsumer) -> None:
+    """Join in a single poll, which ends with the first record.
+
+    One of kafka-python 3.0.12 that runs out while its join is under way lets the next one join again, when that finds
+    the join done: a leader has everybody share out once more.
+    """
+    consumer.poll(timeout_ms=int(PATIENCE_SECONDS * 1_000))
 
 
 def poll_all(*consumers: KafkaConsumer) -> Callable[[], None]:
@@ -191,6 +201,9 @@ def poll_all(*consumers: KafkaConsumer) -> Callable[[], None]:
 
 def test_kafka_python_static_member_is_restarted_and_the_other_goes_on(broker: Broker) -> None:
     with ExitStack() as stack:
+        with RawClient(broker.port) as client:
+            for partition in range(4):
+                client.produce("t", b"x", partition=partition)
         first, _ = kafka_python(broker, "one", stack)
         until(lambda: len(owned(first)) == 4, what="it owns everything", step=poll_all(first))
         second, noted = kafka_python(broker, "two", stack)
@@ -202,7 +215,7 @@ def test_kafka_python_static_member_is_restarted_and_the_other_goes_on(broker: B
         assert (state, sorted(map(str, ids))) == ("Stable", ["one", "two"])
 
         first, _ = kafka_python(broker, "one", stack)
-        until(lambda: owned(first) == before, what="the same partitions", step=poll_all(first, second))
+        until(lambda: owned(first) == before, what="the same partitions", step=lambda: read_something(first))
 
         assert (owned(second), noted.revoked) == (kept, [])
         assert described(broker)[1]["one"] != ids["one"]

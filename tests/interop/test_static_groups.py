@@ -16,7 +16,7 @@ import pytest
 from kohort import Admin, Broker
 from support.apache_broker import run_kafka_tool
 from support.confluent_member import Member
-from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, TOPIC, StaticGroup
+from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, SESSION_MS, TOPIC, StaticGroup
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -180,7 +180,8 @@ def test_a_fleet_is_restarted_one_after_the_other_and_nothing_moves(
 
 def start(broker: Broker, protocol: str, name: str) -> Member:
     """A member in this process."""
-    return Member(broker, protocol, **{"group.instance.id": name}).subscribe(TOPIC)
+    session = {"session.timeout.ms": SESSION_MS} if protocol == "classic" else {}
+    return Member(broker, protocol, **{"group.instance.id": name, **session}).subscribe(TOPIC)
 
 
 def refusals_told() -> dict[str, str]:

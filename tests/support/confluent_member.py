@@ -48,7 +48,8 @@ class Member:
             "enable.auto.commit": False,
         }
         if protocol == "classic":
-            settings |= {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 200}
+            # Longer than this process may stand still on a busy machine, and its broker with it.
+            settings |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
         self.consumer = Consumer({**settings, **config})
         self.values: list[bytes | None] = []
         self.revoked: list[int] = []

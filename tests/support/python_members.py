@@ -17,7 +17,7 @@ _OPTIONS: dict[str, Any] = {
     "group_id": "g",
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
-    "session_timeout_ms": 6_000,
+    "session_timeout_ms": 30_000,
     "heartbeat_interval_ms": 200,
 }
 
