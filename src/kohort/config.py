@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import isnan, nan
 from os import PathLike
 from typing import Any, Final
 
@@ -31,7 +32,9 @@ def parse_bool(text: object) -> bool:
 
 def parse_int(text: object) -> int:
     """A whole number, also from text; booleans and fractions are refused."""
-    if isinstance(text, bool) or (isinstance(text, float) and not text.is_integer()):
+    is_fraction = isinstance(text, float) and not text.is_integer()
+    # Python's own 1_000 is no number to Kafka, nor to the tools that are shown it.
+    if isinstance(text, bool) or is_fraction or "_" in str(text):
         raise ValueError("a whole number is expected")
     try:
         return int(str(text).strip()) if isinstance(text, str) else int(text)  # type: ignore[call-overload]
@@ -42,9 +45,12 @@ def parse_int(text: object) -> int:
 def parse_float(text: object) -> float:
     """A number, also from text."""
     try:
-        return float(str(text).strip())
+        number = float(str(text).strip())
     except ValueError:
-        raise ValueError("a number is expected") from None
+        number = nan
+    if isnan(number) or "_" in str(text):
+        raise ValueError("a number is expected")
+    return number
 
 
 def parse_str(text: object) -> str:

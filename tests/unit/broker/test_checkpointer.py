@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.housekeeping.checkpointer import Checkpointer
+from kohort.ids import TopicId
 from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, load_offsets
 from kohort.storage.recovery.logstate import is_outdated
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
 
+MANY = 1_000_000
 CONFIGS = {"segment.bytes": "1000", "flush.messages": "9223372036854775807"}
 
 
@@ -106,3 +108,24 @@ def test_what_a_full_disk_does_not_take_is_written_later(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, logger="kohort.broker"):
         run(store, is_done)
     assert caplog.messages
+
+
+def test_full_disk_is_told_once_however_many_logs_it_does_not_take(caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand logs would be a thousand lines with each round."""
+    fs = MemoryFileSystem()
+    store = Store.open("/data", fs=fs)
+    logs = []
+    for number in range(3):
+        topic_id = TopicId(TOPIC_ID[:-1] + bytes([number]))
+        logs.append(store.create_topic(f"t{number}", 1, topic_id=topic_id, configs=CONFIGS).partitions[0])
+    for outage in range(2):
+        for log in logs:
+            log.append(batch(), now_ms=5)
+        fs.space_left, fs.steps_left = 10, MANY
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="kohort.broker"):
+            # Each refused file was begun, and that is a step.
+            run(store, lambda: (fs.steps_left or 0) < MANY - 50)
+        assert len(caplog.messages) == 1, f"outage {outage}: {caplog.messages}"
+        fs.space_left = None
+        run(store, lambda: not any(map(is_outdated, logs)))

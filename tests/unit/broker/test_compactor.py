@@ -20,6 +20,7 @@ from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.recovery.logstate import capture, settle
 from kohort.storage.recovery.logstate import write as save
+from kohort.storage.recovery.recovery import CLEANED_SUFFIX
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages.offset_commit import (
@@ -210,6 +211,47 @@ def test_log_that_cannot_be_compacted_holds_up_no_other_and_is_told_once(caplog:
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 1 and told[0].startswith("event=compaction_failed partition=hurt-0 error=")
     assert len(hurt.segments) > 2
+
+
+@pytest.mark.parametrize("what", ["expires", "is switched to delete"])
+def test_log_that_retention_or_its_topic_takes_from_compaction_is_no_failure(
+    what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Apache Kafka ends a cleaning, too, when its topic is no longer to be compacted."""
+    store = store_with_log(Store.open(str(tmp_path)), 300)
+    (partition,) = store.topics[OFFSETS_TOPIC].partitions
+    partition.filing.begin()
+
+    def has_unfinished() -> bool:
+        return any(name.endswith(CLEANED_SUFFIX) for name in store.fs.list_directory(partition.directory))
+
+    async def main() -> None:
+        compactor = Compactor(
+            asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20
+        )
+        compactor.start()
+        async with asyncio.timeout(5):
+            while not partition.filing.is_awaited:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if what == "expires":
+                for path in partition.drop_segments(1):
+                    store.fs.remove(path)
+            else:
+                store.set_topic_configs(OFFSETS_TOPIC, {**CONFIGS, "cleanup.policy": "delete"})
+            before = list(partition.segments)
+            partition.filing.end()
+            while what == "expires" and len(partition.segments) > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            while has_unfinished():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert what == "expires" or partition.segments == before
+            assert compactor.failed_attempts(partition) == 0
+        await compactor.stop()
+
+    with caplog.at_level(logging.WARNING, logger="kohort.broker"):
+        asyncio.run(main())
+    assert not caplog.messages
+    store.close()
 
 
 def test_topic_that_comes_with_the_name_of_a_deleted_one_is_compacted_from_its_start() -> None:

@@ -57,6 +57,21 @@ def test_disk_that_takes_less_than_it_refused_is_still_full(outage: Outage, capl
     assert not outage.is_open
 
 
+def test_disk_that_refuses_nothing_for_a_minute_is_full_no_more(
+    outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody may ever send as much at once again; those who were refused have tried again long before."""
+    outage.refused("a-0", FULL, size_bytes=1000)
+    clock.now += 30_000
+    outage.refused("a-0", FULL, size_bytes=1000)
+    clock.now += 59_999
+    outage.took(1)
+    assert outage.is_open
+    clock.now += 1
+    outage.took(1)
+    assert lines(caplog) == [BEGUN, "event=disk_takes_again after_seconds=90.0"]
+
+
 def test_outage_that_began_with_something_small_ends_with_anything(outage: Outage) -> None:
     outage.refused("producer-ids", FULL)
     outage.took(1)

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.logstate import capture, settle, write
+from kohort.storage.segments.indexfiles import FACTS_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
 from kohort.testing.memoryfs import MemoryFileSystem
@@ -55,6 +57,17 @@ def test_everything_goes_and_offsets_go_on() -> None:
     assert held(log) == [2]
     again = open_log(fs)
     assert (again.log_start_offset, held(again)) == (2, [2])
+
+
+def test_nothing_is_left_of_files_that_a_checkpoint_wrote_beside_the_newest() -> None:
+    """A segment that goes as the newest has its index in memory, and in files, too."""
+    fs = MemoryFileSystem()
+    log = filled(fs, [1000], retention_ms=1000)
+    settle(captured := capture(log), write(fs, captured))
+    assert any(name.endswith(FACTS_SUFFIX) for name in fs.list_directory(DIRECTORY))
+    for path in log.drop_expired(DAY_MS):
+        fs.remove(path)
+    assert [name for name in fs.list_directory(DIRECTORY) if name.startswith(f"{0:020d}.")] == []
 
 
 def test_oldest_go_while_enough_is_left() -> None:

@@ -105,6 +105,9 @@ def test_value_that_asks_for_what_happens_anyway_is_not_idle(name: str, value: o
         ("leader.replication.throttled.replicas", "all", "PARTITION:BROKER pairs"),
         ("preallocate", "yes", "true or false is expected"),
         ("retention.ms", "a week", "a whole number is expected"),
+        ("retention.ms", "1_000", "a whole number is expected"),
+        ("min.cleanable.dirty.ratio", "NaN", "a number is expected"),
+        ("min.cleanable.dirty.ratio", "0_0.5", "a number is expected"),
     ],
 )
 def test_value_that_is_not_kafkas_is_refused(name: str, value: str, expected: str) -> None:

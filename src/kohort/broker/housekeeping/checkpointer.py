@@ -2,7 +2,8 @@
 
 Laws: a log is looked at on the loop, and written and synced on a thread, one after the other. A log with a file that is
 closed and has its index in memory is written soon, any other that has changed once per interval. What is refused is
-tried again at the next turn; a failed sync ends the broker, as everywhere.
+tried again at the next turn, and told once until a round has written without; a failed sync ends the broker, as
+everywhere.
 Source: Kafka's log.flush.offset.checkpoint.interval.ms, and its flush of a closed segment; architecture rule 18.
 """
 
@@ -40,7 +41,9 @@ class Checkpointer:
         self._thread: Final = BlockingWork(loop, threads=1, name="kohort-checkpoint")
         self._left: Iterator[PartitionLog] = iter(())
         self._looks = 0
-        self._has_written = False
+        #: Of this round, and of all since one that wrote without.
+        self._has_written = self._has_failed = False
+        self._is_told = False
         self._timer: asyncio.Handle | None = None
         self._is_stopped = False
 
@@ -58,7 +61,7 @@ class Checkpointer:
 
     def _begin(self) -> None:
         self._looks += 1
-        self._has_written = False
+        self._has_written = self._has_failed = False
         self._left = iter([each for topic in self._store.topics.values() for each in topic.partitions])
         self._step()
 
@@ -89,7 +92,8 @@ class Checkpointer:
         if topic is not None and captured.log in topic.partitions:
             # Otherwise it was deleted meanwhile, and so were its files.
             if isinstance(filed, Exception):
-                log.warning("event=checkpoint_failed partition=%s error=%r", captured.log.name, str(filed))
+                self._has_failed = True
+                self._tell("event=checkpoint_failed partition=%s error=%r", captured.log.name, str(filed))
             else:
                 settle(captured, filed)
                 self._has_written = True
@@ -105,8 +109,16 @@ class Checkpointer:
 
     def _on_saved(self, failure: Exception | None) -> None:
         if failure is not None:
-            log.warning("event=checkpoint_failed error=%r", str(failure))
+            self._has_failed = True
+            self._tell("event=checkpoint_failed error=%r", str(failure))
+        if self._has_written and not self._has_failed:
+            self._is_told = False
         self._later(self._pause, self._begin)
+
+    def _tell(self, words: str, *values: str) -> None:
+        if not self._is_told:
+            self._is_told = True
+            log.warning(words, *values)
 
     def _later(self, seconds: float, step: Callable[[], None]) -> None:
         if not self._is_stopped:

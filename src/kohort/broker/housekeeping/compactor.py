@@ -4,7 +4,8 @@ Laws: one log at a time, the dirtiest first, before it those that have waited fo
 compacted by a process of its own, which is there while there is something to do, and a thread waits for it; what is in
 memory by the thread, which rests as long as it works, so that the loop gets its turns. Closed files are read and new
 ones written; a log changes only on the loop, by one rename per file. A log that cannot be compacted is as it was,
-holds up no other, is tried again after a while that gets longer, and what is wrong with it is said once.
+holds up no other, is tried again after a while that gets longer, and what is wrong with it is said once. Nothing is
+wrong where retention was faster, or the topic is no longer to be compacted: then nothing is put in its place.
 Source: architecture rule 18; Apache Kafka's log cleaner and its options log.cleaner.*.
 """
 
@@ -174,11 +175,13 @@ class Compactor:
         """All of one compaction, in its thread."""
         began_ms = self._clock.now_ms()
         fs = self._store.fs
+        has_changed = False
         try:
             made = self._compact(plan, began_ms)
             for part in made.segments:
                 segment = part.segment(fs, plan.directory)
                 replaced = self._on_loop(partition, partial(self._replace, partition, segment, part.cleaned_path))
+                has_changed = True
                 finish_replacement(fs, plan.directory, replaced)
             self._save({**self._cleaned, partition: made.end_offset})
             _report(partition, made, self._clock.now_ms() - began_ms)
@@ -187,7 +190,7 @@ class Compactor:
         except Exception as error:  # the log is as it was, whatever it is
             with contextlib.suppress(StorageError):
                 discard_cleaned(fs, plan.directory)
-            self._post(self._on_failure, partition, str(error))
+            self._post(self._on_failure, partition, str(error), None if has_changed else plan)
         else:
             self._post(self._on_done, partition, made.end_offset)
 
@@ -222,6 +225,8 @@ class Compactor:
     def _replace(self, partition: PartitionLog, segment: Segment, cleaned_path: str) -> list[int]:
         if self._is_stopped:
             raise CompactionStopped
+        if not partition.config.is_compacted:
+            raise StorageError(f"{partition.name} is not to be compacted any more")
         return partition.replace(segment, cleaned_path)
 
     def _on_loop(self, partition: PartitionLog, change: Callable[[], list[int]]) -> list[int]:
@@ -242,7 +247,11 @@ class Compactor:
             raise CompactionStopped
         self._loop.call_soon_threadsafe(callback, *arguments)
 
-    def _on_failure(self, partition: PartitionLog, reason: str) -> None:
+    def _on_failure(self, partition: PartitionLog, reason: str, unchanged: CompactionPlan | None) -> None:
+        """`unchanged`: what was planned, if nothing of it was put in place."""
+        if unchanged is not None and _is_overtaken(partition, unchanged):
+            self._go_on()
+            return
         before = self._failures.get(partition)
         pause = self._backoff if before is None else min(2 * before.pause, LONGEST_PAUSE_SECONDS)
         self._failures[partition] = _Failure(
@@ -264,6 +273,12 @@ class Compactor:
         self._is_idle.set()
         if not self._is_stopped:
             self._timer = self._loop.call_later(self._backoff, self._look)
+
+
+def _is_overtaken(partition: PartitionLog, plan: CompactionPlan) -> bool:
+    """Whether what was planned is of no use by now: segments have expired, or the topic is another one."""
+    there = {segment.base_offset for segment in partition.segments}
+    return not partition.config.is_compacted or not there.issuperset(plan.bases)
 
 
 def _report(partition: PartitionLog, made: Compacted, took_ms: int) -> None:

@@ -1,7 +1,7 @@
 """What the broker says of a disk that takes nothing: a line when that begins, a line when it is over.
 
 Laws: one line per outage, however many producers try how often. It is over when the disk has taken as much at once as
-it had refused; less may fit on a disk that is still full.
+it had refused; less may fit on a disk that is still full, but not if for a minute nothing was refused.
 Source: Apache Kafka's KAFKA_STORAGE_ERROR; producers repeat until `delivery.timeout.ms`.
 """
 
@@ -15,6 +15,9 @@ from kohort.errors import StorageError
 
 log = logging.getLogger("kohort.broker")
 
+#: Who was refused tries again sooner than that.
+_QUIET_MS: Final = 60_000
+
 
 class Outage:
     """Told of what the disk refuses and, while there is an outage, of what it takes."""
@@ -23,6 +26,7 @@ class Outage:
         self._clock: Final = clock
         #: Since when, and the least that was refused; `None` while all is well.
         self._open: tuple[int, int] | None = None
+        self._refused_ms = 0
 
     @property
     def is_open(self) -> bool:
@@ -34,8 +38,9 @@ class Outage:
         if why.fatal:
             # That is the end of the broker, and said as such.
             return
+        self._refused_ms = self._clock.now_ms()
         if self._open is None:
-            self._open = (self._clock.now_ms(), size_bytes or 0)
+            self._open = (self._refused_ms, size_bytes or 0)
             log.error("event=disk_refuses what=%s reason=%r action=answer_KAFKA_STORAGE_ERROR", what, str(why))
         elif size_bytes is not None:
             since_ms, least = self._open
@@ -43,7 +48,10 @@ class Outage:
 
     def took(self, size_bytes: int) -> None:
         """The disk took so much."""
-        if self._open is not None and size_bytes >= self._open[1]:
-            seconds = (self._clock.now_ms() - self._open[0]) / 1000
+        if self._open is None:
+            return
+        now_ms = self._clock.now_ms()
+        if size_bytes >= self._open[1] or now_ms - self._refused_ms >= _QUIET_MS:
+            seconds = (now_ms - self._open[0]) / 1000
             self._open = None
             log.warning("event=disk_takes_again after_seconds=%.1f", seconds)

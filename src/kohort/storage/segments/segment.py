@@ -203,9 +203,8 @@ class Segment:
 
     @property
     def index_files(self) -> list[str]:
-        """What goes with the segment, if it is there."""
-        suffixes = (SYNCED_SUFFIX,) if self.index is not None else (*SUFFIXES, SYNCED_SUFFIX)
-        return [index_path(self._directory, self.base_offset, suffix) for suffix in suffixes]
+        """What goes with the segment, if it is there: an index in memory may have been written down, too."""
+        return [index_path(self._directory, self.base_offset, suffix) for suffix in (*SUFFIXES, SYNCED_SUFFIX)]
 
     def use_files(self, facts: SegmentFacts) -> None:
         """The index is in its files, and the segment grows no more: memory is given back."""
