@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 import kohort
+from kohort.cli.main import main
 from kohort.errors import KohortError
+from kohort.storage.files.fs import DiskFileSystem
 from support.cli import Running, started_kohort
 
 pytestmark = pytest.mark.interop
@@ -192,3 +194,23 @@ def read_briefly(bootstrap: str) -> int:
         consumer.assign([place])
         consumer.seek(place, 0)
         return len(consumer.poll(2.0))
+
+
+def test_disk_that_became_read_only_can_be_checked(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What Linux makes of a file system that failed; a broker's end by 74 says that one should look."""
+    with broker_on(small_disk / "data") as (running, bootstrap):
+        with kohort.Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topic("orders", 1)
+        assert len(send(bootstrap, 3)[0]) == 3
+        assert running.end() == 0
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    questions = (["check", "data"], ["repair", "data"], ["dump", "data/orders-0"])
+    holder = DiskFileSystem(reads_only=True).lock(str(small_disk / "data" / ".lock"), "kohort")
+    assert holder is not None
+    for action, place in questions:
+        assert main(["log", action, str(small_disk / place)]) == 1
+        assert "broker (process" in capsys.readouterr().err
+    holder.release()
+    for action, place in questions:
+        assert main(["log", action, str(small_disk / place)]) == 0, capsys.readouterr().err
+    assert "offsets 2-2" in capsys.readouterr().out

@@ -326,6 +326,9 @@ def _tell_recovery(report: RecoveryReport) -> None:
     for folder, reason in report.offline:
         advice = "all others are served; see the system's log and kohort log check, mend the disk, start again"
         log.error("event=partition_offline partition=%s %s; %s", folder, reason, advice)
+    for folder, size_bytes, begin in report.shortened:
+        words = "that a clean stop had left are gone from its beginning, which is offset"
+        log.error("event=records_missing partition=%s %d bytes %s %d now", folder, size_bytes, words, begin)
     for folder, hole in report.holes:
         log.log(
             logging.INFO if hole.is_settled else logging.ERROR, "event=records_missing partition=%s %s", folder, hole

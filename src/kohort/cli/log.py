@@ -51,7 +51,7 @@ def run_check(options: argparse.Namespace) -> int:
     """A row for each partition, then a line for each damage."""
     from kohort.storage.files.fs import DiskFileSystem
 
-    _, found = read_directory(DiskFileSystem(), options.directory)
+    _, found = read_directory(DiskFileSystem(reads_only=True), options.directory)
     damages = [damage for each in found for damage in each.damages]
     if options.json:
         print_json({"partitions": found, "is_damaged": any(each.is_damaged for each in found)})

@@ -48,7 +48,7 @@ def run_dump(options: argparse.Namespace) -> int:
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.offline.inspection import Damage
 
-    fs = DiskFileSystem()
+    fs = DiskFileSystem(reads_only=True)
     path = options.path.rstrip("/") or "/"
     folder = path.rpartition("/")[0] or "." if path.endswith(".log") else path
     _refuse_while_held(fs, folder)

@@ -45,18 +45,18 @@ def run_import(options: argparse.Namespace) -> int:
     from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
     from kohort.storage.offline.takeover import read_topic, survey_directories, take_over
 
-    fs = DiskFileSystem()
+    fs, reader = DiskFileSystem(), DiskFileSystem(reads_only=True)
     sources = [source.rstrip("/") or "/" for source in options.sources]
     for source in sources:
         if is_locked_by_record(f"{source}/.lock"):
             raise StorageError(f"Apache Kafka is running on {source}; stop it first")
-    survey = survey_directories(fs, sources)
+    survey = survey_directories(reader, sources)
     configs = _configs(options.config, survey)
     for topic in survey.topics.values():
-        read_topic(fs, topic)
+        read_topic(reader, topic)
     progress = _Progress(sum(topic.bytes for topic in survey.topics.values()))
     directory = options.into.rstrip("/") or "/"
-    take_over(fs, survey, directory, configs=configs, on_copied=progress.add)
+    take_over(fs, survey, directory, source_fs=reader, configs=configs, on_copied=progress.add)
     progress.end()
     _check(fs, directory)
     _tell(options, survey)

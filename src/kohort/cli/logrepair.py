@@ -35,14 +35,13 @@ def run_repair(options: argparse.Namespace) -> int:
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.offline.repair import Remedy, plan_repair, repair
 
-    fs = DiskFileSystem()
-    directory, contents = read_directory(fs, options.directory)
+    directory, contents = read_directory(DiskFileSystem(reads_only=True), options.directory)
     steps = list(plan_repair(contents, drop=options.drop))
     is_hopeless = any(step.remedy is Remedy.RESTORE for step in steps)
     is_left = is_hopeless or any(step.remedy is Remedy.UNREADABLE for step in steps)
     is_done = options.execute and bool(steps) and not is_hopeless
     if is_done:
-        repair(fs, directory, contents, drop=options.drop)
+        repair(DiskFileSystem(), directory, contents, drop=options.drop)
     if options.json:
         rows = [
             {"topic": each.topic, "partition": each.partition, "damage": each.damage, "remedy": each.remedy.value}

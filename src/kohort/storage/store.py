@@ -219,6 +219,7 @@ class Store:
             catalog_cut=self.changes.catalog_cut,
             holes=tuple((log.name, hole) for log in logs for hole in log.holes),
             mended_epochs=tuple((log.name, run) for log in logs for run in log.mended_epochs),
+            shortened=tuple((log.name, log.bytes_gone, log.log_start_offset) for log in logs if log.bytes_gone),
             offline=tuple((log.name, log.offline) for log in logs if log.offline),
         )
         self._begin_epoch(logs, is_new=ends is None)

@@ -52,6 +52,24 @@ def test_damaged_offsets_are_told_to_who_asks(tmp_path: Path) -> None:
     assert (facts["damaged.ranges"], facts["damaged.ranges.first"]) == ("1", "orders-0:1-4")
 
 
+def test_beginning_that_somebody_removed_is_told(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """The oldest file, by hand, to make room: readers find a log that begins later, and nothing else says why."""
+    store = Store.open(str(tmp_path))
+    configs = {"segment.bytes": str(len(batch()))}
+    log = store.create_topic("orders", 1, topic_id=TopicId(b"1" * 16), configs=configs).partitions[0]
+    for _ in range(3):
+        log.append(batch(), now_ms=5)
+    store.close()
+    (tmp_path / "orders-0" / f"{0:020d}.log").unlink()
+
+    for is_told in (True, False):
+        caplog.clear()
+        with Broker(data_dir=tmp_path):
+            told = [line for line in caplog.messages if line.startswith("event=records_missing")]
+        words = "bytes that a clean stop had left are gone from its beginning, which is offset 1 now"
+        assert told == [f"event=records_missing partition=orders-0 {len(batch())} {words}"] * is_told
+
+
 @pytest.mark.parametrize(("is_clean", "event"), [(True, "event=catalog_damaged"), (False, "event=catalog_cut")])
 def test_what_is_cut_off_the_catalog_is_told(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, is_clean: bool, event: str

@@ -110,6 +110,43 @@ def test_torn_end_is_cut() -> None:
     assert served(fs) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("left_bytes", [0, 3 * SIZE, 3 * SIZE + 20])
+@pytest.mark.parametrize("stop", ["clean", "killed behind a clean one"])
+def test_end_that_a_stop_had_left_is_missed_wherever_it_is_cut(stop: str, left_bytes: int) -> None:
+    """A start makes a hole of it, and so the check has to say that something is missing, and repair does the same."""
+    fs = directory(is_clean=True)
+    if stop == "killed behind a clean one":
+        Store.open("/data", fs=fs).close(clean=False)
+    fs.open(FILE).truncate(left_bytes)
+    (content,) = inspected(fs)
+    left = left_bytes // SIZE
+    assert [(each.offset, each.next_offset) for each in content.damages if not each.is_rebuilt] == [(left, BATCHES)]
+    assert (content.end, content.is_damaged) == (BATCHES, True)
+    assert remedies(fs)[0] is Remedy.KEEP
+    mend(fs, drop=True)
+    assert remedies(fs) == []
+    assert Store.open("/data", fs=fs).topics["orders"].partitions[0].log_end_offset == BATCHES
+
+
+def test_file_that_is_gone_from_either_end_is_missed() -> None:
+    fs = directory(is_clean=True, per_file=3)
+    fs.remove(FILE.replace("0.log", "3.log"))
+    (content,) = inspected(fs)
+    assert str(content.concerned[0]) == (
+        f"{FILE}: 0 bytes at byte {3 * SIZE}, offset 3; offset {BATCHES} follows: what was there is gone"
+    )
+
+    fs = directory(is_clean=True, per_file=3)
+    fs.remove(FILE)
+    (content,) = inspected(fs)
+    assert [str(each) for each in content.damages] == [
+        f"/data/orders-0: {3 * SIZE} bytes before offset 3: a clean stop had left them, and their files are gone"
+    ]
+    assert remedies(fs) == [Remedy.GONE]
+    mend(fs)
+    assert (remedies(fs), served(fs, 3)) == ([], [3, 4, 5])
+
+
 def test_what_only_a_backup_has_is_said() -> None:
     fs = directory(is_clean=True)
     fs.remove("/data/orders-0")

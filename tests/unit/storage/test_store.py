@@ -224,6 +224,7 @@ def test_kafkas_own_directory_is_left_alone(directory: str) -> None:
     (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\ndirectory.id=def\n")
     with pytest.raises(StorageError, match=r"was not made by kohort"):
         Store.open(directory)
+    assert [path.name for path in root.iterdir()] == ["meta.properties"], "not even a lock is left"
 
 
 def test_a_newer_format_is_left_alone(directory: str) -> None:

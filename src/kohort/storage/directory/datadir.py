@@ -60,6 +60,9 @@ def take_directory(fs: FileSystem, directory: str) -> FileLock:
         StorageError: it cannot be written to, holds something else, or is held by another broker.
     """
     _check_ours(fs, directory)
+    if fs.exists(f"{directory}/{META_NAME}"):
+        # Not even a lock is left in one of Apache Kafka's.
+        _read_identity(f"{directory}/{META_NAME}", read_properties(fs, f"{directory}/{META_NAME}"))
     _make_durable_directory(fs, directory)
     path = f"{directory}/{LOCK_NAME}"
     lock = fs.lock(path, "kohort")

@@ -184,7 +184,7 @@ class ReopenableFile:
         return self._descriptor or self._open_again()
 
     def _open_again(self) -> Descriptor:
-        opened = Descriptor(open_descriptor(self.path, os.O_RDWR, self._files))
+        opened = Descriptor(open_descriptor(self.path, self._files.access, self._files))
         found = os.fstat(opened.number)
         if self._identity != (found.st_dev, found.st_ino):
             raise OSError(errno.ESTALE, "another file has its name now")

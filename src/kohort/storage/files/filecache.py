@@ -10,6 +10,7 @@ Source: Corbató's clock algorithm; errseq(9) in the kernel's documentation; fsy
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Final, Protocol
 from weakref import ref
@@ -37,12 +38,14 @@ class Evictable(Protocol):
 class OpenFiles:
     """The files of one file system that have a descriptor; it keeps none of them alive."""
 
-    __slots__ = ("_files", "limit")
+    __slots__ = ("_files", "access", "limit")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, reads_only: bool = False) -> None:
         """`limit`: more are open only for the moment in which the next is opened."""
         assert limit > 0
         self.limit: Final = limit
+        #: How they are opened, of the flags of open(2).
+        self.access: Final = os.O_RDONLY if reads_only else os.O_RDWR
         #: By identity, the one that was opened first in front.
         self._files: Final[dict[int, ref[Evictable]]] = {}
 

@@ -269,8 +269,17 @@ class DiskLock:
 
     __slots__ = ("_descriptor",)
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def try_to_hold(self) -> bool:
+        """Whether nobody else has it."""
+        try:
+            if self._descriptor is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -285,11 +294,11 @@ def is_locked_by_record(path: str) -> bool:
     """Whether another process holds a record lock (fcntl(2)) on a file, as Java's locks of files are."""
     with _clear_errors("lock", path):
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             return True
         finally:
@@ -302,11 +311,17 @@ class DiskFileSystem:
 
     volatile = False
 
-    def __init__(self, *, most_open: int | None = None) -> None:
-        """`most_open`: files that have a descriptor at once; `None`: half of those that the process may have."""
+    def __init__(self, *, most_open: int | None = None, reads_only: bool = False) -> None:
+        """As a broker uses it, or a tool that looks.
+
+        Args:
+            most_open: files that have a descriptor at once; `None`: half of those that the process may have.
+            reads_only: nothing is written but who holds a lock, and not even that where it may not be.
+        """
+        self._reads_only = reads_only
         self.health = DiskHealth()
         self.held = HeldBytes()
-        self.files = OpenFiles(most_open or _half_of_descriptors())
+        self.files = OpenFiles(most_open or _half_of_descriptors(), reads_only=reads_only)
 
     def make_directory(self, path: str) -> None:
         with _clear_errors("create directory", path, self.health):
@@ -323,7 +338,7 @@ class DiskFileSystem:
         return os.path.lexists(path)
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        flags = self.files.access | (os.O_CREAT if create else 0)
         with _clear_errors("open", path, self.health if create else None):
             return DiskFile(path, open_descriptor(path, flags, self.files), self)
 
@@ -353,15 +368,20 @@ class DiskFileSystem:
 
     def lock(self, path: str, owner: str) -> DiskLock | None:
         with _clear_errors("lock", path):
+            if self._reads_only and not os.access(path if self.exists(path) else os.path.dirname(path), os.W_OK):
+                return self._lock_unmarked(path)
             descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT, self.files)
             lock = DiskLock(descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock.try_to_hold():
                 return None
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{owner} {os.getpid()}\n".encode(), 0)
             return lock
+
+    def _lock_unmarked(self, path: str) -> DiskLock | None:
+        """A lock without its owner's name; nobody can come where there is no file and none can be made."""
+        lock = DiskLock(open_descriptor(path, os.O_RDONLY, self.files) if self.exists(path) else None)
+        return lock if lock.try_to_hold() else None
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)

@@ -15,19 +15,29 @@ from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.header import BatchHeader
 from kohort.storage.directory.catalog import Catalog, TopicEntry, split_folder_name
 from kohort.storage.directory.catalogfile import load_catalog
-from kohort.storage.directory.datadir import META_NAME, load_identity, read_partition_metadata, take_directory
+from kohort.storage.directory.datadir import (
+    META_NAME,
+    PartitionEnd,
+    load_identity,
+    load_marker,
+    read_partition_metadata,
+    take_directory,
+)
 from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileLock, FileSystem
 from kohort.storage.offline.smallfiles import wrong_files
 from kohort.storage.partitions.epochruns import EpochRuns
-from kohort.storage.partitions.quarantine import Hole, load_holes
+from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, Hole, load_holes
 from kohort.storage.recovery.gaps import load_sparse
 from kohort.storage.recovery.logstate import load_state
 from kohort.storage.segments.batchreader import BatchReader
 from kohort.storage.segments.findbatch import NO_LIMIT, find_batch, valid_batch
 from kohort.storage.segments.scan import ends_before
-from kohort.storage.segments.segment import segment_base, segment_name
+from kohort.storage.segments.segment import SUFFIX, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
+
+#: Files that hold records, or did.
+_RECORDS = (SUFFIX, QUARANTINE_SUFFIX)
 
 
 class FoundBatch(NamedTuple):
@@ -58,8 +68,12 @@ class Damage:
     is_unreadable: bool = False
     #: It is made anew from the records, none of which is concerned.
     is_rebuilt: bool = False
+    #: It was before the offset with which the log begins now.
+    is_beginning: bool = False
 
     def __str__(self) -> str:
+        if self.is_beginning:
+            return f"{self.path}: {self.bytes} bytes before offset {self.next_offset}: {self.reason}"
         if self.is_rebuilt:
             return f"{self.path}: {self.reason}; it is made anew from the records"
         follows = "nothing follows" if self.next_offset is None else f"offset {self.next_offset} follows"
@@ -86,9 +100,14 @@ class PartitionContent:
     holes: list[Hole] = field(default_factory=list)
 
     @property
+    def concerned(self) -> list[Damage]:
+        """Where records are."""
+        return [damage for damage in self.damages if not damage.is_rebuilt]
+
+    @property
     def is_damaged(self) -> bool:
         """Records are concerned."""
-        return any(not damage.is_rebuilt for damage in self.damages)
+        return bool(self.concerned)
 
 
 def hold_offline(fs: FileSystem, directory: str) -> FileLock:
@@ -115,9 +134,13 @@ def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionConte
         StorageError: there is no catalog, or it cannot be read.
     """
     catalog = load_catalog(fs, directory)
+    ends = load_marker(fs, directory) or {}
     for entry in catalog.topics.values():
         for partition, folder in enumerate(entry.folders()):
-            yield _inspect_known(fs, f"{directory}/{folder}", entry, partition)
+            content = _inspect_known(fs, f"{directory}/{folder}", entry, partition)
+            if not any(each.is_unreadable or not each.path.endswith(_RECORDS) for each in content.concerned):
+                _hold_to_promise(fs, f"{directory}/{folder}", content, ends.get(folder))
+            yield content
     yield from _unknown_folders(fs, directory, catalog)
 
 
@@ -134,6 +157,40 @@ def _inspect_known(fs: FileSystem, path: str, entry: TopicEntry, partition: int)
     if named not in (None, entry.topic_id):
         content.damages.append(_not_readable(path, "the folder belongs to another topic of the same name"))
     return content
+
+
+def _hold_to_promise(fs: FileSystem, path: str, content: PartitionContent, left: PartitionEnd | None) -> None:
+    """Find what is missing at either end: `left` by a clean stop, or durable when its state was written."""
+    names = fs.list_directory(path)
+    state = load_state(fs, path, names)
+    promised = max(left.end_offset if left else 0, state.offset if state else 0)
+    last = next((each for each in reversed(content.damages) if not each.is_rebuilt), None)
+    if content.end < promised:
+        if last is not None and last.next_offset is None:
+            content.damages[content.damages.index(last)] = replace(last, next_offset=promised)
+        else:
+            newest = max((name for name in names if segment_base(name) is not None), default=None)
+            missing = Damage(
+                path=f"{path}/{newest or segment_name(0)}",
+                position=fs.open(f"{path}/{newest}").size() if newest else 0,
+                bytes=0,
+                offset=content.end,
+                next_offset=promised,
+                reason="what was there is gone",
+            )
+            content.damages.append(missing)
+        content.end = promised
+    elif last is None and left is not None and content.bytes < left.size_bytes:
+        gone = Damage(
+            path=path,
+            position=0,
+            bytes=left.size_bytes - content.bytes,
+            offset=0,
+            next_offset=content.begin,
+            reason="a clean stop had left them, and their files are gone",
+            is_beginning=True,
+        )
+        content.damages.append(gone)
 
 
 def _unknown_folders(fs: FileSystem, directory: str, catalog: Catalog) -> Iterator[PartitionContent]:

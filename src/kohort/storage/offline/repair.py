@@ -31,6 +31,7 @@ class Remedy(Enum):
     DROP = "keep the damaged bytes aside; readers go on behind the hole"
     STAY = "nothing: readers stop at the hole until --drop"
     RESTORE = "restore it from a backup, or move it away"
+    GONE = "nothing: only a backup has it; the log begins behind it"
     REBUILD = "make it anew from the records"
     UNREADABLE = "nothing: the disk cannot read it; see the system's log, copy what is left to another disk"
 
@@ -62,6 +63,8 @@ def _remedy(damage: Damage, *, drop: bool) -> Remedy:
         return Remedy.UNREADABLE
     if damage.is_rebuilt:
         return Remedy.REBUILD
+    if damage.is_beginning:
+        return Remedy.GONE
     if damage.path.endswith(QUARANTINE_SUFFIX):
         return Remedy.DROP if drop else Remedy.STAY
     if not damage.path.endswith(SUFFIX):

@@ -151,12 +151,14 @@ def take_over(
     survey: Survey,
     directory: str,
     *,
+    source_fs: FileSystem,
     configs: Mapping[str, Mapping[str, str]],
     on_copied: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Copy topics that were read into a directory that is new or empty.
 
     Args:
+        source_fs: where the topics are.
         configs: topic -> its configs, which a log directory does not have.
         on_copied: told how many bytes more are copied.
 
@@ -174,7 +176,8 @@ def take_over(
         entries = []
         for topic in survey.topics.values():
             for partition in topic.folders:
-                _copy_partition(fs, topic, partition, f"{directory}/{topic.name}-{partition}", on_copied)
+                target = f"{directory}/{topic.name}-{partition}"
+                _copy_partition(fs, topic, partition, target, source_fs=source_fs, on_copied=on_copied)
             entries.append(
                 TopicEntry(
                     name=topic.name,
@@ -203,16 +206,22 @@ def _make_catalog(fs: FileSystem, directory: str, survey: Survey, entries: Itera
 
 
 def _copy_partition(
-    fs: FileSystem, topic: FoundTopic, partition: int, target: str, on_copied: Callable[[int], None]
+    fs: FileSystem,
+    topic: FoundTopic,
+    partition: int,
+    target: str,
+    *,
+    source_fs: FileSystem,
+    on_copied: Callable[[int], None],
 ) -> None:
     source = topic.folders[partition]
     fs.make_directory(target)
     write_partition_metadata(fs, target, topic.topic_id)
-    names = [name for name in fs.list_directory(source) if segment_base(name) is not None]
+    names = [name for name in source_fs.list_directory(source) if segment_base(name) is not None]
     for name in names or [segment_name(0)]:
         file = fs.open(f"{target}/{name}", create=True)
         if names:
-            original = fs.open(f"{source}/{name}")
+            original = source_fs.open(f"{source}/{name}")
             for at in range(0, original.size(), _COPY_BYTES):
                 data = original.read(at, _COPY_BYTES)
                 file.write(at, data)

@@ -55,6 +55,7 @@ class PartitionLog:
         "_sync_after",
         "_unsynced",
         "bytes_checked",
+        "bytes_gone",
         "config",
         "directory",
         "durable_offset",
@@ -97,8 +98,8 @@ class PartitionLog:
         self.filing = Filing()
         #: What a start needs to know was written last at this offset.
         self.state_offset = 0
-        #: How much of it had to be read when it was opened.
-        self.bytes_checked = 0
+        #: How much had to be read when it was opened, and was gone of the beginning that a clean stop had left.
+        self.bytes_checked = self.bytes_gone = 0
         #: Leader epochs that stood wrong in batches when it was opened.
         self.mended_epochs: tuple[EpochRun, ...] = ()
         #: Offsets whose records are damaged or gone, ascending.

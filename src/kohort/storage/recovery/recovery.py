@@ -72,6 +72,8 @@ class RecoveryReport:
     holes: tuple[tuple[str, Hole], ...] = ()
     #: (folder, leader epochs that stood wrong in batches, and were written anew).
     mended_epochs: tuple[tuple[str, EpochRun], ...] = ()
+    #: (folder, bytes that a clean stop had left before the offset with which its log begins now).
+    shortened: tuple[tuple[str, int, int], ...] = ()
     #: (folder, why it could not be read): nobody can use it until the next start.
     offline: tuple[tuple[str, str], ...] = ()
 
@@ -157,6 +159,7 @@ def open_partition(
     if state is not None and found.known_before and state.offset == log.log_end_offset:
         log.state_offset = state.offset
     log.bytes_checked = 0 if is_clean else found.bytes_checked
+    log.bytes_gone = _gone_before(found.end, expected) if {*known} >= {*log.holes} else 0
     log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
     for segment in segments:
         if has_changed and segment.size:
@@ -164,6 +167,13 @@ def open_partition(
             segment.sync(directory)
         segment.release()
     return log, cut
+
+
+def _gone_before(end: PartitionEnd, expected: PartitionEnd | None) -> int:
+    """Bytes of files before the first one, where nothing is missing behind it."""
+    if expected is None or end.end_offset != expected.end_offset:
+        return 0
+    return max(0, expected.size_bytes - end.size_bytes)
 
 
 def _remove_covered(fs: FileSystem, directory: str, covered: Sequence[Segment]) -> None:
