@@ -312,6 +312,8 @@ class ConsumerMember(UnansweredMember):
         if self._asked is not None:
             self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
         if response.assignment is not None and self._lookup.hearing.takes(response.number):
+            # Told by a heartbeat what it has by now, it still says what it owns: it is out of reach until it does.
+            self._is_owed = self._is_owed or self.state is not MemberState.JOINING
             self._take(response.assignment, response.rebalance_reason)
 
     def _take(self, assignment: Assignment, reason: str | None) -> None:

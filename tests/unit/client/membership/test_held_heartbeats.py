@@ -110,6 +110,27 @@ def test_overtaken_assignment_that_stands_is_taken_with_the_answer_behind_it(mem
     assert listed(beats(member)[-1]) == [0, 1]
 
 
+@pytest.mark.parametrize("owned", [[0], []])
+def test_who_is_told_what_it_has_says_so_at_once(member: ConsumerDialogue, owned: list[int]) -> None:
+    """A coordinator that tells an assignment holds no heartbeat before a list has come: nothing else reaches the member."""
+    if not owned:
+        member.reply(assigned=[])
+        member.acknowledge(REVOKED, 0)
+    member.reply(epoch=2, assigned=owned)
+
+    (request,) = beats(member)
+    assert listed(request) == owned
+    assert request.rebalance_timeout_ms == -1
+
+
+def test_who_is_let_in_with_nothing_has_nothing_to_say() -> None:
+    member = ConsumerDialogue()
+    member.subscribe()
+    member.reply(epoch=1, assigned=[])
+
+    assert beats(member) == []
+
+
 def test_overtaken_assignment_waits_whatever_else_happens(member: ConsumerDialogue) -> None:
     """The picture of the cluster is renewed while the answer behind it is awaited."""
     overtake(member)
