@@ -112,7 +112,7 @@ def test_overtaken_assignment_that_stands_is_taken_with_the_answer_behind_it(mem
 
 @pytest.mark.parametrize("owned", [[0], []])
 def test_who_is_told_what_it_has_says_so_at_once(member: ConsumerDialogue, owned: list[int]) -> None:
-    """A coordinator that tells an assignment holds no heartbeat before a list has come: nothing else reaches the member."""
+    """A coordinator that tells an assignment holds no heartbeat before a list has come."""
     if not owned:
         member.reply(assigned=[])
         member.acknowledge(REVOKED, 0)
