@@ -219,7 +219,9 @@ def test_identity_that_is_renewed_before_all_is_settled(monkeypatch: pytest.Monk
 def test_interval_that_counts_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The member is silent for a hold and an interval."""
 
-    def count_from_answer(_: Beats, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool) -> int:
+    def count_from_answer(
+        _: Beats, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool, former_ms: int = 0
+    ) -> int:
         del sent_ms, is_cut
         return now_ms + interval_ms
 

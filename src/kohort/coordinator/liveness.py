@@ -87,9 +87,10 @@ def waiting_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
     """What a new member of a static group is told whose next heartbeat may be held.
 
     It is held when the window ends, `left_ms` from now: one that ends before cannot be told then, until its next one.
+    A hold is shorter than the interval, but longer than half of it.
     """
     settled_ms = settled_interval_ms(settings, member_count, proposed_ms)
-    return min(settled_ms, max(HELD_STEP_MS, left_ms - HELD_STEP_MS))
+    return min(settled_ms, max(HELD_STEP_MS, left_ms - HELD_STEP_MS, 2 * left_ms // 3))
 
 
 def settled_count(group: ConsumerGroup) -> int:

@@ -152,7 +152,7 @@ def hold_heartbeat(
     is_first = command.member_epoch == JOIN_EPOCH or command.tells_all
     if body.assignment is not None and (body.assignment or not is_first):
         awaited_ms = now_ms + body.heartbeat_interval_ms
-    elif command.topic_partitions is not None and not is_first:
+    elif not is_first and _lists_all(groups, decision, command):
         awaited_ms = 0
     if awaited_ms != until_ms:
         awaited = ListAwaited(group_id=command.group_id, member_id=command.member_id, until_ms=awaited_ms)
@@ -263,12 +263,30 @@ def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision
 
 def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:
     """Where the member is on its way once the decision is carried out."""
+    after = _after(groups, decision, command)
+    # Who joins, and has a state of its own only with its first step, has nothing to give up.
+    return MemberState.STABLE if after is None else after.state
+
+
+def _after(
+    groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat
+) -> ConsumerMember | facts.CurrentAssignmentSet | None:
+    """The member once the decision is carried out; `None`: it joins, and has nothing of its own yet."""
     for record in reversed(decision.records):
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
-            return record.state
-    member = find_member(groups, command.group_id, command.member_id)
-    # Who joins, and has a state of its own only with its first step, has nothing to give up.
-    return MemberState.STABLE if member is None else member.state
+            return record
+    return find_member(groups, command.group_id, command.member_id)
+
+
+def _lists_all(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> bool:
+    """Whether a heartbeat says that its member owns all that it has: what is missing was told to one before it."""
+    listed = command.topic_partitions
+    if listed is None:
+        return False
+    assigned = _after(groups, decision, command)
+    return assigned is None or all(
+        grants.keys() <= set(listed.get(topic_id, ())) for topic_id, grants in assigned.assigned.items()
+    )
 
 
 def without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:

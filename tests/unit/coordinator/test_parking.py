@@ -89,6 +89,15 @@ def test_who_was_given_something_is_not_held_before_it_says_what_it_owns(group: 
     assert group.held() == {"a"}
 
 
+def test_list_that_was_made_before_the_latest_share_was_told_ends_no_wait(group: HoldDialogue) -> None:
+    """Two heartbeats under way: the first is told more; its member takes that with the answer to the second."""
+    group.at_rest(a=[0, 1], b=[2, 3])
+    group.leave("b")
+    group.beat("a").replies(epoch=3, assigned=[0, 1, 2, 3])
+    group.beat("a", owned=[0, 1, 2]).replies(epoch=3, assigned=None)
+    assert group.beat("a", owned=[0, 1, 2, 3]).is_parked
+
+
 def test_who_has_to_give_up_is_not_held_before_it_has(group: HoldDialogue) -> None:
     group.at_rest(a=[0, 1, 2, 3])
     group.beat("b", epoch=0)

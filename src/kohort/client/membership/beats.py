@@ -30,15 +30,18 @@ class Beats:
         #: Holds in a row that were cut.
         self._cuts = 0
 
-    def next_ms(self, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool) -> int:
+    def next_ms(self, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool, former_ms: int = 0) -> int:
         """The heartbeat of `sent_ms` is answered.
 
         Args:
+            interval_ms: by that answer.
             is_cut: something was asked behind it, by its connection, before it was answered.
+            former_ms: the interval by which it was held; 0: the same.
         """
         self._cuts = self._cuts + 1 if is_cut else 0
         # No broker takes half of an interval for an answer, unless it holds it.
-        if 2 * (now_ms - sent_ms) >= interval_ms or 0 < self._cuts <= _PROMPT_CUTS:
+        is_held = 2 * (now_ms - sent_ms) >= min(interval_ms, former_ms or interval_ms)
+        if is_held or 0 < self._cuts <= _PROMPT_CUTS:
             return now_ms
         return sent_ms + (min(interval_ms, _PAUSE_MS) if is_cut else interval_ms)
 

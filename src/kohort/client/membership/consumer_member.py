@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.computations import ComputationDone
@@ -34,6 +35,15 @@ from kohort.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from kohort.wire.messages.membership import MemberNews, MemberWord
+
+
+class _Beat(NamedTuple):
+    """A heartbeat that is answered: when it was sent, the interval then (0: none yet), what it said and met."""
+
+    sent_ms: int
+    interval_ms: int
+    is_cut: bool
+    was_full: bool
 
 
 class ConsumerMember(UnansweredMember):
@@ -210,7 +220,7 @@ class ConsumerMember(UnansweredMember):
             watched_version=said.watched_version,
             client_assignors=self._computing.take_words(is_full=is_full),
         )
-        epoch = self.epoch
+        epoch, interval_ms = self.epoch, self._interval_ms
         self._has_news = self._has_new_topics = False
         self._has_said_pattern = self._has_said_pattern or self.pattern is not None
 
@@ -225,7 +235,8 @@ class ConsumerMember(UnansweredMember):
                 self._is_full, self._due_ms = True, answered_ms
             else:
                 is_cut = self._requests.is_followed(endpoint, token)
-                self._on_answer(answer, endpoint, answered_ms, sent_ms=now_ms, is_cut=is_cut, was_full=is_full)
+                beat = _Beat(now_ms, interval_ms, is_cut, is_full)
+                self._on_answer(answer, endpoint, answered_ms, beat)
             self._lookup.hearing.on_said(answered_ms)
 
         token = self._requests.send(
@@ -261,9 +272,7 @@ class ConsumerMember(UnansweredMember):
         else:
             self._note(response, now_ms, was_full=was_full)
 
-    def _on_answer(
-        self, answer: Answer, endpoint: Endpoint, now_ms: int, *, sent_ms: int, is_cut: bool, was_full: bool
-    ) -> None:
+    def _on_answer(self, answer: Answer, endpoint: Endpoint, now_ms: int, beat: _Beat) -> None:
         response = message_of(answer, ConsumerGroupHeartbeatResponse)
         if response is None:
             assert isinstance(answer, RequestFailed)
@@ -273,8 +282,9 @@ class ConsumerMember(UnansweredMember):
         if code is not ErrorCode.NONE:
             self._on_error(code, response.error_message, endpoint, now_ms)
             return
-        self._note(response, now_ms, was_full=was_full)
-        if isinstance(answer, ResponseReceived) and answer.is_kohort:
+        self._note(response, now_ms, was_full=beat.was_full)
+        is_kohort = isinstance(answer, ResponseReceived) and answer.is_kohort
+        if is_kohort:
             self._lookup.hearing.begin()
         elif self._settings.local_assignors:
             self._send_leave(None, now_ms)
@@ -282,10 +292,14 @@ class ConsumerMember(UnansweredMember):
             return
         if not self._follow(now_ms) and not (self._has_word or self._is_full):
             # What brings news was not answered for what comes behind it.
-            is_cut = is_cut and response.assignment is None
-            due_ms = self._beats.next_ms(sent_ms, self._interval_ms, now_ms, is_cut=is_cut)
-            # Who was told what others publish is within reach again, so that it is told what comes next.
-            self._due_ms = due_ms if response.metadata_news is None else now_ms
+            is_cut = beat.is_cut and response.assignment is None
+            due_ms = self._beats.next_ms(
+                beat.sent_ms, self._interval_ms, now_ms, is_cut=is_cut, former_ms=beat.interval_ms
+            )
+            # Who was told what others publish is within reach again, so that it is told what comes next; so is who was
+            # let in with nothing, and has nothing else by which it could hear of its share.
+            is_waiting = is_kohort and beat.was_full and not self._latest and not response.should_compute_assignment
+            self._due_ms = now_ms if is_waiting or response.metadata_news is not None else due_ms
 
     def _follow(self, now_ms: int) -> bool:
         """Go for what the coordinator has said last; whether it is to be told at once what is owned."""

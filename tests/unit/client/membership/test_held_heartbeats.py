@@ -123,12 +123,37 @@ def test_who_is_told_what_it_has_says_so_at_once(member: ConsumerDialogue, owned
     assert request.rebalance_timeout_ms == -1
 
 
-def test_who_is_let_in_with_nothing_has_nothing_to_say() -> None:
+@pytest.mark.parametrize("is_kohort", [True, False])
+def test_who_is_let_in_with_nothing_is_within_reach_at_once(is_kohort: bool) -> None:
+    """It reads nothing either, so only a heartbeat that is held tells it of its share. Apache Kafka holds none."""
     member = ConsumerDialogue()
+    member.is_kohort = is_kohort
     member.subscribe()
     member.reply(epoch=1, assigned=[])
 
+    assert [listed(each) for each in beats(member)] == ([None] if is_kohort else [])
+
+
+def test_who_waits_with_nothing_says_so_once() -> None:
+    member = ConsumerDialogue()
+    member.is_kohort = True
+    member.subscribe()
+    member.reply(epoch=1, assigned=[])
+    member.reply(epoch=1)
+
     assert beats(member) == []
+
+
+def test_hold_to_its_end_is_one_by_the_interval_before_its_answer() -> None:
+    """Told to come soon the member was held for most of that, and is told to take its time: it is to be held again."""
+    member = ConsumerDialogue()
+    member.subscribe()
+    member.reply(epoch=1, assigned=[], interval_ms=500)
+    member.advance(500)
+    member.advance(400)
+    member.reply(epoch=1, interval_ms=5_000)
+
+    assert len(beats(member)) == 1
 
 
 def test_overtaken_assignment_waits_whatever_else_happens(member: ConsumerDialogue) -> None:

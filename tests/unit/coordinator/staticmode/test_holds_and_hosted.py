@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kohort.coordinator import commands as asked
 from kohort.errors import ErrorCode
 from kohort.wire import embedded
@@ -46,6 +48,19 @@ def test_those_who_wait_are_told_at_once_when_the_window_closes() -> None:
     assert any(not giver.is_parked for giver in givers)
     group.settle()
     assert len(group.holders()["c"]) == 1
+
+
+@pytest.mark.parametrize("left_ms", range(600, 5_000, 100))
+def test_who_joins_shortly_before_the_window_closes_is_within_reach_then(left_ms: int) -> None:
+    """A client that comes as often as it was told, and bears a hold of four fifths of that."""
+    group = held_group()
+    group.heartbeat("c", epoch=0, instance_id="c", hold_ms=0).replies(epoch=2, assigned=[])
+    group.advance(5_000 - left_ms)
+    told = group.heartbeat("d", epoch=0, instance_id="d", hold_ms=0).body_as(asked.ConsumerGroupHeartbeatReply)
+    group.advance(told.heartbeat_interval_ms)
+    held = group.beat("d", hold_ms=told.heartbeat_interval_ms * 4 // 5)
+    group.advance(left_ms - told.heartbeat_interval_ms - 1)
+    assert held.is_parked and group.group.target_epoch == 2
 
 
 def test_a_silent_member_whose_heartbeat_is_held_is_told_that_it_is_fenced() -> None:
