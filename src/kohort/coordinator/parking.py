@@ -150,7 +150,7 @@ def hold_heartbeat(
     if command.member_epoch == JOIN_EPOCH and is_waiting and not body.is_complete and not body.should_compute:
         return _hold(decision, command, now_ms=now_ms)
     is_first = command.member_epoch == JOIN_EPOCH or command.tells_all
-    if body.assignment is not None and (body.assignment or not is_first):
+    if body.assignment is not None and (body.assignment or not is_first) and not _is_listed(command, body):
         awaited_ms = now_ms + body.heartbeat_interval_ms
     elif not is_first and _lists_all(groups, decision, command):
         awaited_ms = 0
@@ -185,7 +185,8 @@ def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
         return False
     if command.member_epoch == JOIN_EPOCH:
         return not body.is_complete
-    return body.assignment is None and body.client_assignment is None and body.metadata_news is None
+    is_known = body.assignment is None or _is_listed(command, body)
+    return is_known and body.client_assignment is None and body.metadata_news is None
 
 
 def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
@@ -276,6 +277,18 @@ def _after(
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
             return record
     return find_member(groups, command.group_id, command.member_id)
+
+
+def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatReply) -> bool:
+    """Whether a member is told what it says itself that it owns, for it says everything.
+
+    librdkafka's consumer does so with every heartbeat for as long as it has nothing.
+    """
+    listed = command.topic_partitions
+    if listed is None or command.tells_all or body.assignment is None or command.member_epoch == JOIN_EPOCH:
+        return False
+    listed_all = {(topic_id, each) for topic_id, partitions in listed.items() for each in partitions}
+    return listed_all == {(topic_id, each) for topic_id, partitions in body.assignment.items() for each in partitions}
 
 
 def _lists_all(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> bool:

@@ -98,6 +98,21 @@ def test_list_that_was_made_before_the_latest_share_was_told_ends_no_wait(group:
     assert group.beat("a", owned=[0, 1, 2, 3]).is_parked
 
 
+def test_who_says_everything_is_held_where_it_would_be_told_what_it_says() -> None:
+    """librdkafka's consumer says everything with every heartbeat while it owns nothing."""
+    group = HoldDialogue({"t": 1})
+    group.at_rest(a=[0])
+    group.beat("b", epoch=0)
+    held = group.beat("b", owned=[], full=True)
+    assert held.is_parked
+    group.leave("a")
+    group.tell_news()
+    held.replies(epoch=3, assigned=[0], interval=5_000)
+    group.beat("b", owned=[], full=True).replies(epoch=3, assigned=[0])
+    group.beat("b").replies(epoch=3)
+    assert group.beat("b", owned=[0], full=True).is_parked
+
+
 def test_who_has_to_give_up_is_not_held_before_it_has(group: HoldDialogue) -> None:
     group.at_rest(a=[0, 1, 2, 3])
     group.beat("b", epoch=0)
