@@ -22,7 +22,7 @@ from kohort.cli.demo.flights import FlightsMissingError, find_flights, read_flig
 from kohort.cli.demo.place import MARK_NAME
 from kohort.cli.demo.stage import BEFORE_SPARK
 from kohort.cli.report.page import MARK
-from support.cli import Finished, run_kohort, run_python, started_kohort
+from support.cli import STOOD_STILL, Finished, run_kohort, run_python, started_kohort
 from support.spark_session import require_spark
 from support.waiting import PATIENCE_SECONDS
 
@@ -76,7 +76,7 @@ def test_make_demo_is_this_command() -> None:
 
 def complaints(errors: str) -> list[str]:
     """What a demo says on its error output, without what a busy machine makes its broker say."""
-    return [line for line in errors.splitlines() if not line.startswith("event=clock_gap")]
+    return [line for line in errors.splitlines() if not line.startswith(STOOD_STILL)]
 
 
 @pytest.mark.spark
