@@ -87,8 +87,10 @@ class Walk(ConsumerDialogue):
 
     def __init__(self, seed: int, protocol: str) -> None:
         self.draw = random.Random(seed)
+        self.assignor = "cooperative-sticky" if protocol == "cooperative" else "range"
         super().__init__(
-            group_protocol=protocol,
+            group_protocol="consumer" if protocol == "consumer" else "classic",
+            **({} if self.assignor == "range" else {"partition_assignment_strategy": self.assignor}),
             auto_commit_interval_ms=700,
             session_timeout_ms=9_000,
             heartbeat_interval_ms=1_000,
@@ -317,7 +319,7 @@ class Walk(ConsumerDialogue):
                 answer: Any = JoinGroupResponse(
                     error_code=error,
                     generation_id=self.generation,
-                    protocol_name="range",
+                    protocol_name=self.assignor,
                     leader="c-1" if leads else "c-2",
                     member_id="c-1",
                     members=joined if leads else [],
@@ -369,7 +371,7 @@ class Walk(ConsumerDialogue):
         assert good == sorted(good), "in order"
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("protocol", ["consumer", "classic", "cooperative"])
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_machine_keeps_its_laws(protocol: str, seed: int) -> None:
