@@ -35,10 +35,18 @@ def broker(tmp_path: Path) -> Iterator[kohort.Broker]:
 
 
 def written(address: str) -> list[dict[str, object]]:
-    """The rows of "billing" in the topic, as a consumer reads them."""
+    """The rows of "billing" in the topic, as a consumer reads them to its end."""
+    place = kohort.TopicPartition(JOURNAL_TOPIC, 0)
+    records: list[kohort.ConsumerRecord] = []
     with kohort.Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
-        consumer.assign([kohort.TopicPartition(JOURNAL_TOPIC, 0)])
-        return [json.loads(record.value or b"") for record in consumer.poll(1.0) if record.key == b"billing"]
+        consumer.assign([place])
+        end = consumer.end_offsets([place])[place]
+        until(
+            lambda: consumer.position(place) >= end,
+            what=f"the end of the topic, {end}",
+            step=lambda: records.extend(consumer.poll(0.2)),
+        )
+    return [json.loads(record.value or b"") for record in records if record.key == b"billing"]
 
 
 def test_a_killed_broker_knows_what_happened_before_and_says_what_may_be_missing(
