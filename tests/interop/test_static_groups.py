@@ -35,15 +35,6 @@ def kinds(*daily: str) -> list[object]:
     return [pytest.param(kind, marks=pytest.mark.apache if "Java" in kind else ()) for kind in wanted]
 
 
-def is_once(kind: str, rebalances: int) -> bool:
-    """Whether so many are what one reason may have brought.
-
-    A `poll` of kafka-python 3.0.12 that runs out while its join is under way lets the next one join again, when that
-    finds the join done: a leader has everybody share out once more.
-    """
-    return 1 <= rebalances <= (2 if kind == "kafka-python" else 1)
-
-
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker(config=CONFIG) as broker:
@@ -93,7 +84,7 @@ def test_a_static_group_from_its_first_member_to_its_way_back(
     # -- forced: who waits is let in --
     admin.force_rebalance("g")
     group.wait_for_shares(["one", "two", "three"])
-    assert is_once(kind, group.rebalances() - first)
+    assert group.rebalances() == first + 1
     shares, moves = {name: member.held for name, member in group.members.items()}, group.moves()
 
     # -- restarted, killed, doubled: nothing moves --
@@ -118,7 +109,7 @@ def test_a_static_group_from_its_first_member_to_its_way_back(
     before = group.rebalances()
     group.members["three"].kill()
     group.wait_for_shares(["one", "two"])
-    assert is_once(kind, group.rebalances() - before)
+    assert group.rebalances() == before + 1
 
     # -- back: sessions count again, and nobody needs a name --
     admin.enable_dynamic_membership("g")
@@ -141,7 +132,7 @@ def test_new_members_are_let_in_together(kind: str, broker: Broker, admin: Admin
     assert group.rebalances() == before
     admin.enable_static_membership("g", expansion_timeout=100)
     group.wait_for_shares(["one", "two", "three"])
-    assert is_once(kind, group.rebalances() - before)
+    assert group.rebalances() == before + 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
