@@ -173,6 +173,11 @@ class Store:
                 log.close()
             self._lock.release()
 
+    def has(self, log: PartitionLog) -> bool:
+        """Whether it is there still; another one may have its name."""
+        topic = self.topics.get(log.topic)
+        return topic is not None and log.partition < len(topic.partitions) and topic.partitions[log.partition] is log
+
     def recovery_points(self) -> dict[tuple[str, int], int]:
         """(topic, partition) -> the offset behind which a start has to look."""
         logs = [log for topic in self.topics.values() for log in topic.partitions]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from kohort.broker.housekeeping.checkpointer import Checkpointer
 from kohort.ids import TopicId
 from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, load_offsets
-from kohort.storage.recovery.logstate import is_outdated
+from kohort.storage.recovery.logstate import capture, is_outdated, write
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
@@ -90,6 +91,40 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_failure(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, logger="kohort.broker"):
         run(store, is_done)
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("captured_before", [True, False])
+def test_nothing_of_a_deleted_topic_is_written_for_the_next_of_its_name(captured_before: bool) -> None:
+    """What was known of the old one would promise records at the next start that the new one never had."""
+    fs = MemoryFileSystem()
+    store = Store.open("/data", fs=fs)
+    for name in ("early", "orders", "late"):
+        topic = store.create_topic(name, 1, topic_id=TopicId(name[:1].encode() * 16), configs=CONFIGS)
+        for _ in range(30):
+            topic.partitions[0].append(batch(), now_ms=5)
+    (log,) = store.topics["orders"].partitions
+    captured = capture(log)
+
+    def again() -> None:
+        store.delete_topic("orders")
+        new = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=CONFIGS).partitions[0]
+        new.append(batch(), now_ms=5)
+
+    if captured_before:
+        again()
+        assert log.filing.do(partial(write, fs, captured)) is None
+    else:
+
+        def is_over() -> bool:
+            # The first has been looked at, and the second is next.
+            if not is_outdated(store.topics["early"].partitions[0]) and store.has(log):
+                again()
+            return not is_outdated(store.topics["late"].partitions[0])
+
+        run(store, is_over)
+    store.close(clean=False)
+    (log,) = Store.open("/data", fs=fs).topics["orders"].partitions
+    assert (log.log_end_offset, log.holes) == (1, ())
 
 
 def test_what_a_full_disk_does_not_take_is_written_later(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kohort.broker.housekeeping.scrubber import Scrubber
-from kohort.errors import Refused
+from kohort.errors import Refused, StorageError
 from kohort.records.batch import build_batch
+from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstate import capture, settle, write
 from kohort.storage.segments.indexfiles import load_facts
 from kohort.storage.store import Store
 from kohort.storage.upkeep.compaction import compact, plan_compaction
-from kohort.storage.upkeep.scrubbing import scrub
+from kohort.storage.upkeep.scrubbing import scrub, scrub_newest
 from support.storage_logs import TOPIC_ID, batch, offsets
 
 
@@ -92,6 +94,59 @@ def test_what_is_found_of_a_file_whose_place_was_taken_is_dropped(
     assert (caplog.text, log.holes, log.filing.is_awaited) == ("", (), False)
     assert load_facts(store.fs, log.directory, old.base_offset) is None, "nothing is known of the new one yet"
     store.close()
+
+
+def filed(store: Store) -> PartitionLog:
+    """A new topic `orders` of several files, whose indexes are written."""
+    log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"segment.bytes": "300"}).partitions[0]
+    for _ in range(20):
+        log.append(batch(), now_ms=5)
+    captured = capture(log)
+    settle(captured, write(store.fs, captured))
+    return log
+
+
+def test_file_that_expires_while_it_is_read_is_not_made_again(tmp_path: Path) -> None:
+    """An empty one in its place is where the log would begin at the next start, with a hole behind it."""
+    store = Store.open(str(tmp_path))
+    log = filed(store)
+    log.mark_durable(log.sync())
+    oldest = log.segments[0].base_offset
+
+    def expire(_: int) -> None:
+        for path in log.drop_segments(1):
+            store.fs.remove(path)
+
+    with pytest.raises(StorageError, match="No such file"):
+        scrub(store.fs, log.directory, oldest, pause=expire)
+    store.close(clean=False)
+    store = Store.open(str(tmp_path))
+    (log,) = store.topics["orders"].partitions
+    assert (log.log_start_offset > oldest, log.holes) == (True, ())
+    store.close()
+
+
+def test_topic_that_is_deleted_in_the_middle_of_a_round_is_no_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another one of its name has fewer bytes, and keeps what is known of them."""
+    store = Store.open(str(tmp_path))
+    old = filed(store)
+    newest = old.segments[-1]
+    work = partial(scrub_newest, store.fs, old.directory, newest.base_offset, end_offset=20, size_bytes=newest.size)
+    store.delete_topic("orders")
+    new = filed(store)
+    new.segments[-1].file.truncate(10)
+
+    async def hand_over() -> None:
+        scrubber = Scrubber(asyncio.get_running_loop(), store, bytes_per_second=1 << 30)
+        scrubber._on_scrubbed(old, newest, work(has_gaps=False, pause=lambda _: None))
+        scrubber.stop()
+
+    asyncio.run(hand_over())
+    assert (caplog.text, old.holes) == ("", ())
+    assert old.filing.do(lambda: True) is None and new.filing.do(lambda: True)
+    store.close(clean=False)
 
 
 @pytest.mark.parametrize("is_known", [True, False])

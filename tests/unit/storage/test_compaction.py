@@ -13,6 +13,7 @@ from kohort.errors import Refused, StorageError
 from kohort.records.batch import Record, RecordInput, build_batch, iterate_records
 from kohort.records.header import BatchHeader, seal, split_batches
 from kohort.storage.files.fs import FileSystem
+from kohort.storage.partitions.epochruns import EpochRuns
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.recovery.logstate import capture, settle
@@ -145,6 +146,21 @@ def test_closed_segments_become_one_and_nothing_else_changes() -> None:
     assert [name for name in fs.list_directory(DIRECTORY) if name.endswith(".log")] == [
         segment.path.rpartition("/")[2] for segment in log.segments
     ]
+
+
+def test_batches_that_stand_for_what_is_gone_are_of_its_epoch() -> None:
+    """They would be taken for damaged: by a check, by the scrubber, and by the next start."""
+    fs = MemoryFileSystem()
+    log = empty_log(fs, **CONFIG)
+    for epoch, key in ((2, b"gone"), (2, b"stays"), (5, b"gone"), (5, b"gone")):
+        log.leader_epoch = epoch
+        for number in range(10):
+            write(log, [(key, b"%d" % number)], producer_id=7, producer_epoch=3, base_sequence=number)
+    assert clean(fs, log) is not None
+    runs = EpochRuns(log.epochs.starts, log.log_end_offset)
+    for header, _ in stored(log):
+        runs.note(header.base_offset, header.next_offset, header.partition_leader_epoch)
+    assert len(records(log)) < 20 and runs.wrong() == []
 
 
 def test_views_that_a_reader_holds_stay() -> None:

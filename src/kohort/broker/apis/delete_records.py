@@ -40,7 +40,7 @@ def handle(context: BrokerContext, request: Request, message: DeleteRecordsReque
 
     def keep() -> None:
         for log, row in changed:
-            keep_log_start(context.store.fs, log.directory, row.low_watermark)
+            log.filing.do(partial(keep_log_start, context.store.fs, log.directory, row.low_watermark))
 
     context.removals.do(keep, partial(_finish, request, response, changed))
     return None
@@ -69,7 +69,7 @@ def _answer(
         return _refuse(number, refused.code)
     except StorageError:
         return _refuse(number, ErrorCode.KAFKA_STORAGE_ERROR)
-    context.removals.later(gone, log.config.file_delete_delay_ms)
+    context.removals.later(log, gone)
     row = DeleteRecordsPartitionResult(partition_index=number, low_watermark=log.log_start_offset)
     if log.log_start_offset > before:
         changed.append((log, row))

@@ -71,7 +71,7 @@ class Checkpointer:
             if partition is None:
                 self._finish()
                 return
-            if self._is_due(partition):
+            if self._store.has(partition) and self._is_due(partition):
                 self._write(partition)
                 return
         self._later(0.0, self._step)
@@ -84,12 +84,12 @@ class Checkpointer:
     def _write(self, partition: PartitionLog) -> None:
         captured = capture(partition)
         partition.filing.begin()
-        self._thread.submit(partial(write, self._store.fs, captured), partial(self._on_written, captured))
+        work = partial(partition.filing.do, partial(write, self._store.fs, captured))
+        self._thread.submit(work, partial(self._on_written, captured))
 
-    def _on_written(self, captured: Captured, filed: list[tuple[Segment, SegmentFacts]] | Exception) -> None:
+    def _on_written(self, captured: Captured, filed: list[tuple[Segment, SegmentFacts]] | Exception | None) -> None:
         captured.log.filing.end()
-        topic = self._store.topics.get(captured.log.topic)
-        if topic is not None and captured.log in topic.partitions:
+        if filed is not None and self._store.has(captured.log):
             # Otherwise it was deleted meanwhile, and so were its files.
             if isinstance(filed, Exception):
                 self._has_failed = True

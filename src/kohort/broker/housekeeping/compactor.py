@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.clock import Clock
 from kohort.errors import StorageError
 from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets, save_offsets
+from kohort.storage.files.diskerrors import SegmentsGoneError
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.segment import Segment
@@ -182,7 +183,7 @@ class Compactor:
                 segment = part.segment(fs, plan.directory)
                 replaced = self._on_loop(partition, partial(self._replace, partition, segment, part.cleaned_path))
                 has_changed = True
-                finish_replacement(fs, plan.directory, replaced)
+                partition.filing.do(partial(finish_replacement, fs, plan.directory, replaced))
             self._save({**self._cleaned, partition: made.end_offset})
             _report(partition, made, self._clock.now_ms() - began_ms)
         except CompactionStopped:
@@ -190,7 +191,7 @@ class Compactor:
         except Exception as error:  # the log is as it was, whatever it is
             with contextlib.suppress(StorageError):
                 discard_cleaned(fs, plan.directory)
-            self._post(self._on_failure, partition, str(error), None if has_changed else plan)
+            self._post(self._on_failure, partition, error, None if has_changed else plan)
         else:
             self._post(self._on_done, partition, made.end_offset)
 
@@ -226,7 +227,7 @@ class Compactor:
         if self._is_stopped:
             raise CompactionStopped
         if not partition.config.is_compacted:
-            raise StorageError(f"{partition.name} is not to be compacted any more")
+            raise SegmentsGoneError(f"{partition.name} is not to be compacted any more")
         return partition.replace(segment, cleaned_path)
 
     def _on_loop(self, partition: PartitionLog, change: Callable[[], list[int]]) -> list[int]:
@@ -247,12 +248,13 @@ class Compactor:
             raise CompactionStopped
         self._loop.call_soon_threadsafe(callback, *arguments)
 
-    def _on_failure(self, partition: PartitionLog, reason: str, unchanged: CompactionPlan | None) -> None:
+    def _on_failure(self, partition: PartitionLog, error: Exception, unchanged: CompactionPlan | None) -> None:
         """`unchanged`: what was planned, if nothing of it was put in place."""
-        if unchanged is not None and _is_overtaken(partition, unchanged):
+        is_overtaken = unchanged is not None and _is_overtaken(partition, unchanged)
+        if is_overtaken or isinstance(error, SegmentsGoneError):
             self._go_on()
             return
-        before = self._failures.get(partition)
+        before, reason = self._failures.get(partition), str(error)
         pause = self._backoff if before is None else min(2 * before.pause, LONGEST_PAUSE_SECONDS)
         self._failures[partition] = _Failure(
             reason, 1 if before is None else before.attempts + 1, pause, self._loop.time() + pause

@@ -1,6 +1,7 @@
 """Removes files that have left their logs, after the time for which their topics keep them.
 
-Laws: nothing waits for a removal. A broker that stops before removes them when it starts.
+Laws: nothing waits for a removal. A broker that stops before removes them when it starts. Of a topic that is deleted
+meanwhile nothing is removed here: its folder goes, and what has its name belongs to another.
 Source: Kafka's file.delete.delay.ms.
 """
 
@@ -15,6 +16,7 @@ from typing import Final
 from kohort.broker.turns.blocking import BlockingWork
 from kohort.errors import StorageError
 from kohort.storage.files.fs import FileSystem
+from kohort.storage.partitions.partition import PartitionLog
 
 log = logging.getLogger("kohort.broker")
 
@@ -32,16 +34,17 @@ class FileRemovals:
         self._timers: Final[dict[int, asyncio.TimerHandle]] = {}
         self._number = 0
 
-    def later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Remove them after so long; in memory at once, where nobody could look at them."""
+    def later(self, partition: PartitionLog, paths: Sequence[str]) -> None:
+        """Remove what has left the partition, after its topic's delay; in memory at once, where nobody could look."""
+        delay_ms = partition.config.file_delete_delay_ms
         if not paths:
             return
         if self._fs.volatile or not delay_ms:
-            self._remove(paths)
+            self._remove(partition, paths)
             return
         self._number += 1
         seconds = min(delay_ms, _LONGEST_TIMER_MS) / 1000
-        self._timers[self._number] = self._loop.call_later(seconds, self._on_time, self._number, paths)
+        self._timers[self._number] = self._loop.call_later(seconds, self._on_time, self._number, partition, paths)
 
     def do(self, work: Callable[[], None], then: Callable[[Exception | None], None]) -> None:
         """Other small work on files, on the same thread; in memory it is done when this returns."""
@@ -62,13 +65,13 @@ class FileRemovals:
         self._timers.clear()
         self._thread.stop()
 
-    def _on_time(self, number: int, paths: Sequence[str]) -> None:
+    def _on_time(self, number: int, partition: PartitionLog, paths: Sequence[str]) -> None:
         del self._timers[number]
-        self._remove(paths)
+        self._remove(partition, paths)
 
-    def _remove(self, paths: Sequence[str]) -> None:
+    def _remove(self, partition: PartitionLog, paths: Sequence[str]) -> None:
         for path in paths:
-            self.do(partial(self._fs.remove, path), partial(_tell, path))
+            self.do(partial(partition.filing.do, partial(self._fs.remove, path)), partial(_tell, path))
 
 
 def _tell(path: str, failure: Exception | None) -> None:

@@ -71,8 +71,7 @@ class LogRetention:
         self._timer = self._loop.call_soon(self._step)
 
     def _look_at(self, partition: PartitionLog, now_ms: int) -> None:
-        topic = self._store.topics.get(partition.topic)
-        if topic is None or partition not in topic.partitions:
+        if not self._store.has(partition):
             # Deleted meanwhile.
             return
         start = partition.log_start_offset
@@ -84,7 +83,7 @@ class LogRetention:
             )
             return
         if gone:
-            self._removals.later(gone, partition.config.file_delete_delay_ms)
+            self._removals.later(partition, gone)
             # What goes with each is among them.
             count = sum(path.endswith(DELETED_SUFFIX) for path in gone)
             log.info(

@@ -78,7 +78,8 @@ class Scrubber:
             self._later(self._pause, self._begin)
             return
         partition, base_offset = chosen
-        segment = next((part for part in partition.segments if part.base_offset == base_offset), None)
+        there = partition.segments if self._store.has(partition) else []
+        segment = next((part for part in there if part.base_offset == base_offset), None)
         work = None if segment is None else self._work_at(partition, segment)
         if segment is None or work is None:
             self._later(0.0, self._step)
@@ -107,7 +108,7 @@ class Scrubber:
     def _on_scrubbed(self, partition: PartitionLog, segment: Segment, result: Scrubbed | Exception | None) -> None:
         if self._is_stopped.is_set():
             return
-        if segment not in partition.segments:
+        if segment not in partition.segments or not self._store.has(partition):
             # What was found may be of its file, of one that took its place meanwhile, or of parts of both.
             result = None
         if isinstance(result, Exception):
@@ -117,7 +118,8 @@ class Scrubber:
             if result.is_news:
                 partition.filing.begin()
                 place = self._store.fs, partition.directory, segment.base_offset
-                self._thread.submit(partial(keep, *place, result), partial(self._on_kept, partition))
+                work = partial(partition.filing.do, partial(keep, *place, result))
+                self._thread.submit(work, partial(self._on_kept, partition))
                 return
         self._later(0.0, self._step)
 

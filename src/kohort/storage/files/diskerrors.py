@@ -35,6 +35,10 @@ class FilesOverlapError(StorageError):
     """Two files of a log have the same offsets: somebody put one of them there, and nothing says which."""
 
 
+class SegmentsGoneError(StorageError):
+    """Segments were to be replaced that have left their log meanwhile; nothing was changed."""
+
+
 class NoRoomError(StorageError):
     """Space, descriptors or another limit is used up: nothing was stored, and later it may work."""
 

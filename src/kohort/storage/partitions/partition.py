@@ -14,7 +14,7 @@ from zlib import crc32
 
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.header import BatchHeader, rebase
-from kohort.storage.files.diskerrors import SyncFailedError
+from kohort.storage.files.diskerrors import SegmentsGoneError, SyncFailedError
 from kohort.storage.files.fs import Buffer, FileSystem
 from kohort.storage.partitions.epochruns import EpochRun
 from kohort.storage.partitions.epochs import LeaderEpochs
@@ -310,7 +310,7 @@ class PartitionLog:
         first, end = compacted.base_offset, compacted.next_offset
         old = [segment for segment in self.segments[:-1] if first <= segment.base_offset < end]
         if self._is_closed or not old or old[0].base_offset != first or old[-1].next_offset != end:
-            raise StorageError(f"segments of {self.topic}-{self.partition} went while they were compacted")
+            raise SegmentsGoneError(f"segments of {self.topic}-{self.partition} went while they were compacted")
         # What is known of the old file must not be taken for what is known of the new one.
         remove_index(self._fs, self.directory, first)
         self._fs.rename(cleaned_path, compacted.path)

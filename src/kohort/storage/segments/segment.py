@@ -113,9 +113,9 @@ class Segment:
 
     @property
     def file(self) -> LogFile:
-        """The open file; opened on first use, and created if nothing can be in it."""
+        """The open file; opened on first use, and never made: it may have left its log while somebody checks it."""
         if self._file is None:
-            self._file = self._fs.open(self.path, create=self.size == 0)
+            self._file = self._fs.open(self.path)
         return self._file
 
     def make_file(self) -> None:

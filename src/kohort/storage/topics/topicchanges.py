@@ -85,6 +85,8 @@ class TopicChanges:
         self._settings = settings
         self._file: Final = CatalogFile(fs, directory)
         self.folders: Final = TopicFolders(fs, directory)
+        #: Those of deleted topics whose folders have their names still.
+        self._leaving: list[PartitionLog] = []
         #: Whether folders of deleted topics were moved away since the last change, which does not say so yet.
         self._has_freed = False
         #: Why folders of deleted topics cannot be removed; `None` where they can.
@@ -200,6 +202,7 @@ class TopicChanges:
                 del self._collisions[collision_key(name)]
             for log in topic.partitions:
                 log.close()
+            self._leaving += topic.partitions
 
         return TopicPlan(change=CatalogChange(gone=(name,)), settle=settle)
 
@@ -284,6 +287,9 @@ class TopicChanges:
         """Move folders of deleted topics out of the way, once; whether the next change has to say that it was done."""
         deleting = self.catalog.deleting
         if deleting and not self._has_freed:
+            for log in self._leaving:
+                log.filing.give_up()
+            self._leaving.clear()
             self.folders.free(deleting)
             self._has_freed = True
         return self._has_freed

@@ -99,6 +99,7 @@ def plan_compaction(
         segment_bytes=config.segment_bytes,
         delete_retention_ms=config.delete_retention_ms,
         dedupe_buffer_bytes=dedupe_buffer_bytes,
+        epochs=log.epochs.starts,
     )
     share = sum(segment.size for segment in dirty) / sum(segment.size for segment in closed)
     return plan, inf if is_overdue else share

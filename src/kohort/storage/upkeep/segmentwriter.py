@@ -21,6 +21,7 @@ from kohort.records.header import (
 )
 from kohort.records.sparse import LooseRecord, fasten, gather_batch, loosen, thin_batch, with_horizon
 from kohort.storage.files.fs import FileSystem, LogFile
+from kohort.storage.partitions.epochs import LeaderEpochs
 from kohort.storage.recovery.recovery import CLEANED_SUFFIX
 from kohort.storage.segments.indexfiles import SegmentFacts
 from kohort.storage.segments.segment import Segment, segment_name
@@ -51,6 +52,8 @@ class CompactionPlan:
     delete_retention_ms: int
     #: Memory for the keys of the dirty part; at least one segment is taken whatever it needs.
     dedupe_buffer_bytes: int
+    #: (leader epoch, its first offset), ascending.
+    epochs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,7 @@ class SegmentWriter:
         self._fs = fs
         self._plan = plan
         self._end_offset = end_offset
+        self._epochs = LeaderEpochs(plan.epochs)
         self._done: list[CompactedSegment] = []
         self._segment: Segment | None = None
         self._file: LogFile | None = None
@@ -198,6 +202,9 @@ class SegmentWriter:
         if self._next_offset >= until:
             assert not self._pending, "a batch covers its records"
             return
+        if not self._pending:
+            # The batches that were there are gone, and theirs may be another epoch than that of the one before.
+            self._leader_epoch = max(self._epochs.of(self._next_offset), self._leader_epoch)
         batch = gather_batch(
             self._pending,
             base_offset=self._next_offset,
