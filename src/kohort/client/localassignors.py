@@ -105,6 +105,7 @@ def _optional(assignor: object, attribute: str, default: Callable[..., Any]) -> 
 def _checked_bytes(given: object, what: str) -> bytes:
     if not isinstance(given, bytes | bytearray | memoryview):
         raise TypeError(f"{what} gave {type(given).__name__}; bytes are expected")
-    if len(given) > MOST_METADATA_BYTES:
-        raise ValueError(f"{what} gave {len(given)} bytes; at most {MOST_METADATA_BYTES} are possible")
-    return bytes(given)
+    told = bytes(given)
+    if len(told) > MOST_METADATA_BYTES:
+        raise ValueError(f"{what} gave {len(told)} bytes; at most {MOST_METADATA_BYTES} are possible")
+    return told

@@ -100,7 +100,8 @@ def test_the_one_that_is_wanted_computes_and_says_what_the_others_are_told() -> 
         (assignor(assign=lambda *_: 1 // 0), "raised ZeroDivisionError"),
         (assignor(tell=lambda *_: {"a": "x"}), "tell() of the assignor mine gave str; bytes"),
         (assignor(tell=lambda *_: {"a": bytes(70_000)}), "gave 70000 bytes; at most 65536"),
-        (assignor(name="other"), "this consumer has no assignor mine"),
+        (assignor(tell=lambda *_: {"a": memoryview(array("i", [0] * 20_000))}), "gave 80000 bytes; at most 65536"),
+        (assignor(name="other"), "the assignor mine is none of this consumer's"),
     ],
 )
 def test_what_is_no_assignment_is_reported_and_not_raised(
@@ -110,6 +111,21 @@ def test_what_is_no_assignment_is_reported_and_not_raised(
         done = run(given)
     assert why in done.error
     assert done.said == {}
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_thread_is_raised_and_reported(ends: type[BaseException]) -> None:
+    """Who goes on after that would keep its group waiting until max.poll.interval.ms is over."""
+
+    def interrupted(*_: object) -> array[int]:
+        raise ends
+
+    posted: list[ConsumerEvent] = []
+    asked = deque[ComputationWanted | AssignmentSaid]([ComputationWanted(number=4, assignor="mine", group=GROUP)])
+    with pytest.raises(ends):
+        Assigning(parse_assignors(assignor(assign=interrupted)), posted.append).answer(asked)
+    (done,) = posted
+    assert isinstance(done, ComputationDone) and (done.number, done.error) == (4, "the assignor mine was interrupted")
 
 
 def test_metadata_are_asked_for_by_assignor_and_are_bytes() -> None:

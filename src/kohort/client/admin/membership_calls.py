@@ -98,7 +98,8 @@ class MembershipCalls(GroupCalls, ConfigCalls):
         try:
             configs = self.describe_group_configs(group)
         except BrokerError as why:
-            if why.code not in _NO_CONFIGS:
+            # An empty name is no group's, whatever the broker is.
+            if why.code not in _NO_CONFIGS or not group:
                 raise
             configs = []
         mode = next((config.value for config in configs if config.name == MODE), None)

@@ -1,7 +1,8 @@
 """Runs the application's assignors, in the application's thread, when the machine wants one.
 
 Laws: what an assignor raises or gives instead of an assignment is reported and never raised at whoever polls: the group
-asks another member then. What is given is checked before it leaves, so that the message says whose fault it is.
+asks another member then. What ends the thread, as Ctrl-C does, is raised, and reported as well: the application may go
+on. What is given is checked before it leaves, so that the message says whose fault it is.
 Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
 """
 
@@ -41,7 +42,11 @@ class Assigning:
         while wanted:
             asked = wanted.popleft()
             if isinstance(asked, ComputationWanted):
-                self._post(self._compute(asked))
+                done = _failed(asked, "was interrupted")
+                try:
+                    done = self._compute(asked)
+                finally:
+                    self._post(done)
                 continue
             for each in self._assignors:
                 each.on_assignment(asked.error, asked.version, asked.metadata)
@@ -49,19 +54,20 @@ class Assigning:
     def _compute(self, wanted: ComputationWanted) -> ComputationDone:
         from kohort.assign.answers import find_fault
 
-        owner, said, error = array("i"), dict[str, bytes](), ""
         chosen = next((each for each in self._assignors if each.name == wanted.assignor), None)
         if chosen is None:
-            error = f"this consumer has no assignor {wanted.assignor}"
-        else:
-            try:
-                owner, said = chosen.assign(wanted.group)
-            except Exception as raised:
-                _LOG.exception("the assignor %s failed", chosen.name)
-                error = f"the assignor {chosen.name} raised {type(raised).__name__}: {raised}"
-            else:
-                fault = find_fault(wanted.group, owner)
-                error = f"the assignor {chosen.name} {fault}" if fault else ""
-        return ComputationDone(
-            number=wanted.number, assignor=wanted.assignor, owner=owner, said={} if error else said, error=error
-        )
+            return _failed(wanted, "is none of this consumer's")
+        try:
+            owner, said = chosen.assign(wanted.group)
+        except Exception as raised:
+            _LOG.exception("the assignor %s failed", chosen.name)
+            return _failed(wanted, f"raised {type(raised).__name__}: {raised}")
+        fault = find_fault(wanted.group, owner)
+        if fault:
+            return _failed(wanted, fault)
+        return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=owner, said=said, error="")
+
+
+def _failed(wanted: ComputationWanted, why: str) -> ComputationDone:
+    error = f"the assignor {wanted.assignor} {why}"
+    return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=array("i"), said={}, error=error)

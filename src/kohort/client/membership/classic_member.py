@@ -277,7 +277,7 @@ class ClassicMember(Member):
             mine = ", ".join(self._settings.assignment_strategy)
             self._refuse(code, f"its members are no consumers, or have none of these assignors: {mine}", now_ms)
         else:
-            self._refuse(code, None, now_ms)
+            self._refuse(code, words.explain_refusal(self._settings, code), now_ms)
 
     def _again(self, now_ms: int) -> None:
         self._due_ms = now_ms + self._retry.delay_ms(self._attempts)

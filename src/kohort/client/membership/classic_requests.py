@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from typing import Final
 
 from kohort.client.options import ConsumerSettings
+from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition, by_topic
 from kohort.wire.embedded import encode_assignment, encode_subscription
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -94,3 +95,16 @@ def build_leave(settings: ConsumerSettings, member_id: str) -> LeaveGroupRequest
         member_id=member_id, group_instance_id=settings.group_instance_id, reason="the consumer is leaving"
     )
     return LeaveGroupRequest(group_id=settings.group_id, member_id=member_id, members=[identity])
+
+
+def explain_refusal(settings: ConsumerSettings, code: ErrorCode) -> str | None:
+    """What a refused join most likely asked for in vain: its answer has no words. `None`: the code says enough."""
+    if (
+        code is not ErrorCode.INVALID_REQUEST
+        or max(settings.registration_timeout_ms, settings.expansion_timeout_ms) < 0
+    ):
+        return None
+    return (
+        "registration.timeout.ms and expansion.timeout.ms have to be within the broker's bounds: 100 ms to a day, "
+        "unless it is set to others"
+    )

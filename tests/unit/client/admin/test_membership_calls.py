@@ -60,6 +60,7 @@ def test_there_and_back(admin: Any) -> None:
         (lambda admin: admin.enable_static_membership("nope"), ErrorCode.GROUP_ID_NOT_FOUND, "there is no group nope"),
         (lambda admin: admin.enable_dynamic_membership("nope"), ErrorCode.GROUP_ID_NOT_FOUND, "there is no group nope"),
         (lambda admin: admin.force_rebalance("nope"), ErrorCode.GROUP_ID_NOT_FOUND, "there is no group nope"),
+        (lambda admin: admin.enable_static_membership(""), ErrorCode.INVALID_REQUEST, "the group's name is empty"),
         (lambda admin: admin.enable_dynamic_membership("g"), ErrorCode.INVALID_REQUEST, "it is dynamic already"),
         (lambda admin: admin.force_rebalance("g"), ErrorCode.INVALID_REQUEST, "is not static: it is dynamic"),
         (

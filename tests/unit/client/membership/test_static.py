@@ -274,3 +274,14 @@ def test_a_member_without_a_name_is_told_that_its_group_wants_one() -> None:
     trouble = classic.troubles()[-1]
     assert trouble.is_fatal
     assert "group billing is a static one: give every member a name with group.instance.id" in str(trouble.error)
+
+
+def test_timeouts_that_a_classic_group_cannot_have_are_named() -> None:
+    """The same: no words come with it."""
+    classic = ClassicDialogue(group_instance_id="till-7", expansion_timeout_ms=1)
+    classic.subscribe()
+    classic.joined(error=ErrorCode.INVALID_REQUEST)
+
+    trouble = classic.troubles()[-1]
+    assert trouble.is_fatal
+    assert "expansion.timeout.ms have to be within the broker's bounds" in str(trouble.error)
