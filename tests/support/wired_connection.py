@@ -26,13 +26,18 @@ class Wire(asyncio.Transport):
         self.written = bytearray()
         self.has_written = asyncio.Event()
         self.is_closed = False
+        #: What its client has not taken of what was written.
+        self.untaken_bytes = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
         self.has_written.set()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is buffered."""
+        """The test says what is buffered."""
+
+    def get_write_buffer_size(self) -> int:
+        return self.untaken_bytes
 
     def is_closing(self) -> bool:
         return self.is_closed

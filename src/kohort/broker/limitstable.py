@@ -283,6 +283,15 @@ LIMITS: Final = (
         "test_connection.py::test_a_client_that_does_not_read_holds_up_only_itself",
         "stall",
     ),
+    Limit(
+        "those of all clients together",
+        f"{patience.MOST_UNTAKEN_BYTES // _MEBI} MiB",
+        None,
+        f"the connections that hold most and take less than a part in {patience.TAKEN_PART} of it in "
+        f"{patience.TAKING_SECONDS:.0f} s are closed, with the reason in the log",
+        "test_patience.py::test_who_takes_nothing_goes_when_all_together_hold_too_much",
+        "untaken",
+    ),
 )
 
 

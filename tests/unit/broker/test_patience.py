@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
 
 import pytest
 
+from kohort.broker.limits import patience
+from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.registry import ApiKey
 from support.broker_wire import batch_of, encode_request, produce_request
 from support.virtual_broker import beside_a_broker
 from support.virtual_callers import Caller, call
+from support.wired_connection import Wire, WiredConnection, wired_broker
 
 API_VERSIONS = encode_request(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
 #: One look may be a little later than it is due.
@@ -158,3 +164,61 @@ def test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait() ->
     lasted_s, answer = beside_a_broker(play, topics={"t": 1}, config=limits)
     assert lasted_s is not None
     assert answer
+
+
+class SlowWire(Wire):
+    """The wire of a client that takes what the test says."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        super().write(data)
+        self.untaken_bytes += len(data)
+
+
+def beside_slow_clients(play: Callable[[list[SlowWire], list[WiredConnection]], Awaitable[Any]]) -> Any:
+    """Three connections with answers of which their clients have taken nothing yet, in virtual time."""
+
+    async def begin(loop: VirtualLoop) -> Any:
+        del loop
+        with wired_broker({}) as context:
+            context.patience.start()
+            wires = [SlowWire() for _ in range(3)]
+            clients = [WiredConnection(context, wire) for wire in wires]
+            for client in clients:
+                client.feed(API_VERSIONS)
+            found = await play(wires, clients)
+            context.patience.stop()
+            return found
+
+    return run_virtually(begin, Random("slow clients"))
+
+
+def test_who_takes_nothing_goes_when_all_together_hold_too_much(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is who holds most, and neither who has taken something nor who was not needed to make room."""
+
+    async def play(wires: list[SlowWire], clients: list[WiredConnection]) -> list[bool]:
+        for wire, size in zip(wires, (9_000, 8_000, 1_000), strict=True):
+            wire.untaken_bytes = size
+        await asyncio.sleep(5.5)
+        assert not any(client.is_closed for client in clients)
+        monkeypatch.setattr(patience, "MOST_UNTAKEN_BYTES", 10_000)
+        wires[0].untaken_bytes -= 500
+        await asyncio.sleep(1)
+        return [client.is_closed for client in clients]
+
+    assert beside_slow_clients(play) == [False, True, False]
+    assert caplog.text.count("reason='answers are not taken, and the memory is short'") == 1
+
+
+def test_who_takes_its_answers_slowly_is_borne_while_there_is_memory() -> None:
+    async def play(wires: list[SlowWire], clients: list[WiredConnection]) -> list[bool]:
+        for wire, client in zip(wires, clients, strict=True):
+            wire.untaken_bytes = 3 * MEBI
+            client.connection.pause_writing()
+        for _ in range(100):
+            await asyncio.sleep(1)
+            wires[0].untaken_bytes -= 10_000
+        return [client.is_closed for client in clients]
+
+    assert beside_slow_clients(play) == [False, True, True]

@@ -23,6 +23,7 @@ COUNTED: Final = (
     "silence",
     "slowness",
     "stall",
+    "untaken",
     "connections.max.idle.ms",
     "requests",
     "queued.max.requests",

@@ -70,7 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         #: The address of this host that the client connected to.
         self.local_host = ""
         self.peer_host, self.peer_port = "", 0
-        self._input: Final = ReceiveBuffer(context.byte_budget)
+        #: What has come and is not handled.
+        self.input: Final = ReceiveBuffer(context.byte_budget)
         self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"], context.parked)
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
         self._output: Final = Output()
@@ -119,16 +120,16 @@ class Connection(asyncio.BufferedProtocol):
         self._context.admission.leave(self)
         self._replies.abandon()
         self._repeat = None
-        self._input.close()
+        self.input.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """asyncio: where the next bytes go."""
         del sizehint
-        return self._input.free()
+        return self.input.free()
 
     def buffer_updated(self, nbytes: int) -> None:
         """asyncio: `nbytes` more have come."""
-        self._input.have += nbytes
+        self.input.have += nbytes
         self.received_bytes += nbytes
         self.progress += 1
         self._pump()
@@ -171,19 +172,16 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_reading
 
     @property
-    def has_half_request(self) -> bool:
-        """Whether a part of a request is here."""
-        return self._input.have > 0
+    def taken_bytes(self) -> int:
+        """How many bytes of answers its client, or the system on the way there, has taken."""
+        transport = self._transport
+        return self._output.written_bytes - (0 if transport is None else transport.get_write_buffer_size())
 
     @property
-    def handled_bytes(self) -> int:
-        """How many bytes were requests that are carried out."""
-        return self.received_bytes - self._input.have
-
-    @property
-    def held_bytes(self) -> int:
-        """The memory that its requests take."""
-        return self._input.granted
+    def untaken_bytes(self) -> int:
+        """What is kept because its client does not take what is written."""
+        size = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return size and size + self._output.size_bytes + self._replies.known_bytes
 
     def on_reply(self) -> None:
         """A slot of this connection has become ready."""
@@ -224,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
     def take_turn(self) -> None:
         """Go on with what is ready to be written or was read and not handled; called once per scheduled turn."""
         self._has_turn = False
-        if self._input.have or not self._is_reading:
+        if self.input.have or not self._is_reading:
             self._pump()
         else:
             self._write_ready()
@@ -261,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_buffered(self) -> bool:
         """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
-        received = self._input
+        received = self.input
         position, have, view = 0, received.have, received.view
         is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
         while have - position >= 4:
@@ -304,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_repeat(self, repeat: Repeat) -> bool:
         """Carry out what has come if that is `repeat` and nothing else; `False` if it has to be read."""
-        received = self._input
+        received = self.input
         if received.have != repeat.size or self._is_write_paused or self._is_finishing:
             return False
         done = repeat.carry_out(self, received.view, self._replies)
@@ -364,7 +362,9 @@ class Connection(asyncio.BufferedProtocol):
             if len(self._replies):
                 output.extend(self._replies.take(WRITE_AT_BYTES))
             if not output.write_some(transport):
-                return
+                break
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._context.patience.expect_taking(self)
 
     def _set_reading(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self._transport.is_closing():
@@ -381,12 +381,12 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, reason: str) -> None:
         """Close this connection because of what its client sent; answers that are ready still leave."""
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
-        self._input.have = 0
+        self.input.have = 0
         self.close()
 
     def _make_room(self, needed: int) -> bool:
         """Room for a request of `needed` bytes, or a call once there may be some."""
-        if self._input.make_room(needed):
+        if self.input.make_room(needed):
             self._waits_for_memory = False
             return True
         if not self._waits_for_memory:

@@ -22,13 +22,15 @@ COPIED_PART_BYTES: Final = 4096
 class Output:
     """Answers of one connection that may leave and are not written yet."""
 
-    __slots__ = ("_part_bytes", "_parts", "small")
+    __slots__ = ("_part_bytes", "_parts", "small", "written_bytes")
 
     def __init__(self) -> None:
         #: The end of the output: small answers, copied together.
         self.small = bytearray()
         self._parts: deque[Buffer] = deque()
         self._part_bytes = 0
+        #: How much transports have got.
+        self.written_bytes = 0
 
     @property
     def size_bytes(self) -> int:
@@ -63,6 +65,7 @@ class Output:
             return True
         if self.small:
             small, self.small = self.small, bytearray()
+            self.written_bytes += len(small)
             transport.write(small)
             return True
         return False
@@ -77,5 +80,7 @@ class Output:
         self._part_bytes -= size
         if not self._parts and self.small:
             parts.append(self.small)
+            size += len(self.small)
             self.small = bytearray()
+        self.written_bytes += size
         return parts

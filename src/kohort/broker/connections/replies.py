@@ -150,6 +150,11 @@ class ReplyQueue:
         """Those without a place in the order whose answer nobody knows, oldest first."""
         return [slot for slot in self._unordered if slot.state is SlotState.HELD]
 
+    @property
+    def known_bytes(self) -> int:
+        """The length of all answers that are known and have not left."""
+        return sum(len(part) for slot in self._slots for part in slot.parts)
+
     def add(self, slot: ReplySlot) -> None:
         """`slot` answers the request that was read last."""
         if slot.is_unordered:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Collection
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
@@ -32,6 +33,11 @@ LEAST_BYTES: Final = 10 * 1024
 LEAST_PART: Final = 10
 #: How long an answer may wait for its client to take it.
 STALL_SECONDS: Final = 30.0
+#: What all clients together have not taken, above which those go that hold most of it and take none: they are looked at
+#: so often, and have taken this part meanwhile, at least.
+MOST_UNTAKEN_BYTES: Final = 256 << 20
+TAKING_SECONDS: Final = 1.0
+TAKEN_PART: Final = 100
 #: Those that are due within this time are looked at together.
 _TOGETHER_SECONDS: Final = 0.25
 #: A look that is later than this says that the loop stood still, and nothing about clients.
@@ -60,9 +66,12 @@ class Patience:
         #: Those in the middle of a request: when to look, and what had come and was read by the last look.
         self._halves: Final[deque[tuple[float, ref[Connection], int, int]]] = deque()
         self._look_timer: asyncio.TimerHandle | None = None
-        #: Connection -> (its progress at the last look, when that was new).
+        #: Connection -> (what it had done and taken at the last look, when that was new).
         self._seen: dict[Connection, tuple[int, float]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
+        #: Connections whose clients do not take what is written at once, and what they had taken at the last look.
+        self._untaken: Final[dict[Connection, int]] = {}
+        self._taking_timer: asyncio.TimerHandle | None = None
         #: Connections that were closed since the start, by what they did.
         self.reached: Final[Counter[str]] = Counter()
 
@@ -77,7 +86,7 @@ class Patience:
 
     def stop(self) -> None:
         """Look no more."""
-        for timer in (self._sweep_timer, self._look_timer):
+        for timer in (self._sweep_timer, self._look_timer, self._taking_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -92,9 +101,32 @@ class Patience:
         self._watch(connection)
         self._arm()
 
+    def expect_taking(self, connection: Connection) -> None:
+        """`connection` has more for its client than that takes at once."""
+        if connection not in self._untaken:
+            self._untaken[connection] = connection.taken_bytes
+        if self._taking_timer is None:
+            due = self._loop.time() + TAKING_SECONDS
+            self._taking_timer = self._loop.call_at(due, self._look_at_untaken, due)
+
+    def _look_at_untaken(self, due: float) -> None:
+        self._taking_timer = None
+        before = dict(self._untaken)
+        self._untaken.clear()
+        sizes = {connection: size for connection in before if (size := connection.untaken_bytes)}
+        beyond = sum(sizes.values()) - MOST_UNTAKEN_BYTES
+        is_late = self._loop.time() - due > _LATE_SECONDS
+        for connection, size in sorted(sizes.items(), key=itemgetter(1), reverse=True):
+            taken = connection.taken_bytes - before[connection]
+            if beyond > 0 and taken < size // TAKEN_PART and not is_late:
+                beyond -= size
+                self._give_up(connection, "untaken", "answers are not taken, and the memory is short")
+            else:
+                self.expect_taking(connection)
+
     def _watch(self, connection: Connection) -> None:
         due = self._loop.time() + min(LOOK_SECONDS, self._max_idle)
-        self._halves.append((due, ref(connection), connection.received_bytes, connection.handled_bytes))
+        self._halves.append((due, ref(connection), connection.received_bytes, _handled(connection)))
 
     def _arm(self) -> None:
         if self._look_timer is None:
@@ -118,12 +150,12 @@ class Patience:
             connection = known()
             if connection is None or not connection.is_open:
                 continue
-            if not connection.has_half_request:
+            if not connection.input.have:
                 connection.is_watched = False
             elif (
                 now - due > _LATE_SECONDS
                 or not connection.is_read
-                or connection.handled_bytes > handled
+                or _handled(connection) > handled
                 or connection.received_bytes - received >= self._least_bytes(connection)
             ):
                 self._watch(connection)
@@ -138,15 +170,15 @@ class Patience:
 
     def _least_bytes(self, connection: Connection) -> int:
         """What has to have come since the last look."""
-        return max(LEAST_BYTES, connection.held_bytes // LEAST_PART) if self._budget.is_short else LEAST_BYTES
+        return max(LEAST_BYTES, connection.input.granted // LEAST_PART) if self._budget.is_short else LEAST_BYTES
 
     def _sweep(self) -> None:
         now = self._loop.time()
         before, self._seen = self._seen, {}
         for connection in list(self._connections):
             progress, since = before.get(connection, (-1, now))
-            if connection.progress != progress or connection.is_served:
-                progress, since = connection.progress, now
+            if (moved := connection.progress + connection.taken_bytes) != progress or connection.is_served:
+                progress, since = moved, now
             self._seen[connection] = progress, since
             limit = self._stall if connection.is_stalled else self._max_idle
             if now - since >= limit:
@@ -154,3 +186,8 @@ class Patience:
                 self.reached["stall" if connection.is_stalled else "connections.max.idle.ms"] += 1
                 connection.abort()
         self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)
+
+
+def _handled(connection: Connection) -> int:
+    """How many bytes were requests that are carried out."""
+    return connection.received_bytes - connection.input.have

@@ -118,6 +118,10 @@ class End(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """This network takes everything."""
 
+    def get_write_buffer_size(self) -> int:
+        """What it has not taken."""
+        return 0
+
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Call something in the context of this end's program."""
         self.wire.internet.loop.call_soon(function, *arguments, context=self.context)
