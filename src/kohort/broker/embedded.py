@@ -66,6 +66,8 @@ class Broker:
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
         self._address: tuple[str, int] | None = None
+        #: One thread starts or stops it at a time.
+        self._changing: Final = threading.RLock()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -77,18 +79,20 @@ class Broker:
 
     def start(self) -> Broker:
         """Start it; clients can connect when this returns."""
-        if self._running is not None:
-            raise StateError("this broker is running already")
-        running = _InProcess(self._settings, self._config) if self._is_process else _InThread(self._settings)
-        self._address = running.start()
-        self._running = running
+        with self._changing:
+            if self._running is not None:
+                raise StateError("this broker is running already")
+            running = _InProcess(self._settings, self._config) if self._is_process else _InThread(self._settings)
+            self._address = running.start()
+            self._running = running
         return self
 
     def stop(self) -> None:
         """Stop it cleanly; raises what made it fail while it ran. A broker that is not running is fine."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.stop()
+        with self._changing:
+            running, self._running = self._running, None
+            if running is not None:
+                running.stop()
 
     def kill(self) -> None:
         """End the process at once, as a crash would (SIGKILL); only with `process=True`."""

@@ -233,6 +233,64 @@ def test_a_broker_can_be_started_again(tmp_path: Path) -> None:
             assert broker.port > 0
 
 
+def test_one_of_many_threads_starts_it() -> None:
+    """The others hear that it runs; no second broker is left that nobody stops."""
+    before = set(threading.enumerate())
+    broker = Broker()
+    told: list[str] = []
+
+    def start() -> None:
+        try:
+            broker.start()
+        except StateError as why:
+            told.append(str(why))
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    broker.stop()
+    assert told == ["this broker is running already"] * 7
+    assert set(threading.enumerate()) == before
+
+
+def test_a_child_that_is_forked_keeps_nothing_of_a_broker(tmp_path: Path) -> None:
+    """It is served while it runs; then clients hear the end of their connections, and port and directory are free."""
+    code = (
+        "import os, socket, sys\n"
+        "from kohort.broker.embedded import Broker\n"
+        "broker = Broker(data_dir=sys.argv[1]).start()\n"
+        "client = socket.create_connection((broker.host, broker.port), 10)\n"
+        "versions = b'\\0\\0\\0\\x0a\\0\\x12\\0\\0\\0\\0\\0\\1\\xff\\xff'\n"
+        "client.sendall(versions)\n"
+        "assert client.recv(4096)\n"
+        "asked, asks = os.pipe()\n"
+        "if not os.fork():\n"
+        "    os.close(asks)\n"
+        "    os.read(asked, 1)\n"
+        "    os._exit(0)\n"
+        "if not os.fork():\n"
+        "    sys.exit()\n"
+        "os.wait()\n"
+        "client.sendall(versions)\n"
+        "assert client.recv(4096)\n"
+        "broker.stop()\n"
+        "assert client.recv(1) == b''\n"
+        "Broker(data_dir=sys.argv[1], port=broker.port).start().stop()\n"
+        "print('free')\n"
+    )
+    program = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        timeout=60,
+        check=False,
+    )
+    assert (program.returncode, program.stdout) == (0, "free\n"), program.stderr
+
+
 def test_a_stop_ends_every_thread_of_the_broker(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:

@@ -2,7 +2,8 @@
 
 Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
 While the system has no descriptor for a connection nobody is let in, those who are in are served, and the loop does
-not turn for those who wait.
+not turn for those who wait. A child that is forked beside a broker has none of its sockets: with them it would keep the
+port, and the clients waiting, after the broker has gone.
 Source: accept(2); an event loop that is told again and again of a socket from which it cannot accept does nothing else.
 """
 
@@ -12,9 +13,11 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from kohort.broker.connections.connection import Connection
 
@@ -42,6 +45,9 @@ class Listener:
         self._again: asyncio.TimerHandle | None = None
         #: Connections on their way from the socket to their transport.
         self._entering: Final[set[asyncio.Task[object]]] = set()
+        #: Those of all connections, as long as they are open.
+        self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
+        _LISTENERS.add(self)
 
     async def start(self, listening: socket.socket) -> None:
         """Accept connections; the socket is closed if that fails."""
@@ -77,6 +83,14 @@ class Listener:
         for connection in self._in_order():
             connection.finish()
 
+    def leave_to_parent(self) -> None:
+        """Let go of all sockets, in a child; their numbers stay in use, so that nothing else is closed by them."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for each in (self._listening, *self._accepted):
+            if each is not None and each.fileno() >= 0:
+                os.dup2(nothing, each.fileno(), inheritable=False)
+        os.close(nothing)
+
     def _accept(self) -> None:
         """Let in one that waits: those who have to make room for it close their descriptors in the same turn."""
         loop, listening = self._context.loop, self._listening
@@ -97,6 +111,7 @@ class Listener:
         with contextlib.suppress(OSError):
             # A client that is gone already is found out by its transport.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._accepted.add(accepted)
         entering: asyncio.Task[object] = loop.create_task(self._enter(accepted))
         self._entering.add(entering)
         entering.add_done_callback(partial(self._on_entered, accepted))
@@ -139,3 +154,16 @@ class Listener:
 
     def _in_order(self) -> list[Connection]:
         return sorted(self._context.connections, key=lambda connection: connection.number)
+
+
+#: Those of this process.
+_LISTENERS: Final[WeakSet[Listener]] = WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for listener in _LISTENERS:
+        listener.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -267,10 +267,11 @@ class DiskDirectory:
 class DiskLock:
     """flock(2) on a descriptor of its own: conflicts inside one process, too."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_process_id")
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
+        self._process_id: Final = os.getpid()
 
     def try_to_hold(self) -> bool:
         """Whether nobody else has it."""
@@ -283,6 +284,9 @@ class DiskLock:
 
     def release(self) -> None:
         if self._descriptor is not None:
+            if self._process_id == os.getpid():
+                # A child that was forked may have the descriptor, too, and has no say.
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 
