@@ -106,7 +106,7 @@ LIMITS: Final = (
     ),
     Limit(
         "the same while others wait for memory",
-        f"a part in {patience.LEAST_PART} of the memory that it holds, in {patience.LOOK_SECONDS:.0f} s",
+        f"a part in {patience.LEAST_PART} of the memory that it holds, in {patience.SHORT_SECONDS:.0f} s",
         None,
         "the same",
         "test_patience.py::test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.broker.limits.bytebudget import ByteBudget
+from kohort.broker.limits.bytebudget import SHORT_BYTES, ByteBudget
 
 #: Every connection has this much; not counted in the budget, so bounded by max.connections.
 BASE_BYTES: Final = 32 * 1024
@@ -52,9 +52,13 @@ class ReceiveBuffer:
             return True
         target = min(needed, 2 * size)
         target = -(-target // STEP_BYTES) * STEP_BYTES
-        if not self._budget.grow(self, target - BASE_BYTES - self.granted):
-            return False
-        self.granted = target - BASE_BYTES
+        is_short = needed <= SHORT_BYTES
+        # A short one is granted whole: it does not hold a part while it waits for the rest.
+        wanted = (-(-needed // STEP_BYTES) * STEP_BYTES if is_short else target) - BASE_BYTES
+        if wanted > self.granted:
+            if not self._budget.grow(self, wanted - self.granted, is_short=is_short):
+                return False
+            self.granted = wanted
         buffer = bytearray(target)
         buffer[: self.have] = self.view
         self.buffer, self.view = buffer, memoryview(buffer)

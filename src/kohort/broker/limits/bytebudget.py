@@ -2,7 +2,8 @@
 
 Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once. Long requests
 leave a part for short ones, whatever they hold; what is only kept for the next request goes first; one request that
-has begun goes on without room, so that those which fill the budget together do not wait for each other.
+has begun goes on without room, so that those which fill the budget together do not wait for each other; a short one
+gets all it needs or nothing, for the same reason.
 Source: Kafka's queued.max.request.bytes; requirement B4 (bounded memory under hostile input).
 """
 
@@ -35,7 +36,7 @@ class ByteBudget:
     Who is refused waits its turn, and is called back when bytes come free.
     """
 
-    __slots__ = ("_beyond", "_favoured", "_kept", "_waiting", "limit_bytes", "used", "waited")
+    __slots__ = ("_beyond", "_favoured", "_kept", "_waiting", "limit_bytes", "on_short", "used", "waited")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes: Final = limit_bytes
@@ -44,6 +45,8 @@ class ByteBudget:
         self.waited = 0
         #: Callbacks of those that were refused, in order.
         self._waiting: deque[Callable[[], None]] = deque()
+        #: Called when somebody waits, and nobody did.
+        self.on_short: Callable[[], None] = lambda: None
         #: Buffers that were empty when they were last heard of.
         self._kept: dict[Holder, None] = {}
         #: The one that goes on without room, and what it has beyond the limit, in which nobody else has to make room.
@@ -55,12 +58,12 @@ class ByteBudget:
         """Whether somebody waits."""
         return bool(self._waiting)
 
-    def grow(self, holder: Holder, size: int) -> bool:
-        """Take `size` bytes more for `holder`; `False` takes nothing."""
-        has_room = self._has_room(holder, size)
+    def grow(self, holder: Holder, size: int, *, is_short: bool) -> bool:
+        """Take `size` bytes more for `holder`, whose request is short or long as a whole; `False` takes nothing."""
+        has_room = self._has_room(size, is_short=is_short)
         while not has_room and self._kept:
             self._kept.popitem()[0].shrink()
-            has_room = self._has_room(holder, size)
+            has_room = self._has_room(size, is_short=is_short)
         if not has_room:
             if self._favoured not in (None, holder) or not holder.granted:
                 return False
@@ -70,8 +73,7 @@ class ByteBudget:
         self.used += size
         return True
 
-    def _has_room(self, holder: Holder, size: int) -> bool:
-        is_short = holder.granted + size <= SHORT_BYTES
+    def _has_room(self, size: int, *, is_short: bool) -> bool:
         limit = self.limit_bytes if is_short else self.limit_bytes - self.limit_bytes // KEPT_PART
         return self.used + size <= limit
 
@@ -95,3 +97,5 @@ class ByteBudget:
         """Call `retry` once bytes are given back."""
         self._waiting.append(retry)
         self.waited += 1
+        if len(self._waiting) == 1:
+            self.on_short()

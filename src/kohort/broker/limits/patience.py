@@ -1,9 +1,9 @@
 """Closes connections that are silent, slow, or stand still, so that nobody holds for long what others could use.
 
 Laws: who connects says something soon; half a request goes on at a least rate, and at one that grows with the memory
-it holds while others wait for some; no request that this broker has not answered yet is held against its client, nor
-time in which the loop stood still. A connection costs no timer: there is one for all that are new or in the middle of
-a request, and one look at all now and then.
+it holds while others wait for some; what clients do not take of their answers is bounded for all together; no request
+that this broker has not answered yet is held against its client, nor time in which the loop stood still. A connection
+costs no timer: there is one for all that are new or in the middle of a request, and one look at all now and then.
 Source: Kafka's connections.max.idle.ms; Apache httpd's mod_reqtimeout (a first byte, then a least rate).
 """
 
@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Collection
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 from weakref import ref
 
@@ -29,8 +29,10 @@ SILENCE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 10.0
 #: What has come of it meanwhile, at least: one KB a second.
 LEAST_BYTES: Final = 10 * 1024
-#: While others wait for memory: a part of what it holds, so that the longest request takes a hundred seconds.
-LEAST_PART: Final = 10
+#: While others wait for memory it is looked at so often, and this part of what it holds has come meanwhile, at least:
+#: the longest request takes a hundred seconds.
+SHORT_SECONDS: Final = 1.0
+LEAST_PART: Final = 100
 #: How long an answer may wait for its client to take it.
 STALL_SECONDS: Final = 30.0
 #: What all clients together have not taken, above which those go that hold most of it and take none: they are looked at
@@ -66,6 +68,9 @@ class Patience:
         #: Those in the middle of a request: when to look, and what had come and was read by the last look.
         self._halves: Final[deque[tuple[float, ref[Connection], int, int]]] = deque()
         self._look_timer: asyncio.TimerHandle | None = None
+        #: Looks who holds memory for which others wait.
+        self._short_timer: asyncio.TimerHandle | None = None
+        budget.on_short = self._on_short
         #: Connection -> (what it had done and taken at the last look, when that was new).
         self._seen: dict[Connection, tuple[int, float]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -86,7 +91,8 @@ class Patience:
 
     def stop(self) -> None:
         """Look no more."""
-        for timer in (self._sweep_timer, self._look_timer, self._taking_timer):
+        self._budget.on_short = lambda: None
+        for timer in (self._sweep_timer, self._look_timer, self._short_timer, self._taking_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -156,7 +162,7 @@ class Patience:
                 now - due > _LATE_SECONDS
                 or not connection.is_read
                 or _handled(connection) > handled
-                or connection.received_bytes - received >= self._least_bytes(connection)
+                or connection.received_bytes - received >= LEAST_BYTES
             ):
                 self._watch(connection)
             else:
@@ -168,9 +174,28 @@ class Patience:
         self.reached[limit] += 1
         connection.give_up(reason)
 
-    def _least_bytes(self, connection: Connection) -> int:
-        """What has to have come since the last look."""
-        return max(LEAST_BYTES, connection.input.granted // LEAST_PART) if self._budget.is_short else LEAST_BYTES
+    def _on_short(self) -> None:
+        """Somebody waits for memory: whoever holds some of it and is read shows soon that it is used."""
+        if self._short_timer is None:
+            due = self._loop.time() + SHORT_SECONDS
+            holders = {
+                each: (each.received_bytes, _handled(each))
+                for each in sorted(self._connections, key=attrgetter("number"))
+                if each.input.granted and each.is_read
+            }
+            self._short_timer = self._loop.call_at(due, self._look_at_holders, due, holders)
+
+    def _look_at_holders(self, due: float, holders: dict[Connection, tuple[int, int]]) -> None:
+        self._short_timer = None
+        if not self._budget.is_short:
+            return
+        is_late = self._loop.time() - due > _LATE_SECONDS
+        for connection, (received, handled) in holders.items():
+            least = connection.input.granted // LEAST_PART
+            is_idle = _handled(connection) == handled and connection.received_bytes - received < least
+            if is_idle and connection.is_open and connection.is_read and connection.input.have and not is_late:
+                self._give_up(connection, "slowness", "half a request came, and the rest too slowly")
+        self._on_short()
 
     def _sweep(self) -> None:
         now = self._loop.time()

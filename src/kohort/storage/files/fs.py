@@ -14,7 +14,7 @@ import fcntl
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeAlias
 
 from kohort.errors import StorageError
@@ -265,7 +265,7 @@ class DiskDirectory:
 
 
 class DiskLock:
-    """flock(2) on a descriptor of its own: conflicts inside one process, too."""
+    """flock(2) on a descriptor of its own: conflicts inside one process, too; a forked child does not give it up."""
 
     __slots__ = ("_descriptor", "_process_id")
 
@@ -275,17 +275,15 @@ class DiskLock:
 
     def try_to_hold(self) -> bool:
         """Whether nobody else has it."""
-        try:
+        with suppress(BlockingIOError):
             if self._descriptor is not None:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+            return True
+        return False
 
     def release(self) -> None:
         if self._descriptor is not None:
             if self._process_id == os.getpid():
-                # A child that was forked may have the descriptor, too, and has no say.
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
