@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -237,7 +238,7 @@ def test_log_that_retention_or_its_topic_takes_from_compaction_is_no_failure(
                 for path in partition.drop_segments(1):
                     store.fs.remove(path)
             else:
-                store.set_topic_configs(OFFSETS_TOPIC, {**CONFIGS, "cleanup.policy": "delete"})
+                partition.configure(replace(partition.config, is_compacted=False))
             before = list(partition.segments)
             partition.filing.end()
             while what == "expires" and len(partition.segments) > 2:  # noqa: ASYNC110

@@ -343,6 +343,16 @@ def test_partitions_are_added(directory: str) -> None:
     store.close()
 
 
+def test_log_of_the_groups_stays_compacted() -> None:
+    """Also where all configs of a topic are replaced and this one is not named: nothing else would end its growth."""
+    store = Store.in_memory()
+    store.create_topic(OFFSETS_TOPIC, 1, topic_id=TOPIC_ID, configs={"cleanup.policy": "compact"})
+    for configs in ({"cleanup.policy": "delete"}, {"segment.bytes": "1000"}):
+        with pytest.raises(ConfigError, match=r"cleanup.policy of __consumer_offsets has to have compact"):
+            store.set_topic_configs(OFFSETS_TOPIC, configs)
+    store.set_topic_configs(OFFSETS_TOPIC, {"cleanup.policy": "compact,delete"})
+
+
 def test_configs_are_replaced_and_kept(directory: str) -> None:
     store = Store.open(directory)
     topic = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs={"retention.ms": "1"})

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kohort.errors import ErrorCode, Refused, StorageError
-from kohort.ids import INTERNAL_TOPICS, TopicId
+from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
+from kohort.ids import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicId
 from kohort.storage.directory.catalog import (
     PRODUCER_ID_BLOCK,
     Catalog,
@@ -216,6 +216,10 @@ class TopicChanges:
         topic = self._topic(name)
         own_configs = dict(configs)
         config = self.log_config(own_configs)
+        if name == OFFSETS_TOPIC and not config.is_compacted:
+            raise ConfigError(
+                f"cleanup.policy of {name} has to have compact, which alone makes the log of groups shorter"
+            )
 
         def settle(_: TopicPlan) -> None:
             topic.configs = own_configs
