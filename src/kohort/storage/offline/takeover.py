@@ -168,10 +168,10 @@ def take_over(
     """
     for own in configs.values():
         LogConfig.of(own, {})
+    if fs.exists(f"{directory}/{META_NAME}"):
+        raise StorageError(f"{directory} is a data directory already; choose a new one")
     lock = take_directory(fs, directory)
     try:
-        if fs.exists(f"{directory}/{META_NAME}"):
-            raise StorageError(f"{directory} is a data directory already; choose a new one")
         load_identity(fs, directory, cluster_id=survey.cluster_id)
         entries = []
         for topic in survey.topics.values():
