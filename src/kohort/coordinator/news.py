@@ -30,10 +30,11 @@ Place = tuple[str, str]
 #: A partition of a topic.
 Spot = tuple[TopicId, int]
 
-#: News for every member of a group, whatever it would be told.
-_FOR_ALL: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
+#: News for every member of a group, whatever else it would be told, if the interval is another one by them.
+_OF_CONFIGS: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
 #: Perhaps news for every member of a group.
 _OF_GROUP: Final = (
+    *_OF_CONFIGS,
     facts.ConsumerGroupForgotten,
     facts.ClassicGroupForgotten,
     facts.ClassicGroupStored,
@@ -83,11 +84,13 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
 class News:
     """Members for whom there may be news."""
 
-    __slots__ = ("_places", "_wanted")
+    __slots__ = ("_paced", "_places", "_wanted")
 
     def __init__(self) -> None:
         #: The member of a held heartbeat -> whether there is news for sure.
         self._places: Final[dict[Place, bool]] = {}
+        #: Groups that heartbeat at another interval since the latest `note`.
+        self._paced: Final[set[str]] = set()
         #: group id -> partition -> id of the member that is behind, or waits for a move, and shall have it; of groups
         #: with holds, since their latest target.
         self._wanted: Final[dict[str, dict[Spot, str]]] = {}
@@ -104,10 +107,15 @@ class News:
         """It is not over with this one."""
         self._places[place] = is_sure
 
+    def note_interval(self, group_id: str) -> None:
+        """A config that is being applied is another interval."""
+        self._paced.add(group_id)
+
     def note(self, groups: GroupsState, records: Iterable[facts.Record], freed: Iterable[tuple[str, Spot]]) -> None:
         """Look at what was carried out; `freed` is what `find_freed` said before."""
         if not groups.holds and not groups.watches:
             self._wanted.clear()
+            self._paced.clear()
             return
         for record in records:
             group_id = record.group_id
@@ -118,7 +126,7 @@ class News:
                 # What was told before it came was told to an earlier one.
                 if record.command.member_id not in groups.watches.get(group_id, ()):
                     self._places.pop((group_id, record.command.member_id), None)
-            elif isinstance(record, _FOR_ALL):
+            elif isinstance(record, _OF_CONFIGS) and group_id in self._paced:
                 self._places.update(dict.fromkeys(((group_id, each) for each in held), True))
             elif isinstance(record, _OF_GROUP):
                 self._add(group_id, held)
@@ -142,6 +150,7 @@ class News:
             self._note_wanted(groups, record)
             if held is not None and isinstance(record, facts.TargetAssignmentEpochSet):
                 self._add(group_id, [each for each, command in held.items() if _waits_for_target(command)])
+        self._paced.clear()
         for group_id, spot in freed:
             group, held = groups.consumer.get(group_id), _waiting(groups, group_id)
             if group is None or held is None:

@@ -1,9 +1,9 @@
 """Heartbeats that are held: their answer waits until there is something to say, and is computed then.
 
 What a heartbeat says is carried out and stored when it comes; only an answer that has no news for its member is held,
-and for no longer than the client bears. News release it: its share, a revocation, a fence, a rebalance, a config of its
-group. A new epoch alone is none: the member learns of it when its heartbeat is answered. The heartbeat of a member that
-joins is answered with its share once that is complete.
+and for no longer than the client bears. News release it: its share, a revocation, a fence, a rebalance, another
+interval. A new epoch alone is none: the member learns of it when its heartbeat is answered. The heartbeat of a member
+that joins is answered with its share once that is complete.
 
 Laws: at most one heartbeat of a member is held. An answer that is released is what a heartbeat would be told now, and
 no sign of life: a session counts from the arrival of a request. Who was given something or was asked for it is not held

@@ -256,14 +256,13 @@ class Shard:
         handler = _APPLY.get(type(record))
         if handler is not None:
             handler(self.groups, record)
-            return
-        if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+        elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
             self._apply_configs(record)
-            return
-        if isinstance(record, facts.ClassicGroupStored):
-            # An id is of one kind only; the tombstones of the other kind may be what compaction took away.
-            self.groups.consumer.pop(record.group_id, None)
-        apply_classic(self.groups.classic, record)
+        else:
+            if isinstance(record, facts.ClassicGroupStored):
+                # An id is of one kind only; the tombstones of the other kind may be what compaction took away.
+                self.groups.consumer.pop(record.group_id, None)
+            apply_classic(self.groups.classic, record)
 
     def shift(self, gap_ms: int) -> None:
         """Nobody looked at deadlines for so long: all are that much later but for those that clients were promised."""
@@ -356,12 +355,15 @@ class Shard:
             self.commit(Decision(tuple(records), tuple(effects)), now_ms=now_ms)
 
     def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
+        told_ms = self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms
         if isinstance(record, facts.GroupConfigsSet):
             apply_configs_set(self.groups, record)
             self._settings_of[record.group_id] = effective_settings(self.settings, record.configs)
         else:
             apply_configs_forgotten(self.groups, record)
             self._settings_of.pop(record.group_id, None)
+        if self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms != told_ms:
+            self._news.note_interval(record.group_id)
 
 
 def _refuse(command: asked.GroupCommand, refused: Refused) -> Decision:

@@ -210,12 +210,24 @@ def test_closed_connection_drops_its_hold(group: HoldDialogue) -> None:
     assert held.is_parked
 
 
-def test_another_config_of_the_group_is_news(group: HoldDialogue) -> None:
+def test_another_interval_of_the_group_is_news(group: HoldDialogue) -> None:
     group.at_rest(a=[0, 1, 2, 3])
     held = group.beat("a")
     group.alter_configs({"consumer.heartbeat.interval.ms": "6000"})
     group.tell_news()
     held.replies(epoch=1, assigned=None, interval=6_000)
+
+
+@pytest.mark.parametrize("configs", [{"group.membership": "static"}, {"group.moves.per.second": "2"}])
+def test_config_that_tells_a_member_nothing_leaves_it_within_reach(configs: dict[str, str | None]) -> None:
+    """A client that is answered comes again an interval later: what comes before that could not be told."""
+    group = HoldDialogue({"t": 4})
+    group.heartbeat("a", epoch=0, instance_id="a")
+    group.settle()
+    held = group.beat("a")
+    group.alter_configs(configs).is_done()
+    group.tell_news()
+    assert held.is_parked
 
 
 def test_restart_forgets_who_waits(group: HoldDialogue) -> None:
