@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from traceback import clear_frames
 from typing import Final, TypeVar
 
 from kohort.storage.files.descriptors import NotResidentError, WorkNeededError
@@ -70,9 +71,13 @@ class BlockingWork:
         try:
             result = work()
         except Exception as error:  # it is the asker's, on the loop
+            # What the work had, such as a batch that was unfolded up to the limit, is not kept for where it failed.
+            clear_frames(error.__traceback__)
             result = error
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._report, then, result)
+        # An error keeps this place, which would keep the error, until somebody looks for such circles.
+        del result
 
     def _report(self, then: Callable[[T | Exception], None], result: T | Exception) -> None:
         self.pending -= 1
