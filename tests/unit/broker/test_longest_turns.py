@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kohort
+from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offset_commit import (
@@ -297,7 +298,7 @@ def compact(stage: Stage) -> Callable[[], object]:
     return play
 
 
-def pipeline(stage: Stage, key: ApiKey, version: int, message: Message) -> Callable[[], object]:
+def pipeline(stage: Stage, key: ApiKey, version: int, messages: Sequence[Message]) -> Callable[[], object]:
     """Very many requests of one connection, sent together, which has room for them: a long one came before."""
     room = encode_request(ApiKey.PRODUCE, 9, produce_request("wide", batch_of(bytes(1 << 19))))
 
@@ -306,10 +307,10 @@ def pipeline(stage: Stage, key: ApiKey, version: int, message: Message) -> Calla
             client.socket.settimeout(PATIENCE_SECONDS)
             client.socket.sendall(room)
             assert client.receive_frame()
-            data = encode_request(key, version, message) * SOME
+            data = b"".join(encode_request(key, version, message) for message in messages)
             sending = threading.Thread(target=client.socket.sendall, args=(data,))
             sending.start()
-            for _ in range(SOME):
+            for _ in messages:
                 assert client.receive_frame()
             sending.join()
 
@@ -317,18 +318,36 @@ def pipeline(stage: Stage, key: ApiKey, version: int, message: Message) -> Calla
 
 
 def ask_for_one_topic_often(stage: Stage) -> Callable[[], object]:
-    return pipeline(stage, ApiKey.METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name="wide")]))
+    return pipeline(stage, ApiKey.METADATA, 12, [MetadataRequest(topics=[MetadataRequestTopic(name="wide")])] * SOME)
 
 
 def ask_for_configs_often(stage: Stage) -> Callable[[], object]:
     wide = DescribeConfigsResource(resource_type=2, resource_name="wide", configuration_keys=None)
-    return pipeline(stage, ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[wide]))
+    return pipeline(stage, ApiKey.DESCRIBE_CONFIGS, 4, [DescribeConfigsRequest(resources=[wide])] * SOME)
 
 
 def commit_often(stage: Stage) -> Callable[[], object]:
     rows = [OffsetCommitRequestPartition(partition_index=number, committed_offset=1) for number in range(100)]
     topic = OffsetCommitRequestTopic(name="wide", partitions=rows)
-    return pipeline(stage, ApiKey.OFFSET_COMMIT, 8, OffsetCommitRequest(group_id=stage.fresh(), topics=[topic]))
+    return pipeline(
+        stage, ApiKey.OFFSET_COMMIT, 8, [OffsetCommitRequest(group_id=stage.fresh(), topics=[topic])] * SOME
+    )
+
+
+def join_by_hundreds(stage: Stage) -> Callable[[], object]:
+    """All members of a group by one connection."""
+    joins = [
+        ConsumerGroupHeartbeatRequest(
+            group_id="many",
+            member_id=member,
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["wide"],
+            topic_partitions=[],
+        )
+        for member in stage.fresh_topics(SOME)
+    ]
+    return pipeline(stage, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joins)
 
 
 HEAVY = [
@@ -358,6 +377,7 @@ HEAVY = [
     ask_for_one_topic_often,
     ask_for_configs_often,
     commit_often,
+    join_by_hundreds,
 ]
 
 

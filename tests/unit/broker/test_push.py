@@ -446,7 +446,8 @@ def test_answer_behind_very_many_holds() -> None:
         joins = [beat(f"m{number}", 0, subscribed_topic_names=["u"]) for number in range(240)]
         epochs = [(await connection.ask(BEAT, 1, join)).member_epoch for join in joins]
         beats = [clients.listing(f"m{number}", epoch, [], number=number) for number, epoch in enumerate(epochs)]
-        connection.feed(*beats)
+        for each in beats:
+            connection.feed(each)
         assert clients.held == 240
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         connection.feed(encode_request(ApiKey.FIND_COORDINATOR, 4, request, correlation_id=6))

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.broker")
 
 #: Bytes of requests that are handled for one connection before the others have their turn, and what each counts beside
-#: its own: 500 short ones, or four whose answers may be long.
+#: its own: 128 short ones, or four whose answers may be long.
 BYTES_PER_TURN: Final = 64 * 1024
-SHORT_COUNTS: Final = 128
+SHORT_COUNTS: Final = 512
 LONG_COUNTS: Final = 16 * 1024
 #: Unsent bytes at which handling pauses and at which it goes on.
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
