@@ -77,6 +77,11 @@ def test_directories_are_made_listed_renamed_and_removed(place: tuple[FileSystem
     assert fs.list_directory(f"{directory}/d/c") == ["file"]
     assert not fs.exists(f"{directory}/b")
 
+    fs.make_directory(f"{directory}/e")
+    with pytest.raises(StorageError, match="Directory not empty"):
+        fs.rename(f"{directory}/e", f"{directory}/d")
+    fs.remove(f"{directory}/e")
+
     fs.remove(f"{directory}/d")
     fs.remove(f"{directory}/d")
     assert fs.list_directory(directory) == ["a"]

@@ -343,6 +343,33 @@ def test_partitions_are_added(directory: str) -> None:
     store.close()
 
 
+def test_topic_that_is_made_again_while_its_folders_leave_stops_no_start() -> None:
+    """Killed in between: the folders of both have to go, and those of the first have their last name already."""
+    for step in range(200):
+        fs = MemoryFileSystem()
+        store = Store.open("/data", fs=fs)
+        store.create_topic("orders", 2, topic_id=TOPIC_ID).partitions[1].append(batch(3), now_ms=5)
+        gone = store.changes.plan_deletion("orders")
+        store.changes.write((gone,))
+        store.changes.settle(gone)
+        again = store.changes.plan_topic("orders", 3, topic_id=TopicId(bytes(16)))
+        fs.steps_left = step
+        try:
+            store.changes.write((again,))
+            finished = True
+        except Crashed:
+            finished = False
+        # The process alone is gone: what it had changed is there.
+        fs.crash(lambda _path, _durable, written: written, changes_kept=lambda _path, unsynced: unsynced)
+        store = Store.open("/data", fs=fs)
+        check_folders(fs, store)
+        assert summary(store) in ({}, {"orders": [0, 0, 0]})
+        store.close()
+        if finished:
+            break
+    assert finished and step > 5
+
+
 def test_log_of_the_groups_stays_compacted() -> None:
     """Also where all configs of a topic are replaced and this one is not named: nothing else would end its growth."""
     store = Store.in_memory()

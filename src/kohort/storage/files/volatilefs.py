@@ -192,6 +192,8 @@ class VolatileFileSystem:
         if node is None:
             raise StorageError(f"cannot rename {source}: No such file or directory")
         replaced = parent.entries.get(new_name)
+        if isinstance(replaced, VolatileDirectory) and replaced.entries:
+            raise StorageError(f"cannot rename {source}: Directory not empty")
         self._change(parent, (name, None), (new_name, node))
         if isinstance(replaced, VolatileFile) and replaced is not node:
             replaced.leave()

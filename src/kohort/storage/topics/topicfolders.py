@@ -84,6 +84,9 @@ class TopicFolders:
             entry = by_name.get(parts[0]) if parts else None
             if parts and entry is not None:
                 target = f"{self._directory}/{_deleted_folder_name(entry, parts[1])}"
+                if self._fs.exists(target):
+                    # Its own was moved before a kill: this one was begun for the next topic of the name.
+                    continue
                 self._fs.rename(f"{self._directory}/{folder}", target)
                 self._doomed.append(target)
         if by_name:
