@@ -32,6 +32,8 @@ pytestmark = pytest.mark.interop
 PARTITIONS = 6
 #: Members leave, and none is silent; but one whose broker is away gives its membership up by itself after so long.
 SESSION_MS = 60_000
+#: What a virtual machine may take to start, and a group to share then, on a machine that is busy with others.
+START_S = 80.0
 CONFIG = {
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.min.heartbeat.interval.ms": 50,
@@ -275,6 +277,7 @@ class JavaMember:
             self._process.stdout.close()
 
 
+@pytest.mark.timeout(400)
 def test_java_members_of_both_protocols_share_a_group() -> None:
     """Java's classic member (range and cooperative-sticky, as by default) is rolled to the consumer protocol."""
     with Broker(config=CONFIG) as broker, ExitStack() as stack:
@@ -294,7 +297,12 @@ def test_java_members_of_both_protocols_share_a_group() -> None:
                     return False
                 return set().union(*seen) == set(range(PARTITIONS))
 
-            until(is_shared, what=f"{[member.name for member in members]} share", step=lambda: pause.wait(0.2))
+            until(
+                is_shared,
+                what=f"{[member.name for member in members]} share",
+                step=lambda: pause.wait(0.2),
+                seconds=START_S,
+            )
 
         with Worker(stream.turn):
             classic = {

@@ -268,7 +268,8 @@ class Member:
             "log_level": 0,
         }
         if protocol == "classic":
-            options |= {"session.timeout.ms": 20_000, "heartbeat.interval.ms": 200}
+            # Longer than a broker is away on a busy machine: its client gives a membership up by itself.
+            options |= {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 200}
         self.rebalances: list[str] = []
         self.values: list[bytes] = []
         self._consumer = confluent_kafka.Consumer(options)
