@@ -14,10 +14,9 @@ from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.header import RequestHeader, ResponseHeader
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey, request_header_version, response_class, response_header_version
+from support.waiting import PATIENCE_SECONDS
 
 _SIZE = Struct(">i")
-#: Nothing on loopback takes so long unless it never comes.
-PATIENCE_SECONDS = 10.0
 
 
 def encode_request(

@@ -25,8 +25,9 @@ from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRe
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import PATIENCE_SECONDS, RawClient, batch_of
+from support.broker_wire import RawClient, batch_of
 from support.coldness import make_cold
+from support.waiting import PATIENCE_SECONDS
 
 VERSION = 11
 
