@@ -20,6 +20,7 @@ from kohort.coordinator.commands import (
 )
 from kohort.coordinator.consumer.aside import MemberWatched
 from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.model import ConsumerMember
 from kohort.coordinator.parking import find_member
 from kohort.coordinator.shard import Shard
 from kohort.errors import ErrorCode
@@ -60,7 +61,7 @@ class WordLaws:
             del self._told[key]
         elif isinstance(body, ConsumerGroupHeartbeatReply):
             del self._told[key]
-            if body.assignment is None:
+            if body.assignment is None and not _says_what_it_has(command, member):
                 why = f"{command.member_id} was told something by a fetch, and its heartbeat is told {body}"
                 raise LawBroken("ToldAgain", why, group_id=command.group_id)
         elif isinstance(body, Refusal) and body.code is ErrorCode.FENCED_MEMBER_EPOCH:
@@ -68,6 +69,14 @@ class WordLaws:
             if not is_fair and command.member_epoch >= known_epoch:
                 why = f"{command.member_id} was told something by a fetch, and is fenced since it does not know that"
                 raise LawBroken("ToldAgain", why, group_id=command.group_id)
+
+
+def _says_what_it_has(command: ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
+    """Whether a member names as its own just what it has, and shows so that it knows all that it was told."""
+    if command.topic_partitions is None:
+        return False
+    said = {topic_id: set(partitions) for topic_id, partitions in command.topic_partitions.items() if partitions}
+    return said == {topic_id: set(partitions) for topic_id, partitions in member.assigned.items() if partitions}
 
 
 def _check_told_alike(shard: Shard, command: WatchMember, body: ReplyBody, *, now_ms: int) -> None:
