@@ -19,6 +19,7 @@ from kohort.broker.limits.patience import Patience
 from kohort.broker.options.topiclimits import TopicRate
 from kohort.broker.turns.blocking import COLD_READERS, BlockingWork
 from kohort.broker.turns.loopwatch import LoopWatch
+from kohort.broker.turns.passes import Passes
 from kohort.broker.turns.slices import Slices
 from kohort.broker.writes.preparation import Preparation
 from kohort.broker.writes.producerids import ProducerIds
@@ -78,6 +79,7 @@ class BrokerContext:
         self.routes: Final = routes
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.slices: Final = Slices(loop)
+        self.passes: Final = Passes(loop)
         self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
         #: One batch at a time: what it unfolds to may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
@@ -100,23 +102,11 @@ class BrokerContext:
         self.patience: Final = Patience(loop, self.connections, self.byte_budget, max_idle_ms=max_idle_ms)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
-        self._turns: list[Connection] = []
 
     def next_connection_number(self) -> int:
         """A number above those of all earlier connections."""
         self._last_connection_number += 1
         return self._last_connection_number
-
-    def schedule_turn(self, connection: Connection) -> None:
-        """Let `connection` go on in the next turn of the loop."""
-        if not self._turns:
-            self.loop.call_soon(self._take_turns)
-        self._turns.append(connection)
-
-    def _take_turns(self) -> None:
-        turns, self._turns = self._turns, []
-        for connection in turns:
-            connection.take_turn()
 
     def forget(self, connection: Connection) -> None:
         """`connection` is closed."""

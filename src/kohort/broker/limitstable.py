@@ -14,6 +14,7 @@ from kohort.broker.connections.receivebuffer import BASE_BYTES
 from kohort.broker.fetch import purgatory
 from kohort.broker.limits import admission, bytebudget, limits, parkedbytes, patience
 from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.broker.turns import passes
 from kohort.coordinator.consumer.clientside import bounds
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
@@ -249,6 +250,15 @@ LIMITS: Final = (
         None,
         "the rest is carried out in the next turns",
         "test_longest_turns.py::test_nobody_waits_long_beside_heavy_work",
+        None,
+    ),
+    Limit(
+        f"requests of more than {passes.SHORT_BYTES // 1024} KiB, those with records aside, of all connections before "
+        "whoever asks for less has its turn",
+        f"one, or {passes.LONG_BYTES_PER_PASS // 1024} KiB of them",
+        None,
+        "the others wait, in the order in which they came",
+        "test_passes.py::test_long_requests_of_many_connections_wait_for_later_passes",
         None,
     ),
     Limit(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import kohort
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -37,6 +39,7 @@ MOST_CALLS = 160_000
 MANY = 2_000
 SOME = 500
 A_FEW = 250
+CROWD = 200
 CONFIG = {
     "log.cleaner.backoff.ms": 100,
     "log.flush.offset.checkpoint.interval.ms": 500,
@@ -350,6 +353,24 @@ def join_by_hundreds(stage: Stage) -> Callable[[], object]:
     return pipeline(stage, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, joins)
 
 
+def read_much_by_many(stage: Stage) -> Callable[[], object]:
+    """Fetches of a wide topic that many connections send at the same time."""
+    rows = [FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1024) for number in range(MANY)]
+    fetch = FetchRequest(min_bytes=0, max_bytes=1 << 20, topics=[FetchTopic(topic="wide", partitions=rows)])
+    request = encode_request(ApiKey.FETCH, 11, fetch)
+
+    def play() -> None:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(RawClient(stage.broker.port)) for _ in range(CROWD)]
+            for client in clients:
+                client.socket.settimeout(PATIENCE_SECONDS)
+                client.socket.sendall(request * 2)
+            for client in clients:
+                assert client.receive_frame() and client.receive_frame()
+
+    return play
+
+
 HEAVY = [
     create_wide_topic,
     create_many_topics,
@@ -378,6 +399,7 @@ HEAVY = [
     ask_for_configs_often,
     commit_often,
     join_by_hundreds,
+    read_much_by_many,
 ]
 
 

@@ -26,6 +26,7 @@ from kohort.broker.connections.repeat import LONGEST_REPEAT_BYTES, Repeat
 from kohort.broker.connections.replies import ReplyQueue
 from kohort.broker.connections.request import Request
 from kohort.broker.limits.limits import MOST_ORDINARY_BYTES, check_length
+from kohort.broker.turns.passes import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
@@ -217,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
     def _schedule_turn(self) -> None:
         if not self._has_turn and self._transport is not None:
             self._has_turn = True
-            self._context.schedule_turn(self)
+            self._context.passes.ask(self)
 
     def take_turn(self) -> None:
         """Go on with what is ready to be written or was read and not handled; called once per scheduled turn."""
@@ -259,19 +260,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_buffered(self) -> bool:
         """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
-        received = self.input
+        received, passes = self.input, self._context.passes
         position, have, view = 0, received.have, received.view
         is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
             if not MIN_FRAME_BYTES <= size <= self._limit:
                 error = impossible_length(view[position : position + 4], least=MIN_FRAME_BYTES, most=self._limit)
-                if (
-                    isinstance(error, ForeignProtocolError)
-                    and error.protocol == "HTTP"
-                    and self.progress == 1
-                    and not position
-                ):
+                is_http = isinstance(error, ForeignProtocolError) and error.protocol == "HTTP"
+                if is_http and self.progress == 1 and not position:
                     self._output.small += HTTP_ANSWER
                 raise error
             end = position + 4 + size
@@ -280,7 +277,10 @@ class Connection(asyncio.BufferedProtocol):
                     check_length(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
                 needed = 4 + size
                 break
-            if bytes_left <= 0 or self._is_write_paused or self._replies.is_full or self._is_finishing:
+            is_over = bytes_left <= 0 or self._is_write_paused or self._replies.is_full or self._is_finishing
+            if is_over or (
+                size > SHORT_BYTES and not passes.may_begin(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
+            ):
                 is_blocked = True
                 break
             bytes_left -= size + self._handle(view[position + 4 : end])

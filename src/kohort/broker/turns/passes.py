@@ -1,0 +1,78 @@
+"""What connections do in one pass of the loop, however many of them have something to do.
+
+Laws: connections that ask for a turn go on in the order in which they asked, as many of them in a pass as have time;
+and those whose request is long carry out a few in a pass, all together. Whoever asks for little waits for none of that.
+Records are no long request: what they cost is to be copied.
+Source: architecture rule 18: 20 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import monotonic
+from typing import Final, Protocol
+
+from kohort.wire.registry import ApiKey
+
+#: Requests with more bytes name many things; so many bytes of them are carried out in a pass, or the first.
+SHORT_BYTES: Final = 2 * 1024
+LONG_BYTES_PER_PASS: Final = 64 * 1024
+#: After which the rest of those who wait for a turn have it in the next pass.
+PASS_SECONDS: Final = 0.005
+
+
+class TakesTurns(Protocol):
+    """A connection."""
+
+    def take_turn(self) -> None:
+        """Go on."""
+        ...
+
+
+class Passes:
+    """The passes of one loop."""
+
+    __slots__ = ("_is_due", "_left", "_loop", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
+        self._waiting: Final[deque[TakesTurns]] = deque()
+        self._is_due = False
+        #: Bytes of long requests that may still begin in this pass.
+        self._left = LONG_BYTES_PER_PASS
+
+    def ask(self, connection: TakesTurns) -> None:
+        """Let `connection` go on in a later pass, behind those that have asked before."""
+        self._waiting.append(connection)
+        self._arm()
+
+    def may_begin(self, api_key: int, size: int) -> bool:
+        """Whether a request of more than `SHORT_BYTES` may be carried out now; else its connection asks for a turn."""
+        if api_key == ApiKey.PRODUCE:
+            return True
+        if self._left <= 0:
+            return False
+        if self._left == LONG_BYTES_PER_PASS:
+            self._loop.call_soon(self._begin)
+        self._left -= size
+        return True
+
+    def _begin(self) -> None:
+        self._left = LONG_BYTES_PER_PASS
+
+    def _arm(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._take_turns)
+
+    def _take_turns(self) -> None:
+        self._is_due = False
+        # The loop's own time may be that at which the pass began.
+        until = monotonic() + PASS_SECONDS
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft().take_turn()
+            if monotonic() >= until:
+                break
+        if self._waiting:
+            self._arm()
