@@ -9,8 +9,8 @@ Source: architecture rule 18: 20 ms.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from time import monotonic
 from typing import Final, Protocol
 
 from kohort.wire.registry import ApiKey
@@ -69,10 +69,10 @@ class Passes:
     def _take_turns(self) -> None:
         self._is_due = False
         # The loop's own time may be that at which the pass began.
-        until = monotonic() + PASS_SECONDS
+        until = time.monotonic() + PASS_SECONDS
         for _ in range(len(self._waiting)):
             self._waiting.popleft().take_turn()
-            if monotonic() >= until:
+            if time.monotonic() >= until:
                 break
         if self._waiting:
             self._arm()
