@@ -2,7 +2,8 @@
 
 Spark writes the end of a batch to the checkpoint's offset log between the reader's plan and the batch's tasks. For as
 long as the file is open, milliseconds, the kernel shows its path to the reader, a child of the JVM and a process of the
-same user. Who looks all the time meets it; once is enough for the life of the process.
+same user. Who looks all the time meets it, unless the machine is busy: then there is the commit log, to which Spark
+writes behind the tasks. Once is enough for the life of the process.
 
 Laws: nothing is written or opened but what `checkpoint.py` reads; a folder counts only if it names the query; where
 nothing can be seen (no /proc, a checkpoint on another file system, another user), nothing is looked for any more.
@@ -20,8 +21,11 @@ from typing import Final
 from kohort.spark.checkpoint import BatchState, read_batch_state
 from kohort.spark.offsets import OffsetJson
 
-#: How long it is looked behind a plan at most, and behind how many plans before it is given up.
+#: How long it is looked behind a plan at most, how long for the commit of its batch, with which pauses, and behind how
+#: many plans before it is given up.
 _WATCH_S: Final = 1.0
+_COMMIT_S: Final = 3.0
+_PAUSE_S: Final = 0.001
 _MOST_WATCHES: Final = 20
 _LOG_FILE: Final = re.compile(r"(/.*)/(?:offsets|commits)/\.{1,2}\d+\.[0-9a-f-]{36}\.tmp(?:\.crc)?(?: \(deleted\))?")
 
@@ -58,21 +62,24 @@ class Lookout:
         self._thread.start()
 
     def rest(self) -> None:
-        """The end that was watched for is written."""
+        """The end that was watched for is written: what comes now is the commit, behind the tasks."""
         self._is_logged.set()
 
     def _watch(self, end: OffsetJson) -> None:
         seen: set[str] = set()
-        deadline_s = time.monotonic() + _WATCH_S
+        began_s = time.monotonic()
         try:
             while True:
+                is_logged = self._is_logged.is_set()
                 # The file may have its name only now.
-                is_last = self._is_logged.is_set() or time.monotonic() > deadline_s
+                is_last = time.monotonic() > began_s + (_COMMIT_S if is_logged else _WATCH_S)
                 if not is_last:
                     seen |= self._look()
                 self.location = next((each for each in seen if _says_something(each, end)), None)
                 if is_last or self.location is not None:
                     return
+                if is_logged:
+                    time.sleep(_PAUSE_S)
         except OSError:
             self._left = 0
 

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from kohort.spark.member import lookout as module
 from kohort.spark.member.lookout import Lookout
 from kohort.spark.offsets import OffsetJson
 from support.spark_query import Checkpoint
@@ -44,8 +47,20 @@ def test_checkpoint_of_another_query_is_nobody_s(tmp_path: Path) -> None:
     assert lookout.location is None
 
 
-def test_it_ends_when_the_log_is_written() -> None:
-    """Which the next call of Spark says; nothing was seen."""
+def test_checkpoint_that_was_missed_is_found_by_the_commit(tmp_path: Path) -> None:
+    """The log is written, which the next call of Spark says, and nothing was seen; the tasks are done later."""
+    lookout = Lookout(os.getpid())
+    Checkpoint(location=tmp_path).log_offset(json.dumps(end_of("q-1")))
+    lookout.watch(end_of("q-1"))
+    lookout.rest()
+    (tmp_path / "commits").mkdir(exist_ok=True)
+    with open(tmp_path / "commits" / f".0.{UUID(int=1)}.tmp", "w"):
+        until(lambda: lookout.location, what="it is found")
+    assert lookout.location == str(tmp_path)
+
+
+def test_it_ends_when_nothing_is_seen_of_the_commit_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_COMMIT_S", 0.0)
     lookout = Lookout(os.getpid())
     lookout.watch(end_of("q-1"))
     lookout.rest()
