@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
     def untaken_bytes(self) -> int:
         """What is kept because its client does not take what is written."""
         size = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return size and size + self._output.size_bytes + self._replies.known_bytes
+        return size and size + self._output.size_bytes + self._replies.unsent_bytes
 
     def on_reply(self) -> None:
         """A slot of this connection has become ready."""
@@ -343,13 +343,11 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             if route.keeps_request:
                 request.kept_bytes = len(frame)
-            request.is_long = route.is_long
             self._replies.add(request)
             if request.beat is not None and request.is_open:
                 self._holds.add(request)
         elif len(self._replies) or route.has_parts:
             request.fill(route.frame(correlation_id, answer))
-            request.is_long = route.is_long
             self._replies.add(request)
         else:
             route.append_frame(self._output.small, correlation_id, answer)

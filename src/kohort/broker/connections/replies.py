@@ -151,7 +151,7 @@ class ReplyQueue:
         return [slot for slot in self._unordered if slot.state is SlotState.HELD]
 
     @property
-    def known_bytes(self) -> int:
+    def unsent_bytes(self) -> int:
         """The length of all answers that are known and have not left."""
         return sum(len(part) for slot in self._slots for part in slot.parts)
 

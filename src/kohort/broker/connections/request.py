@@ -97,6 +97,7 @@ class Request(ReplySlot):
 
     def __init__(self, connection: Peer, route: Route, correlation_id: int, client_id: str) -> None:
         super().__init__()
+        self.is_long = route.is_long
         self.connection = connection
         #: The API and version, with its codecs.
         self.route = route

@@ -61,7 +61,7 @@ class Lookout:
         self._thread = threading.Thread(target=self._watch, args=(end,), name="kohort-spark-lookout", daemon=True)
         self._thread.start()
 
-    def rest(self) -> None:
+    def note_logged(self) -> None:
         """The end that was watched for is written: what comes now is the commit, behind the tasks."""
         self._is_logged.set()
 

@@ -129,7 +129,7 @@ class GroupMember:
 
     def note_logged(self) -> None:
         """Spark has written down what was planned last."""
-        self._lookout.rest()
+        self._lookout.note_logged()
 
     def resume(
         self, start: QueryOffset, end: QueryOffset, existing: Sequence[TopicPartition], renewed: Collection[str]

@@ -164,7 +164,7 @@ def _hold_to_promise(fs: FileSystem, path: str, content: PartitionContent, left:
     names = fs.list_directory(path)
     state = load_state(fs, path, names)
     promised = max(left.end_offset if left else 0, state.offset if state else 0)
-    last = next((each for each in reversed(content.damages) if not each.is_rebuilt), None)
+    last = content.concerned[-1] if content.is_damaged else None
     if content.end < promised:
         if last is not None and last.next_offset is None:
             content.damages[content.damages.index(last)] = replace(last, next_offset=promised)

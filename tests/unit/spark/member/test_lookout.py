@@ -52,7 +52,7 @@ def test_checkpoint_that_was_missed_is_found_by_the_commit(tmp_path: Path) -> No
     lookout = Lookout(os.getpid())
     Checkpoint(location=tmp_path).log_offset(json.dumps(end_of("q-1")))
     lookout.watch(end_of("q-1"))
-    lookout.rest()
+    lookout.note_logged()
     (tmp_path / "commits").mkdir(exist_ok=True)
     with open(tmp_path / "commits" / f".0.{UUID(int=1)}.tmp", "w"):
         until(lambda: lookout.location, what="it is found")
@@ -63,7 +63,7 @@ def test_it_ends_when_nothing_is_seen_of_the_commit_either(monkeypatch: pytest.M
     monkeypatch.setattr(module, "_COMMIT_S", 0.0)
     lookout = Lookout(os.getpid())
     lookout.watch(end_of("q-1"))
-    lookout.rest()
+    lookout.note_logged()
     until(lambda: not lookout.is_watching, what="it rests")
     assert lookout.location is None
 
