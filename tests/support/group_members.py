@@ -21,8 +21,7 @@ from typing import Any, Protocol, Self
 import kohort
 from kohort import Consumer, TopicPartition
 from kohort.errors import FencedError
-
-PATIENCE_SECONDS = 40.0
+from support.waiting import PATIENCE_SECONDS
 
 
 class Ledger:

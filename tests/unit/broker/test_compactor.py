@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,12 +68,24 @@ async def compacted(store: Store, meanwhile: Callable[[], None] = lambda: None) 
 
 
 async def run_compactor(store: Store, goes_on: Callable[[Compactor], bool]) -> None:
+    async with running_compactor(store) as compactor:
+        await turn_while(lambda: goes_on(compactor))
+
+
+@contextlib.asynccontextmanager
+async def running_compactor(store: Store) -> AsyncIterator[Compactor]:
+    """A compactor that is at work for a few seconds at most."""
     compactor = Compactor(asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20)
     compactor.start()
     async with asyncio.timeout(5):
-        while goes_on(compactor):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        yield compactor
     await compactor.stop()
+
+
+async def turn_while(goes_on: Callable[[], bool]) -> None:
+    """Let the loop turn for as long as that holds: nobody tells of its end."""
+    while goes_on():  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 def test_no_file_takes_the_place_of_one_whose_facts_are_being_written(tmp_path: Path) -> None:
@@ -85,20 +97,13 @@ def test_no_file_takes_the_place_of_one_whose_facts_are_being_written(tmp_path: 
     partition.filing.begin()
 
     async def main() -> None:
-        compactor = Compactor(
-            asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20
-        )
-        compactor.start()
-        async with asyncio.timeout(5):
-            while not partition.filing.is_awaited:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        async with running_compactor(store):
+            await turn_while(lambda: not partition.filing.is_awaited)
             assert partition.segments == before
             settle(captured, await asyncio.to_thread(save, store.fs, captured))
             assert partition.segments == before
             partition.filing.end()
-            while len(partition.segments) > 2:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-        await compactor.stop()
+            await turn_while(lambda: len(partition.segments) > 2)
 
     asyncio.run(main())
     expected = values(store)
@@ -227,13 +232,8 @@ def test_log_that_retention_or_its_topic_takes_from_compaction_is_no_failure(
         return any(name.endswith(CLEANED_SUFFIX) for name in store.fs.list_directory(partition.directory))
 
     async def main() -> None:
-        compactor = Compactor(
-            asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20
-        )
-        compactor.start()
-        async with asyncio.timeout(5):
-            while not partition.filing.is_awaited:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        async with running_compactor(store) as compactor:
+            await turn_while(lambda: not partition.filing.is_awaited)
             if what == "expires":
                 for path in partition.drop_segments(1):
                     store.fs.remove(path)
@@ -241,13 +241,10 @@ def test_log_that_retention_or_its_topic_takes_from_compaction_is_no_failure(
                 partition.configure(replace(partition.config, is_compacted=False))
             before = list(partition.segments)
             partition.filing.end()
-            while what == "expires" and len(partition.segments) > 2:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            while has_unfinished():  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await turn_while(lambda: what == "expires" and len(partition.segments) > 2)
+            await turn_while(has_unfinished)
             assert what == "expires" or partition.segments == before
             assert compactor.failed_attempts(partition) == 0
-        await compactor.stop()
 
     with caplog.at_level(logging.WARNING, logger="kohort.broker"):
         asyncio.run(main())

@@ -168,34 +168,16 @@ def test_one_fetch_may_end_another_of_the_same_turn() -> None:
     run(dialogue)
 
 
-def test_many_woken_fetches_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are answered in between."""
-    monkeypatch.setattr(purgatory_module, "LOGS_AT_ONCE", 2)
+@pytest.mark.parametrize(("at_once", "size_bytes"), [(2, 0), (4, purgatory_module.BYTES_PER_LOG)])
+def test_many_woken_fetches_take_several_turns(at_once: int, size_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are answered in between: a hundred long answers, woken by one append, kept the loop for half a second."""
+    monkeypatch.setattr(purgatory_module, "LOGS_AT_ONCE", at_once)
 
     async def dialogue(purgatory: Purgatory) -> None:
         log = new_log()
         fetches = [Waiting(log) for _ in range(5)]
         for fetch in fetches:
-            purgatory.park(fetch, max_wait_ms=FOREVER_MS)
-        purgatory.notify(log)
-        answered = []
-        for _ in range(4):
-            await asyncio.sleep(0)
-            answered.append(sum(fetch.answers for fetch in fetches))
-        assert answered == [2, 4, 5, 5]
-
-    run(dialogue)
-
-
-def test_long_answers_take_as_many_turns_as_they_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred fetches of a megabyte each, woken by one append, kept the loop for half a second."""
-    monkeypatch.setattr(purgatory_module, "LOGS_AT_ONCE", 4)
-
-    async def dialogue(purgatory: Purgatory) -> None:
-        log = new_log()
-        fetches = [Waiting(log) for _ in range(5)]
-        for fetch in fetches:
-            fetch.size_bytes = purgatory_module.BYTES_PER_LOG
+            fetch.size_bytes = size_bytes
             purgatory.park(fetch, max_wait_ms=FOREVER_MS)
         purgatory.notify(log)
         answered = []
