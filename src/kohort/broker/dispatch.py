@@ -63,13 +63,13 @@ class Route:
 
     __slots__ = (
         "_encode",
-        "_is_prefix_v1",
         "_response_class",
         "api_key",
         "decode",
         "handle",
         "has_flexible_header",
         "has_parts",
+        "is_flexible",
         "is_long",
         "keeps_request",
         "name",
@@ -94,19 +94,20 @@ class Route:
         self.handle: Final = handle
         #: Whether tagged fields stand between the client id and the body.
         self.has_flexible_header: Final = has_flexible_header
+        #: Whether tagged fields stand in the answer.
+        self.is_flexible: Final = response_header_version(api_key, response_version) >= 1
         #: Whether the answer is too large to be copied together.
         self.has_parts: Final = api_key in _WITH_PARTS
         #: Whether a short request may have a long answer, or one that is much work.
         self.is_long: Final = api_key not in _SHORT
         #: Whether all that the request says stays in memory until it is answered, which may be long.
         self.keeps_request: Final = api_key in _KEPT
-        self._is_prefix_v1: Final = response_header_version(api_key, response_version) >= 1
         self._encode: Final = encoder(response_class(api_key), response_version)
 
     def append_frame(self, out: bytearray, correlation_id: int, body: Message | bytes) -> None:
         """Append the whole answer, length in front, to `out`."""
         start = len(out)
-        out += _PREFIX_V1.pack(0, correlation_id, 0) if self._is_prefix_v1 else _PREFIX_V0.pack(0, correlation_id)
+        out += _PREFIX_V1.pack(0, correlation_id, 0) if self.is_flexible else _PREFIX_V0.pack(0, correlation_id)
         if isinstance(body, bytes):
             out += body
         else:
@@ -120,9 +121,9 @@ class Route:
             self.append_frame(out, correlation_id, body)
             return [out]
         parts = encode_parts(body, self.version)
-        prefix = _PREFIX_V1 if self._is_prefix_v1 else _PREFIX_V0
+        prefix = _PREFIX_V1 if self.is_flexible else _PREFIX_V0
         size = prefix.size - 4 + sum(map(len, parts))
-        head = prefix.pack(size, correlation_id, 0) if self._is_prefix_v1 else prefix.pack(size, correlation_id)
+        head = prefix.pack(size, correlation_id, 0) if self.is_flexible else prefix.pack(size, correlation_id)
         return [head, *parts]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Any, Final
 
 from kohort.broker.connections.holds import Holds
 from kohort.broker.connections.output import WRITE_AT_BYTES
@@ -23,9 +23,6 @@ from kohort.testing.loop import SimulatedLoop
 from kohort.testing.network import Connection
 from kohort.testing.story import LawBroken
 
-if TYPE_CHECKING:
-    from kohort.broker.dispatch import Route
-
 _NUMBER_BYTES: Final = 8
 
 
@@ -33,13 +30,15 @@ class SimulatedRoute:
     """What a request needs to put its answer into a frame: here that is its number, and the answer is kept."""
 
     version = 1
+    is_long = False
+    is_flexible = True
 
     def __init__(self) -> None:
         #: Number of a request -> its answer, until that leaves.
         self.answers: dict[int, ReplyBody] = {}
 
-    def frame(self, correlation_id: int, body: ReplyBody) -> list[Buffer]:
-        """See `Route.frame`."""
+    def frame(self, correlation_id: int, body: Any) -> list[Buffer]:
+        """See `Framing.frame`; what is answered here is the coordinator's reply, which nothing encodes."""
         self.answers[correlation_id] = body
         return [correlation_id.to_bytes(_NUMBER_BYTES)]
 
@@ -83,7 +82,7 @@ class Socket:
 
     def open_request(self, number: int, client_id: str) -> Request:
         """The place of the answer to a request that is read now."""
-        return Request(self, cast("Route", self._route), number, client_id)
+        return Request(self, self._route, number, client_id)
 
     @property
     def awaited(self) -> list[int]:

@@ -68,7 +68,6 @@ class Repeat:
             return None
         if body is not self._body:
             self._body = body
-            whole = bytearray()
-            self._route.append_frame(whole, 0, body)
-            self._answer_head, self._answer_tail = bytes(whole[:_ANSWER_ID_AT]), bytes(whole[_ANSWER_ID_END:])
+            whole = b"".join(self._route.frame(0, body))
+            self._answer_head, self._answer_tail = whole[:_ANSWER_ID_AT], whole[_ANSWER_ID_END:]
         return b"".join((self._answer_head, correlation_id, self._answer_tail))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kohort.broker.connections.replies import ReplySlot, SlotState
+from kohort.broker.connections.replies import Buffer, ReplySlot, SlotState
 
 if TYPE_CHECKING:
-    from kohort.broker.dispatch import Route
     from kohort.wire.schema import Message
 
 
@@ -90,16 +89,39 @@ class Asker(Protocol):
         ...
 
 
+class Framing(Protocol):
+    """The API and version of a request, as far as its answer needs them; see `dispatch.Route`."""
+
+    @property
+    def version(self) -> int:
+        """The version of the API that the client speaks."""
+        ...
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a short request may have a long answer, or one that is much work."""
+        ...
+
+    @property
+    def is_flexible(self) -> bool:
+        """Whether tagged fields stand in the answer (KIP-482)."""
+        ...
+
+    def frame(self, correlation_id: int, body: Message | bytes) -> list[Buffer]:
+        """The whole answer as buffers to be written one after another."""
+        ...
+
+
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 
     __slots__ = ("beat", "client_id", "connection", "correlation_id", "on_abandon", "route", "standing")
 
-    def __init__(self, connection: Peer, route: Route, correlation_id: int, client_id: str) -> None:
+    def __init__(self, connection: Peer, route: Framing, correlation_id: int, client_id: str) -> None:
         super().__init__()
         self.is_long = route.is_long
         self.connection = connection
-        #: The API and version, with its codecs.
+        #: Encodes the answer.
         self.route = route
         self.correlation_id = correlation_id
         #: What the client calls itself; empty if it does not.

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kohort.wire.codec import encode
 from kohort.wire.primitives import encode_uvarint
-from kohort.wire.registry import response_header_version
 
 if TYPE_CHECKING:
-    from kohort.broker.dispatch import Route
+    from kohort.broker.connections.request import Framing
     from kohort.wire.schema import Message
 
 Row = TypeVar("Row")
@@ -24,11 +23,11 @@ Row = TypeVar("Row")
 class EncodedRows(Generic[Row]):
     """An answer in the making."""
 
-    def __init__(self, route: Route, response_of: Callable[[list[Row]], Message], *, behind: int = 0) -> None:
+    def __init__(self, route: Framing, response_of: Callable[[list[Row]], Message], *, behind: int = 0) -> None:
         """`response_of`: the answer with these rows; `behind`: bytes between its rows and the tags at its end."""
         self._version: Final = route.version
         self._response_of: Final = response_of
-        self._is_flexible: Final = response_header_version(route.api_key, route.version) >= 1
+        self._is_flexible: Final = route.is_flexible
         self._behind: Final = behind + self._is_flexible
         empty = encode(response_of([]), self._version)
         end = len(empty) - self._behind
