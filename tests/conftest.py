@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 from support.java_options import SHORT_LIVED
@@ -13,3 +16,29 @@ settings.register_profile("kohort", deadline=None)
 settings.load_profile("kohort")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
+
+
+class _Bugs(logging.Handler):
+    """Collects what the log says of exceptions that were not foreseen."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append(self.format(record))
+
+
+@pytest.fixture(autouse=True)
+def _no_bug_in_the_log(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A call may end well although something behind it broke: then the log says so, and nobody reads it."""
+    bugs = _Bugs()
+    logger = logging.getLogger("kohort")
+    logger.addHandler(bugs)
+    try:
+        yield
+    finally:
+        logger.removeHandler(bugs)
+    if request.node.get_closest_marker("logs_bugs") is None:
+        assert not bugs.found, "\n".join(bugs.found)

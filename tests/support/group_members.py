@@ -14,11 +14,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-import kohort
 from kohort import Consumer, TopicPartition
 from kohort.errors import FencedError
 from support.waiting import PATIENCE_SECONDS
@@ -246,13 +244,12 @@ class ProcessMember:
     def __init__(self, ledger: Ledger, name: str, *, topic: str, **options: Any) -> None:
         self.name = name
         self._ledger = ledger
-        source = str(Path(kohort.__file__).resolve().parents[1])
         self._process = subprocess.Popen(
             [sys.executable, __file__, topic, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": source},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         self._reader = threading.Thread(target=self._listen, name=f"member-{name}", daemon=True)
         self._reader.start()
@@ -307,7 +304,9 @@ class ProcessMember:
             else:
                 partitions = [TopicPartition(topic, number) for topic, number in said["partitions"]]
                 self._ledger.note_callback(self.name, said["what"], partitions)
-        self._ledger.note_end(self.name)
+        code = self._process.wait()
+        # Below 0: it was killed.
+        self._ledger.note_end(self.name, RuntimeError(f"its process has ended with {code}") if code > 0 else None)
 
 
 def read_as_member(

@@ -146,11 +146,19 @@ class CommitAsked:
     """Commit these offsets for the group."""
 
     offsets: Mapping[TopicPartition, Committable]
-    #: Ends with the commit; of an asynchronous one it comes back in `CommitEnded`, but for `None`.
+    #: Ends with the commit.
     ticket: object
     deadline_ms: int
-    #: Nobody waits for it.
-    is_asynchronous: bool = False
+
+
+@value
+class AsynchronousCommitAsked:
+    """Commit these offsets for the group; nobody waits for it."""
+
+    offsets: Mapping[TopicPartition, Committable]
+    #: What wants to know of the end: it comes back in `CommitEnded`; `None`: nothing does.
+    callback: object
+    deadline_ms: int
 
 
 @value
@@ -234,7 +242,7 @@ class MetadataWatched:
 
 
 #: How far the application is.
-Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | ChunkTaken
+Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | AsynchronousCommitAsked | ChunkTaken
 #: What it wants otherwise from now on.
 Change = Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | Configured | CloseAsked
 #: What it asks and nobody else decides by.
@@ -357,7 +365,7 @@ class PublishedSeen:
 class CommitEnded:
     """An asynchronous commit has ended; `error` `None` means well."""
 
-    ticket: object
+    callback: object
     offsets: Mapping[TopicPartition, Committable]
     error: KohortError | None
 

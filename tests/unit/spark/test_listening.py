@@ -132,6 +132,7 @@ def test_partition_that_is_read_twice_lags_by_its_slower_side() -> None:
     assert reports[0].lag == {ORDERS: 6}
 
 
+@pytest.mark.logs_bugs
 def test_fault_of_the_users_function_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Spark would print a stack of Java's, and go on."""
 

@@ -26,6 +26,7 @@ from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import (
     EARLIEST,
     LATEST,
+    AsynchronousCommitAsked,
     CommitAsked,
     CommitEnded,
     CommittedAsked,
@@ -64,13 +65,13 @@ class OffsetSide(PositionSide):
         Raises:
             StateError: there is no group to commit for.
         """
-        ticket = to_callback(callback, "callback")
+        to_callback(callback, "callback")
         chosen = self._chosen_offsets(offsets)
         if chosen:
             deadline_ms = self._host.deadline_ms(self._default_timeout_s)
-            self._host.post(CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline_ms, is_asynchronous=True))
-        elif ticket is not None:
-            self._deliveries.deliver(CommitEnded(ticket=ticket, offsets={}, error=None))
+            self._host.post(AsynchronousCommitAsked(offsets=chosen, callback=callback, deadline_ms=deadline_ms))
+        elif callback is not None:
+            self._deliveries.deliver(CommitEnded(callback=callback, offsets={}, error=None))
 
     def _commit_steps(
         self, offsets: Committing, message: ConsumerRecord | None, asynchronous: bool, timeout: float

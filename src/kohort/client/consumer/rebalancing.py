@@ -106,7 +106,7 @@ class Rebalancing(Generic[C]):
         """Call the callbacks of asynchronous commits that have ended."""
         while self._deliveries.ended:
             ended = self._deliveries.ended.popleft()
-            callback = ended.ticket
+            callback = ended.callback
             assert callable(callback), "the door checks this"
             offsets = {each: with_metadata(offset) for each, offset in ended.offsets.items()}
             yield from self._call(partial(callback, ended.error, offsets))

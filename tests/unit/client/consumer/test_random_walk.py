@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from kohort.client.actions import Complete, Fail, Send
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.exchange import (
+    AsynchronousCommitAsked,
     CallbackDone,
     CallbackKind,
     Chunk,
@@ -205,7 +206,10 @@ class Walk(ConsumerDialogue):
         self.next_commit += 1
         offsets = dict.fromkeys(orders(*self.draw.sample(range(4), 2)), self.next_commit)
         deadline = self.now_ms + self.draw.choice([50, 5_000])
-        self.take(CommitAsked(offsets=offsets, ticket=ticket, deadline_ms=deadline, is_asynchronous=is_asynchronous))
+        if is_asynchronous:
+            self.take(AsynchronousCommitAsked(offsets=offsets, callback=ticket, deadline_ms=deadline))
+        else:
+            self.take(CommitAsked(offsets=offsets, ticket=ticket, deadline_ms=deadline))
 
     def check_commit(self, request: OffsetCommitRequest) -> None:
         """What is stored was done, or is newer than all that the application committed before."""
@@ -366,8 +370,8 @@ class Walk(ConsumerDialogue):
         for ticket in self.tickets:
             assert isinstance(self.ended(ticket), Complete | Fail), f"{ticket} never ended"
         ends = self.delivered(CommitEnded)
-        assert sorted(each.ticket for each in ends) == sorted(self.asynchronous), "each asynchronous commit ends once"
-        good = [self.asynchronous.index(each.ticket) for each in ends if each.error is None]
+        assert sorted(each.callback for each in ends) == sorted(self.asynchronous), "each asynchronous commit ends once"
+        good = [self.asynchronous.index(each.callback) for each in ends if each.error is None]
         assert good == sorted(good), "in order"
 
 

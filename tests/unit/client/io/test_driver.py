@@ -387,6 +387,7 @@ def test_stop_ends_the_thread(rig: Rig) -> None:
         rig.do()
 
 
+@pytest.mark.logs_bugs
 def test_bug_in_a_machine_stops_the_client_and_its_callers(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for ever for a thread that is gone."""
     ticket: Future[object] = Future()

@@ -17,6 +17,8 @@ from kohort.client.producer.core.accumulator import Accumulator
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.errors import StateError
 
+pytestmark = pytest.mark.logs_bugs
+
 WAIT_S = 20.0
 PRODUCER = "kohort.client.producer.core.producer_machine.ProducerMachine"
 CONSUMER = "kohort.client.consumer.core.consumer_machine.ConsumerMachine"

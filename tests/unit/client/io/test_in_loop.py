@@ -220,6 +220,7 @@ def test_one_loop_and_no_other(address: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["handle", "next_deadline"])
+@pytest.mark.logs_bugs
 def test_failure_of_the_machine_is_every_calls(address: str, place: str, caplog: pytest.LogCaptureFixture) -> None:
     """Those that wait, and those that come later; the loop goes on."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from kohort.client.actions import Lane
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, CommitAsked
+from kohort.client.exchange import AsynchronousCommitAsked, CallbackKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.codec import encode
@@ -112,7 +112,7 @@ def life(member: ConsumerDialogue) -> list[tuple[str, bytes]]:
     member.stable(0, 1)
     member.fetching()
     note()
-    asked = CommitAsked(offsets={orders(0)[0]: 7}, ticket=None, deadline_ms=member.now_ms + 9_000, is_asynchronous=True)
+    asked = AsynchronousCommitAsked(offsets={orders(0)[0]: 7}, callback=None, deadline_ms=member.now_ms + 9_000)
     member.take(asked)
     note()
     member.advance(5_000)
@@ -232,7 +232,7 @@ def test_fetch_of_before_the_coordinator_was_lost_is_not_listened_to(member: Con
 
 
 def test_commit_says_and_hears_the_same(member: ConsumerDialogue) -> None:
-    asked = CommitAsked(offsets={orders(0)[0]: 7}, ticket=None, deadline_ms=member.now_ms + 9_000, is_asynchronous=True)
+    asked = AsynchronousCommitAsked(offsets={orders(0)[0]: 7}, callback=None, deadline_ms=member.now_ms + 9_000)
     member.take(asked)
     member.settle()
     request = member.expect(OffsetCommitRequest)

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.client.actions import Complete, Disconnect, Endpoint, Lane
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, CommitAsked, RebalanceEnforced, Subscribed, Unsubscribed
+from kohort.client.exchange import AsynchronousCommitAsked, CallbackKind, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -63,7 +63,7 @@ def overtake(member: ConsumerDialogue) -> ConsumerGroupHeartbeatRequest:
 
 def commit(member: ConsumerDialogue) -> None:
     """The application commits something; it is not answered yet."""
-    asked = CommitAsked(offsets={orders(0)[0]: 7}, ticket=None, deadline_ms=member.now_ms + 9_000, is_asynchronous=True)
+    asked = AsynchronousCommitAsked(offsets={orders(0)[0]: 7}, callback=None, deadline_ms=member.now_ms + 9_000)
     member.take(asked)
     member.settle()
 

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.client.actions import Complete
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, CommitAsked, CommitEnded
+from kohort.client.exchange import AsynchronousCommitAsked, CallbackKind, CommitAsked, CommitEnded
 from kohort.client.membership.states import MemberState
 from kohort.errors import AuthorizationError, ErrorCode, FencedError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
@@ -30,16 +30,16 @@ def member() -> ConsumerDialogue:
     return member
 
 
-def commit(member: ConsumerDialogue, ticket: object, timeout_ms: int = 30_000, **offsets: int) -> None:
+def commit(member: ConsumerDialogue, callback: object, timeout_ms: int = 30_000, **offsets: int) -> None:
     """p0=5 commits offset 5 of partition 0, asynchronously."""
     chosen = {partition(int(name[1:])): offset for name, offset in offsets.items()}
     deadline = member.now_ms + timeout_ms
-    member.take(CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline, is_asynchronous=True))
+    member.take(AsynchronousCommitAsked(offsets=chosen, callback=callback, deadline_ms=deadline))
 
 
 def ends(member: ConsumerDialogue) -> list[tuple[object, object]]:
     """Which asynchronous commits have ended, in order, and the class of the error."""
-    return [(each.ticket, each.error and type(each.error)) for each in member.delivered(CommitEnded)]
+    return [(each.callback, each.error and type(each.error)) for each in member.delivered(CommitEnded)]
 
 
 def test_its_end_is_delivered_with_its_offsets(member: ConsumerDialogue) -> None:
@@ -47,7 +47,7 @@ def test_its_end_is_delivered_with_its_offsets(member: ConsumerDialogue) -> None
     commit(member, "a", p0=5)
     member.accept_commit()
 
-    assert member.delivered(CommitEnded) == [CommitEnded(ticket="a", offsets={partition(0): 5}, error=None)]
+    assert member.delivered(CommitEnded) == [CommitEnded(callback="a", offsets={partition(0): 5}, error=None)]
 
 
 def test_what_waits_goes_out_together(member: ConsumerDialogue) -> None:

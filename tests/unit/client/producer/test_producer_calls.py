@@ -113,6 +113,7 @@ class TestCallbacks:
         assert isinstance(told.errors[0], ConfigError)
         assert (told.stored[0].topic, told.stored[0].offset) == ("orders", -1)
 
+    @pytest.mark.logs_bugs
     def test_callback_that_raises_is_logged_and_holds_up_nobody(
         self, address: str, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -152,6 +153,7 @@ class TestCallbacks:
             0,
         ]
 
+    @pytest.mark.logs_bugs
     def test_callbacks_of_a_machine_that_fails_are_called(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """With the cause, by close."""
         told = Told()

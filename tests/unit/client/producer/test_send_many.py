@@ -186,6 +186,7 @@ def test_full_buffer_ends_the_rows_that_have_no_room() -> None:
         producer.send_many("orders", [b"x"])
 
 
+@pytest.mark.logs_bugs
 def test_rows_of_a_machine_that_fails_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a batch or on their way there."""
     producer = Producer(bootstrap_servers=address, linger_ms=60_000)

@@ -18,6 +18,7 @@ from kohort.client.consumer.core.silence import Silence
 from kohort.client.consumer.core.subscription import Subscription
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.exchange import (
+    AsynchronousCommitAsked,
     CallbackDone,
     CallbackStarted,
     Change,
@@ -206,7 +207,7 @@ class ConsumerMachine:
                 self._note_consumed(event.consumed, now_ms)
                 if self._member is not None:
                     self._member.on_callback_done(event, now_ms)
-            case CommitAsked():
+            case CommitAsked() | AsynchronousCommitAsked():
                 assert self._group is not None, "the door refuses this"
                 self._group.on_commit_asked(event)
             case _:

@@ -6,10 +6,11 @@ Source: Kafka's consumer API, in which group management is optional and offset m
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import CommitAsked, CommitEnded
+from kohort.client.exchange import AsynchronousCommitAsked, CommitAsked, CommitEnded
 from kohort.client.offsets.commits import Commits, Committer
 from kohort.client.offsets.committed import CommittedOffsets
 from kohort.client.options import ConsumerSettings
@@ -58,22 +59,22 @@ class Group:
         )
         self.committed = CommittedOffsets(requests, self.lookup, committer, group_id=group_id, retry=retry)
 
-    def on_commit_asked(self, asked: CommitAsked) -> None:
+    def on_commit_asked(self, asked: CommitAsked | AsynchronousCommitAsked) -> None:
         """Commit for the application."""
+        if isinstance(asked, CommitAsked):
+            self.commits.commit(asked.offsets, partial(self._end_commit, asked), deadline_ms=asked.deadline_ms)
+            return
+        told = None if asked.callback is None else partial(self._end_asynchronous_commit, asked)
+        self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
 
-        def then(error: KohortError | None, _: int) -> None:
-            if asked.is_asynchronous:
-                self._requests.deliver(CommitEnded(ticket=asked.ticket, offsets=asked.offsets, error=error))
-            elif error is None:
-                self._requests.complete(asked.ticket)
-            else:
-                self._requests.fail(asked.ticket, error)
-
-        if asked.is_asynchronous:
-            told = None if asked.ticket is None else then
-            self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
+    def _end_commit(self, asked: CommitAsked, error: KohortError | None, _: int) -> None:
+        if error is None:
+            self._requests.complete(asked.ticket)
         else:
-            self.commits.commit(asked.offsets, then, deadline_ms=asked.deadline_ms)
+            self._requests.fail(asked.ticket, error)
+
+    def _end_asynchronous_commit(self, asked: AsynchronousCommitAsked, error: KohortError | None, _: int) -> None:
+        self._requests.deliver(CommitEnded(callback=asked.callback, offsets=asked.offsets, error=error))
 
     def next_deadline(self) -> int | None:
         """When `on_tick` has something to do."""
