@@ -106,6 +106,7 @@ def test_members_compute_and_tell_each_other(fleet: Fleet) -> None:
     assert sorted(each.metadata for each in seen.members) == [b"-", b"here"]
 
 
+@pytest.mark.logs_bugs
 def test_another_member_is_asked_where_one_fails_and_all_hear_of_it(fleet: Fleet) -> None:
     good, bad = Counting(), Counting(ValueError("no"))
     fleet.join(good)
@@ -123,6 +124,7 @@ def test_another_member_is_asked_where_one_fails_and_all_hear_of_it(fleet: Fleet
     assert fleet.sizes() == [3, 3]
 
 
+@pytest.mark.logs_bugs
 def test_the_servers_assignor_computes_where_all_fail(fleet: Fleet) -> None:
     one, other = Counting(ValueError("no")), Counting(ValueError("neither"))
     fleet.join(one)

@@ -36,6 +36,7 @@ def test_a_partition_that_a_group_gives_before_a_broker_knows_it() -> None:
     assert ClientWorld(926).run().handed_out > 0
 
 
+@pytest.mark.logs_bugs
 def test_worlds_are_worth_their_time() -> None:
     """The seeds see everything go wrong that can, in both protocols, and much is read all the same."""
     told: list[str] = []
