@@ -94,6 +94,8 @@ def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision:
     if command.member_epoch < JOIN_EPOCH or (command.metadata is None and command.watched_version < 0):
         return decision
     group = groups.consumer.get(command.group_id)
+    if group is not None and is_told(group, command):
+        return decision
     effects = tuple(_add_news(groups, group, command, effect) for effect in decision.effects)
     records = _build_records(group, command, now_ms=now_ms)
     return replace(decision, records=(*decision.records, *records), effects=effects)
