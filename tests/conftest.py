@@ -34,11 +34,13 @@ class _Bugs(logging.Handler):
 def _no_bug_in_the_log(request: pytest.FixtureRequest) -> Iterator[None]:
     """A call may end well although something behind it broke: then the log says so, and nobody reads it."""
     bugs = _Bugs()
-    logger = logging.getLogger("kohort")
-    logger.addHandler(bugs)
+    loggers = [logging.getLogger(name) for name in ("kohort", "asyncio")]
+    for logger in loggers:
+        logger.addHandler(bugs)
     try:
         yield
     finally:
-        logger.removeHandler(bugs)
+        for logger in loggers:
+            logger.removeHandler(bugs)
     if request.node.get_closest_marker("logs_bugs") is None:
         assert not bugs.found, "\n".join(bugs.found)
