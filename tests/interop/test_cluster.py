@@ -170,6 +170,28 @@ class TestCoordinators:
             consumer.commit()
         assert len(set(seen)) == 2 * RECORDS
 
+    @pytest.mark.parametrize("protocol", ["consumer", "classic"])
+    def test_close_commits_to_whoever_takes_the_group_over(self, cluster: Cluster, protocol: str) -> None:
+        """The broker that coordinates has just died; nothing is read again, and the member has left."""
+        send(cluster, RECORDS)
+        # The first of its addresses, which it asks who coordinates now.
+        cluster.move_coordinator("billing", 1)
+        with Consumer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id="billing",
+            group_protocol=protocol,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=60_000,
+        ) as consumer:
+            consumer.subscribe(["orders"])
+            seen = 0
+            while seen < RECORDS:
+                seen += len(consumer.poll(0.5))
+            cluster.kill(1)
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            assert sum(each.lag or 0 for each in admin.group_offsets("billing")) == 0
+            assert not admin.describe_group("billing").members
+
     @staticmethod
     def join(cluster: Cluster, broker: int) -> ErrorCode:
         request = ConsumerGroupHeartbeatRequest(

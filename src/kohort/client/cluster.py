@@ -125,6 +125,8 @@ class Cluster:
         self._is_reached = False
         #: Until then: named address -> why it cannot be reached.
         self._unreached: dict[Endpoint, str] = {}
+        #: Address under which nobody was when it was tried last, since `forget_absent` -> how that showed.
+        self._absent: dict[Endpoint, str] = {}
         requests.on_end = self._on_any_end
 
     # -- what is known ------------------------------------------------------------------------------------------
@@ -163,6 +165,17 @@ class Cluster:
         """Whether all addresses that the brokers have named have failed, and none was ever reached."""
         named = self.brokers.values()
         return not self._is_reached and bool(named) and all(endpoint in self._unreached for endpoint in named)
+
+    def find_desertion(self) -> BrokersUnreachableError | None:
+        """That every address was tried since `forget_absent`, and nobody is there; `None` if somebody may be."""
+        candidates = self._candidates()
+        if any(endpoint not in self._absent for endpoint in candidates):
+            return None
+        return BrokersUnreachableError([(str(endpoint), self._absent[endpoint]) for endpoint in candidates])
+
+    def forget_absent(self) -> None:
+        """What was tried so far does not count."""
+        self._absent.clear()
 
     # -- what is wanted -----------------------------------------------------------------------------------------
 
@@ -326,6 +339,10 @@ class Cluster:
         if isinstance(answer, RequestFailed) and answer.failure is Failure.NOT_AUTHENTICATED:
             self._on_unreachable(AuthenticationError([(str(to), _reason(to, answer))]), now_ms)
             return
+        if not isinstance(answer, RequestFailed):
+            self._absent.pop(to, None)
+        elif answer.failure in _NOT_THERE:
+            self._absent[to] = _reason(to, answer)
         if self._is_reached:
             return
         is_named = to in self.brokers.values()

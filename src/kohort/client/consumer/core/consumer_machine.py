@@ -16,7 +16,7 @@ from kohort.client.consumer.core.group import Group
 from kohort.client.consumer.core.lookups import Lookups
 from kohort.client.consumer.core.silence import Silence
 from kohort.client.consumer.core.subscription import Subscription
-from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
+from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.exchange import (
     AsynchronousCommitAsked,
     CallbackDone,
@@ -183,9 +183,9 @@ class ConsumerMachine:
 
     def _on_answer(self, event: ResponseReceived | RequestFailed, now_ms: int) -> None:
         self._requests.answer(event, now_ms)
-        is_refused = isinstance(event, RequestFailed) and event.failure in (Failure.UNREACHABLE, Failure.NO_BROKER)
-        if is_refused and self._closing is not None and not self._is_over:
-            # The broker is gone: nobody will take the last commit, and the session ends there without us.
+        if self._closing is not None and not self._is_over and (desertion := self._cluster.find_desertion()):
+            # Nobody will take the last commit, and the session ends there without us.
+            self._fail_all(desertion, now_ms)
             self._finish(now_ms)
 
     # -- events of the application ------------------------------------------------------------------------------------
@@ -230,6 +230,7 @@ class ConsumerMachine:
                 self._sender.configure(settings)
             case CloseAsked():
                 self._closing = event
+                self._cluster.forget_absent()
                 if self._member is not None:
                     self._member.goes_for_good = event.goes_for_good
                 self._leave(self._finish, now_ms)
@@ -285,7 +286,7 @@ class ConsumerMachine:
         if self._is_over or self._closing is None:
             return
         self._is_over = True
-        self._fail_all(StateError("this consumer is closed"), now_ms)
+        self._fail_all(StateError("this consumer was closed before that had ended"), now_ms)
         self._sender.end_sessions()
         self._requests.complete(self._closing.ticket)
         self._requests.add(Stop())
