@@ -125,7 +125,7 @@ class JournalLog:
 
     def _write(self) -> None:
         self._timer = None
-        if not self._write_some():
+        if self._waiting and not self._write_some():
             self._timer = self._loop.call_later(GATHER_SECONDS * 10, self._write)
         elif self._waiting and self._timer is None:
             self._timer = self._loop.call_later(0, self._write)
