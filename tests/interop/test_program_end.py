@@ -5,11 +5,15 @@ Each program is a Python of its own, for the end of the interpreter is what is t
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +21,7 @@ import pytest
 import kohort
 from kohort import TopicPartition
 from kohort.testing.cluster import Cluster
-from support.cli import Finished, run_python, started_python
+from support.cli import Finished, environment, run_python, started_python
 from support.waiting import until
 
 pytestmark = pytest.mark.interop
@@ -84,6 +88,62 @@ def test_broker_of_the_same_program_is_there_to_the_last(tmp_path: Path) -> None
     assert (done.code, done.err) == (0, "created topic own (1 partition)\n")
     with kohort.Broker(data_dir=tmp_path) as broker:
         assert stored(broker.bootstrap_servers, "own") == 1000
+
+
+def test_client_of_a_broker_that_is_younger_than_another_client_ends_before_it(address: str) -> None:
+    program = f"""
+import kohort
+older = kohort.Producer(bootstrap_servers={address!r})
+older.send("older", b"x").result(20)
+broker = kohort.Broker().start()
+""" + SEND.format(address="ADDRESS", topic="own", end="").replace("'ADDRESS'", "broker.bootstrap_servers")
+    done = run(program)
+    assert (done.code, done.err.splitlines()[1:]) == (0, ["created topic own (1 partition)"])
+
+
+#: The process stays for a second after the interpreter has gone, as it may on a busy machine.
+UNSTOPPED = """
+import ctypes, logging, sys, kohort
+from kohort.testing import Cluster
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.sleep, None)
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+broker = {start}
+print(broker.bootstrap_servers.partition(",")[0], flush=True)
+sys.stdin.readline()
+{end}
+print("ending", flush=True)
+sys.exit(1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "on_exit"), reason="this C library has no on_exit")
+@pytest.mark.parametrize("end", ["", "import os\nif os.fork() == 0: sys.exit(1)\nos.wait()"], ids=["alone", "forked"])
+@pytest.mark.parametrize("start", ["kohort.Broker().start()", "Cluster(3).open()"])
+def test_broker_that_nobody_stops_stops_with_the_program(start: str, end: str) -> None:
+    """Its loop ran on while the interpreter went away, and whoever connected then ended the process by a SIGSEGV."""
+    with subprocess.Popen(
+        [sys.executable, "-c", UNSTOPPED.format(start=start, end=end)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        host, _, port = program.stdout.readline().strip().rpartition(":")
+        # It rests by then.
+        with kohort.Admin(bootstrap_servers=f"{host}:{port}") as admin:
+            admin.list_topics()
+        program.stdin.close()
+        assert program.stdout.readline() == "ending\n"
+        while program.poll() is None:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                socket.create_connection((host, int(port)), timeout=1).close()
+                program.wait(0.05)
+        assert program.stderr is not None
+        assert program.returncode == 1
+        assert program.stderr.read().count("event=stopped") == 1, "cleanly, by the process that it is in"
 
 
 def test_forgotten_close_is_a_resource_warning(address: str) -> None:

@@ -19,6 +19,8 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 TIMEOUT_SECONDS = PATIENCE_SECONDS
 #: So begins what a broker says whose process stood still for half a second.
 STOOD_STILL = "event=clock_gap"
+#: So begins what Python says of an exception that nobody foresaw: no command may.
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,9 @@ def run_python(
 
 def run_kohort(*words: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Finished:
     """Run one command line until it ends by itself."""
-    return run_python(["-m", "kohort.cli.main", *words], stdin=stdin, env=env)
+    finished = run_python(["-m", "kohort.cli.main", *words], stdin=stdin, env=env)
+    assert _TRACEBACK not in finished.err, finished.err
+    return finished
 
 
 @dataclass
@@ -118,9 +122,12 @@ class Running:
         return code
 
 
-def started_kohort(*words: str) -> AbstractContextManager[Running]:
+@contextmanager
+def started_kohort(*words: str) -> Iterator[Running]:
     """A command line that runs until it is told to stop; killed if it is still there at the end."""
-    return started_python("-m", "kohort.cli.main", *words)
+    with started_python("-m", "kohort.cli.main", *words) as running:
+        yield running
+    assert not any(_TRACEBACK in line for line in running.complaints), "\n".join(running.complaints)
 
 
 def _hear_ctrl_c() -> None:

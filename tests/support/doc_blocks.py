@@ -41,5 +41,5 @@ def run_block(script: str, *, warnings: str = "error") -> str:
             # Where it hangs is in the traces of its threads.
             process.send_signal(signal.SIGABRT)
             out, err = process.communicate()
-    assert process.returncode == 0, f"{out}\n{err[-6000:]}"
+    assert process.returncode == 0, f"{process.returncode}: {out}\n{err[-6000:]}"
     return out

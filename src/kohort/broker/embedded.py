@@ -1,7 +1,7 @@
 """A broker from Python in one line, in a thread of this process or in a process of its own.
 
-Laws: what keeps a broker from starting is raised in the caller, in one sentence; a broker in a process of its own ends
-with the process that started it.
+Laws: what keeps a broker from starting is raised in the caller, in one sentence; a broker that nobody stops ends with
+the program that started it, and cleanly unless that was killed with it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from kohort.broker.ending import stop_at_exit
 from kohort.broker.limits.descriptors import raise_limit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
@@ -137,16 +138,20 @@ class _InThread:
         self._settings = settings
         self._ready: Future[tuple[str, int]] = Future()
         self._request_stop: Callable[[], object] = lambda: None
+        self._forget_exit: Callable[[], None] = lambda: None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="kohort-broker", daemon=True)
 
     def start(self) -> tuple[str, int]:
         self._thread.start()
-        return self._ready.result(START_TIMEOUT_SECONDS)
+        address = self._ready.result(START_TIMEOUT_SECONDS)
+        self._forget_exit = stop_at_exit(self._thread, self._request_stop)
+        return address
 
     def stop(self) -> None:
         self._request_stop()
         self._thread.join()
+        self._forget_exit()
         if self._failure is not None:
             raise self._failure
 

@@ -305,7 +305,9 @@ class Server:
         """The coordinator or the log cannot be trusted any more: stop, keeping what is on disk."""
         if self.failure is None:
             self.failure = error
-            log.critical("event=broker_failed error=%r", str(error), exc_info=error)
+            # How we came there is for what nobody foresaw.
+            trace = None if isinstance(error, KohortError) else error
+            log.critical("event=broker_failed error=%r", str(error), exc_info=trace)
             self._finished.set()
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kohort.broker.ending import stop_at_exit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ConfigError, StateError, UnknownTopicError
@@ -81,6 +82,7 @@ class Cluster:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
+        self._forget_exit: Callable[[], None] = lambda: None
         self._failure: BaseException | None = None
 
     def __enter__(self) -> Cluster:
@@ -104,6 +106,7 @@ class Cluster:
         except BaseException:
             self._thread = None
             raise
+        self._forget_exit = stop_at_exit(self._thread, self._request_stop)
         return self
 
     def close(self) -> None:
@@ -111,11 +114,9 @@ class Cluster:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        loop, server = self._loop, self._server
-        assert loop is not None and server is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the brokers have failed before
-            loop.call_soon_threadsafe(server.request_stop)
+        self._request_stop()
         thread.join()
+        self._forget_exit()
         self._brokers = None
         if self._failure is not None:
             raise self._failure
@@ -259,6 +260,12 @@ class Cluster:
         if loop.is_closed():
             raise StateError("the brokers of this cluster have failed; close() says why")
         return asyncio.run_coroutine_threadsafe(call(brokers), loop).result(CALL_TIMEOUT_SECONDS)
+
+    def _request_stop(self) -> None:
+        loop, server = self._loop, self._server
+        assert loop is not None and server is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the brokers have failed before
+            loop.call_soon_threadsafe(server.request_stop)
 
     def _run(self, ready: Future[None]) -> None:
         from kohort.broker.loops import new_event_loop

@@ -37,7 +37,6 @@ def operations() -> list[Operation]:
 
 @pytest.mark.parametrize("times", [1, None], ids=["once", "until-healed"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-@pytest.mark.logs_bugs
 def test_a_fault_at_any_operation_of_a_day(fault: Fault, times: int | None, operations: list[Operation]) -> None:
     possible = [operation for operation in operations if operation.name in fault.strikes]
     first, missed = FAULTS.index(fault) % min(STRIDE, len(possible)), 0

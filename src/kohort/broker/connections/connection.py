@@ -27,7 +27,7 @@ from kohort.broker.connections.replies import ReplyQueue
 from kohort.broker.connections.request import Request
 from kohort.broker.limits.limits import MOST_ORDINARY_BYTES, check_length
 from kohort.broker.turns.passes import SHORT_BYTES
-from kohort.errors import ForeignProtocolError, RemoteProtocolError
+from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
 if TYPE_CHECKING:
@@ -242,8 +242,10 @@ class Connection(asyncio.BufferedProtocol):
             self._context.reached["requests"] += 1
             self._refuse(str(why))
             return
-        except Exception:
-            log.exception("event=request_failed peer=%s action=close", self.peer)
+        except Exception as why:
+            # A disk that fails ends the broker, which says so; what nobody foresaw is told with its way here.
+            trace = not (isinstance(why, StorageError) and why.fatal)
+            log.error("event=request_failed peer=%s error=%r action=close", self.peer, str(why), exc_info=trace)
             self._refuse("the request could not be carried out")
             return
         finally:

@@ -34,10 +34,9 @@ _open: Final[set[Leaver]] = set()
 
 def enter(leaver: Leaver) -> None:
     """From now on the end of the program is this one's, too."""
-    if not _open:
-        # Again when the set was empty: the later it is registered, the earlier it runs.
-        atexit.unregister(_on_exit)
-        atexit.register(_on_exit)
+    # Again with each: the later it is registered, the earlier it runs, and a broker of this program may be younger.
+    atexit.unregister(_on_exit)
+    atexit.register(_on_exit)
     _open.add(leaver)
 
 
