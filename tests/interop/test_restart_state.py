@@ -24,11 +24,6 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kohort.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient
 from support.restarts import MortalBroker, wait_until
@@ -143,24 +138,10 @@ def commit(talk: Talk, member_id: str, offset: int) -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE, answer
 
 
-def commit_in_transaction(talk: Talk) -> None:
-    partition = TxnOffsetCommitRequestPartition(partition_index=3, committed_offset=33, committed_metadata="open")
-    request = TxnOffsetCommitRequest(
-        transactional_id="x",
-        group_id="g",
-        producer_id=7,
-        producer_epoch=0,
-        topics=[TxnOffsetCommitRequestTopic(name="views", partitions=[partition])],
-    )
-    answer = talk.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE, answer
-
-
 def write_aside(broker: MortalBroker, talk: Talk) -> None:
     """What has nothing to do with membership."""
     for number, member_id in enumerate("abc"):
         commit(talk, member_id, number)
-    commit_in_transaction(talk)
     with kohort.Admin(bootstrap_servers=broker.address) as admin:
         admin.alter_group_configs("g", {"consumer.session.timeout.ms": 50_000})
 
@@ -174,7 +155,7 @@ def test_every_change_outlives_a_kill(broker: MortalBroker) -> None:
         ),
         "a dynamic one joins": lambda: talk.heartbeat("c", subscribed_topic_names=["clicks", "views"]),
         "they share": lambda: talk.settle("a", "b", "c"),
-        "offsets, an open transaction, configs": lambda: write_aside(broker, talk),
+        "offsets, configs": lambda: write_aside(broker, talk),
         "one changes its mind": lambda: talk.heartbeat("c", subscribed_topic_names=["views"]),
         "a rebalance is half over": lambda: talk.heartbeat("b", topic_partitions=talk.owned["b"]),
         "they share again": lambda: talk.settle("a", "b", "c"),
@@ -192,7 +173,6 @@ def test_every_change_outlives_a_kill(broker: MortalBroker) -> None:
         assert talk.told() == before, what
     described = talk.described()
     assert [(each.member_id, each.instance_id) for each in described.members] == [("a", "one"), ("d", "two")]
-    assert ("views", 3, 33) not in {row[:3] for row in talk.offsets(stable=False)}
     epochs = dict(talk.epochs)
     for member_id in ("a", "d"):
         assert talk.heartbeat(member_id).assignment is None, "nobody is given anything anew"

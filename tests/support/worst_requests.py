@@ -194,7 +194,6 @@ WORST: Final[dict[str, Worst]] = {
     "topics of no name": _named(ApiKey.METADATA, "topics", "name", suffix="?"),
     "commits of a topic": _partitions(ApiKey.OFFSET_COMMIT, most=MOST_PARTITIONS, version=9, group_id="g"),
     "commits of topics": _worst(ApiKey.OFFSET_COMMIT, _topics_of_one_partition, MOST_ROWS // 2, version=9),
-    "commits of a transaction": _partitions(ApiKey.TXN_OFFSET_COMMIT, most=MOST_PARTITIONS, group_id="g"),
     "offsets of a group": _worst(ApiKey.OFFSET_FETCH, _offsets_of_a_group, MOST_PARTITIONS, version=9),
     "offsets of a group, of old": _numbers(
         ApiKey.OFFSET_FETCH, "topics", "name", "partition_indexes", MOST_PARTITIONS, version=7, group_id="g"

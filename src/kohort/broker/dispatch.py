@@ -21,7 +21,7 @@ from kohort.errors import RemoteProtocolError
 from kohort.wire.codec import decode, encode_parts, encoder
 from kohort.wire.messages.header import RequestHeader
 from kohort.wire.registry import (
-    CLIENT_ONLY,
+    UNSERVED,
     AnyApiKey,
     ApiKey,
     api_key_of,
@@ -54,7 +54,6 @@ _SHORT: Final = _KEPT | {
     ApiKey.LEAVE_GROUP,
     ApiKey.OFFSET_COMMIT,
     ApiKey.PRODUCE,
-    ApiKey.TXN_OFFSET_COMMIT,
 }
 
 
@@ -140,7 +139,7 @@ class Routes:
     def resolve(self, api_key: int, version: int) -> Route:
         """Make the route of an API and version; `RemoteProtocolError` if they are not served."""
         key = api_key_of(api_key)
-        if key is None or key in CLIENT_ONLY:
+        if key is None or key in UNSERVED:
             raise RemoteProtocolError(f"API key {api_key} is not served")
         lowest, highest = versions_of(key)
         if lowest <= version <= highest:

@@ -249,6 +249,7 @@ class Server:
         self._start_journal(cluster, durability, journal)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
         runtime.start(settings.groups, list(offsets_topic.partitions), cluster.image)
+        runtime.abort_transactions()
         cluster.on_change = runtime.topics_changed
         runtime.measure = cluster.measure
         cluster.on_deleted = durability.forget

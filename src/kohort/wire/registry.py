@@ -143,9 +143,11 @@ _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *Privat
 #: First and last version of Kafka's APIs that we encode and decode. What a broker announces may differ: see
 #: `apis/api_versions.py`.
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
-#: What the client asks other brokers, and our broker does not serve.
-CLIENT_ONLY: Final[frozenset[int]] = frozenset({
+#: What our broker does not serve: what the client asks other brokers, and offsets in transactions, which nothing would
+#: end as long as there is no coordinator of transactions.
+UNSERVED: Final[frozenset[int]] = frozenset({
     ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.DESCRIBE_ACLS,
     ApiKey.CREATE_ACLS,
     ApiKey.DELETE_ACLS,
@@ -160,7 +162,7 @@ CLIENT_ONLY: Final[frozenset[int]] = frozenset({
     ApiKey.LIST_TRANSACTIONS,
 })  # fmt: skip
 #: What our broker serves.
-SERVED: Final[dict[ApiKey, tuple[int, int]]] = {key: VERSIONS[key] for key in ApiKey if key not in CLIENT_ONLY}
+SERVED: Final[dict[ApiKey, tuple[int, int]]] = {key: VERSIONS[key] for key in ApiKey if key not in UNSERVED}
 
 
 def api_key_of(number: int) -> AnyApiKey | None:

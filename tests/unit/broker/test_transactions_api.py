@@ -1,16 +1,26 @@
-"""TxnOffsetCommit as bytes, and its log through a start of the broker."""
+"""TxnOffsetCommit is refused; what a log has of transactions, through a start of the coordinator and of the broker."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from kohort.broker.embedded import Broker
 from kohort.coordinator import commands
+from kohort.coordinator.logbatch import build_log_batch
+from kohort.coordinator.records import OffsetCommitted, TransactionalOffsetCommitted
 from kohort.errors import ErrorCode
-from kohort.ids import ZERO_TOPIC_ID
+from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, coordinator_partition
+from kohort.storage.store import Store
 from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages import offset_fetch
+from kohort.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kohort.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -24,24 +34,15 @@ from support.storage_logs import empty_log, open_log
 FIRST, LAST = VERSIONS[ApiKey.TXN_OFFSET_COMMIT]
 
 
-def commit_request(offset: int, *, topic: str = "t", producer_id: int = 7, **fields: object) -> TxnOffsetCommitRequest:
+def commit_request(offset: int) -> TxnOffsetCommitRequest:
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="note")
     return TxnOffsetCommitRequest(
         transactional_id="x",
         group_id="g",
-        producer_id=producer_id,
+        producer_id=7,
         producer_epoch=0,
-        topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
-        **fields,  # type: ignore[arg-type]
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
     )
-
-
-def error_of(client: RawClient, version: int, request: TxnOffsetCommitRequest) -> int:
-    answer = client.ask(ApiKey.TXN_OFFSET_COMMIT, version, request)
-    (row,) = answer.topics
-    assert row.name == request.topics[0].name
-    code: int = row.partitions[0].error_code
-    return code
 
 
 def fetched(client: RawClient, version: int, *, stable: bool) -> tuple[int, int]:
@@ -60,22 +61,55 @@ def fetched(client: RawClient, version: int, *, stable: bool) -> tuple[int, int]
 
 
 @pytest.mark.parametrize("version", range(FIRST, LAST + 1))
-def test_every_version_keeps_the_offset_aside(client: RawClient, version: int) -> None:
+def test_offset_in_a_transaction_is_refused_and_hides_none(broker: Broker, client: RawClient, version: int) -> None:
+    """Nothing would end the transaction: as any API that is not served, it closes the connection."""
     client.create_topic("t")
-    assert error_of(client, version, commit_request(5)) == ErrorCode.NONE
-    assert error_of(client, version, commit_request(5, topic="nowhere")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert error_of(client, version, commit_request(5, producer_id=-1)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    commit(client, 3)
+    with RawClient(broker.port) as producer:
+        producer.send(ApiKey.TXN_OFFSET_COMMIT, version, commit_request(5))
+        assert producer.is_closed_by_broker()
     for fetch_version in (7, 9):
-        assert fetched(client, fetch_version, stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        assert fetched(client, fetch_version, stable=False) == (-1, ErrorCode.NONE)
-    if version >= 3:
-        request = commit_request(5, member_id="m", generation_id=3)
-        assert error_of(client, version, request) == ErrorCode.ILLEGAL_GENERATION
+        assert fetched(client, fetch_version, stable=True) == (3, ErrorCode.NONE)
 
 
-def test_request_without_topics_is_answered(client: RawClient) -> None:
-    request = TxnOffsetCommitRequest(transactional_id="x", group_id="g", producer_id=7, producer_epoch=0, topics=[])
-    assert client.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request).topics == []
+def commit(client: RawClient, offset: int) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    request = OffsetCommitRequest(group_id="g", topics=topics)
+    assert client.ask(ApiKey.OFFSET_COMMIT, 8, request).topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def leave_open(directory: Path) -> None:
+    """Two producers' transactions with an offset of "g" each, as a coordinator's log may have them."""
+    store = Store.open(str(directory))
+    logs = store.topics[OFFSETS_TOPIC].partitions
+    home = logs[coordinator_partition("g", len(logs))]
+    for producer_id in (7, 8):
+        offset = OffsetCommitted(
+            group_id="g", topic="t", partition=0, offset=5, leader_epoch=-1, metadata="", commit_timestamp_ms=1_000
+        )
+        record = TransactionalOffsetCommitted(group_id="g", producer_id=producer_id, producer_epoch=0, commit=offset)
+        batch = build_log_batch([record], now_ms=1_000)
+        assert batch is not None
+        home.append(bytearray(batch), now_ms=1_000, validate=False)
+    store.close()
+
+
+def test_transaction_that_nothing_can_end_is_aborted_by_a_start_which_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+        commit(client, 3)
+    leave_open(tmp_path)
+    for start in range(2):
+        caplog.clear()
+        with Broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+            assert fetched(client, 9, stable=True) == (3, ErrorCode.NONE)
+        told = [line for line in caplog.messages if line.startswith("event=transactions_aborted")]
+        # The markers are in the log: the next start finds no open one.
+        assert len(told) == (1 if start == 0 else 0)
+        assert all("transactions=2 groups=g" in line for line in told)
 
 
 class Coordinator(RunningCoordinator):

@@ -28,9 +28,6 @@ from kohort.wire.messages.api_versions import (
 from kohort.wire.private import API_VERSIONS, SOFTWARE_NAME
 from kohort.wire.registry import SERVED, ApiKey
 
-#: Served, but of no use to a client without the rest of its family: producers that see TxnOffsetCommit take the broker
-#: for one that has a transaction coordinator, which comes with AddOffsetsToTxn and EndTxn.
-_NOT_ANNOUNCED: Final[frozenset[int]] = frozenset({ApiKey.TXN_OFFSET_COMMIT})
 #: Of what a client's software calls itself this much is kept, characters.
 _LONGEST_NAME: Final = 100
 #: Lowest versions that are announced where they differ from those served.
@@ -59,7 +56,6 @@ def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCod
     keys = [
         ApiVersion(api_key=key, min_version=_ANNOUNCED_FROM.get(key, lowest), max_version=highest)
         for key, (lowest, highest) in announced
-        if key not in _NOT_ANNOUNCED
     ]
     supported = [SupportedFeatureKey(name="group.version", min_version=0, max_version=1)] if version >= 4 else []
     response = ApiVersionsResponse(

@@ -30,6 +30,7 @@ from kohort.coordinator import parking
 from kohort.coordinator.commands import (
     AnyHeartbeat,
     Command,
+    CompleteTransaction,
     ConsumerGroupHeartbeat,
     GroupCommand,
     LeaveGroup,
@@ -63,6 +64,9 @@ KNOWN_GROUPS: Final = 1_000
 
 #: Held heartbeats that are answered before the loop looks at its sockets again.
 RELEASES_PER_TURN: Final = 200
+
+#: Of groups whose transactions are aborted so many are named in one line.
+_GROUPS_TOLD: Final = 10
 
 #: Turns what the coordinator says into the message of the request's version, or into its bytes.
 Translate = Callable[[Any, Any], Message | bytes]
@@ -129,6 +133,32 @@ class Runtime:
                 now_ms = self._clock.now_ms()
                 home.shard.on_loaded(now_ms)
                 self._deadlines.watch(home.shard.next_deadline(), now_ms)
+
+    def abort_transactions(self) -> None:
+        """End what logs have of transactions: without a coordinator of theirs readers of stable offsets wait for ever.
+
+        Source: Apache Kafka's transaction coordinator, which aborts what is open for longer than its timeout.
+        """
+        for home in self._homes:
+            opened = home.shard.groups.transactions
+            if not opened:
+                continue
+            names = list(dict.fromkeys(name for each in opened.values() for name in each.group_ids))
+            shown = ",".join(names[:_GROUPS_TOLD]) + (",..." if len(names) > _GROUPS_TOLD else "")
+            why = "nothing can end them: this broker has no coordinator of transactions"
+            told = home.log.name, len(opened), shown, why
+            log.warning("event=transactions_aborted partition=%s transactions=%d groups=%s why=%r", *told)
+            for producer_id, transaction in list(opened.items()):
+                token, epoch = self.next_token(), transaction.producer_epoch
+                command = CompleteTransaction(
+                    cause=CauseId(token),
+                    request=token,
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    is_commit=False,
+                )
+                self._waiting[token] = (None, lambda _: None, home)
+                self._carry_out(home, command)
 
     def count_from(self, number: int) -> None:
         """Let no request have a number that an earlier life has given; before the first of this one."""
