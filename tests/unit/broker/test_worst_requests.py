@@ -33,7 +33,6 @@ LARGE = [
     "new topics to check",
     "topics of no name",
     "commits of topics",
-    "commits of a transaction",
     "batches that are empty",
     "topics to grow",
 ]
