@@ -3,22 +3,85 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from threading import Lock
+from typing import Final, Protocol
+
+#: A wall clock that differs by more than this from what has passed was set, or the machine slept.
+_STEP_NS: Final = 1_000_000_000
 
 
 class Clock(Protocol):
     """Time as the shells see it."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC, never decreasing while the process lives."""
+        """Milliseconds since 1970-01-01 UTC, never decreasing but where a `WallClock` is set back."""
+        ...
+
+
+class WallClock(Clock, Protocol):
+    """A clock that follows the wall clock, and says by how much that made it jump."""
+
+    @property
+    def stepped_ms(self) -> int:
+        """All steps so far, forward less back: `now_ms() - stepped_ms` only shows what has passed."""
         ...
 
 
 class SystemClock:
-    """Wall time at start plus monotonic time since: comparable with timestamps, immune to jumps of the wall clock."""
+    """A broker's clock: wall time that goes on evenly, and steps where the wall clock was set or the machine slept.
+
+    Between two steps it is the monotonic clock's, so that no correction of the wall clock makes it go back.
+    """
 
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self._first_offset_ns: Final = self._offset_ns
+        self._lock: Final = Lock()
+
+    @property
+    def stepped_ms(self) -> int:
+        """See `WallClock`."""
+        return (self._offset_ns - self._first_offset_ns) // 1_000_000
 
     def now_ms(self) -> int:
-        return (time.monotonic_ns() + self._offset_ns) // 1_000_000
+        """See `Clock`."""
+        passed_ns = time.monotonic_ns()
+        if not -_STEP_NS <= time.time_ns() - passed_ns - self._offset_ns <= _STEP_NS:
+            self._step()
+        return (passed_ns + self._offset_ns) // 1_000_000
+
+    def _step(self) -> None:
+        # A thread that was held up between its looks at the two clocks has seen a step that is none.
+        with self._lock:
+            before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+            offset_ns = wall_ns - after_ns
+            if after_ns - before_ns < _STEP_NS < abs(offset_ns - self._offset_ns):
+                # Whole milliseconds: what has passed and all steps are the time.
+                self._offset_ns += (offset_ns - self._offset_ns) // 1_000_000 * 1_000_000
+
+
+class ElapsedClock:
+    """A client's clock: wall time when it was made, and since then what has passed, however the wall clock is set.
+
+    Args:
+        counts_sleep: whether time goes on while the machine sleeps. It does for those who share something with other
+            machines, which stay awake; a deadline of what has to be done here is better without.
+    """
+
+    def __init__(self, *, counts_sleep: bool = False) -> None:
+        self._counts_sleep: Final = counts_sleep
+        self._offset_ns: Final = time.time_ns() - self._passed_ns()
+
+    def now_ms(self) -> int:
+        """See `Clock`."""
+        return (self._passed_ns() + self._offset_ns) // 1_000_000
+
+    def _passed_ns(self) -> int:
+        if not self._counts_sleep or _AWAKE_OR_NOT is None:
+            return time.monotonic_ns()
+        return time.clock_gettime_ns(_AWAKE_OR_NOT)
+
+
+#: The clock that goes on in a machine's sleep: Linux has it beside the monotonic one, which macOS's has by this name.
+#: `None`: there is none.
+_AWAKE_OR_NOT: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))

@@ -6,7 +6,7 @@ docs/internals/simulation.md has the table, which `tools/laws_table.py` reads fr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +42,11 @@ from kohort.testing.runtime import SimulatedDisk, SimulatedRuntime
 from kohort.testing.scenario import GroupPlan, Scenario, build_settings
 from support.planted_bugs import (
     BEHIND,
+    CLOCK_SET,
     COMPUTING,
     LATE,
     LEFT_ALONE,
+    NAMED,
     OWN,
     PACED,
     SLOW,
@@ -347,6 +349,37 @@ def test_stall_of_the_broker_that_is_held_against_the_members() -> None:
         runtime_class = UnfairRuntime
 
     assert law_that_finds(broker_class=Unfair) == "NobodyIsFencedEarly"
+
+
+@pytest.mark.parametrize("settings", [{}, {"groups": NAMED.groups, "settings": NAMED.settings, "static_share": 1.0}])
+def test_clock_that_is_set_breaks_no_law(settings: dict[str, Any]) -> None:
+    for seed in range(8):
+        World(seed, scenario=replace(CLOCK_SET, **settings)).run()
+
+
+def ignoring_steps(which: Callable[[int], bool]) -> type[SimulatedBroker]:
+    """A broker whose deadlines stay where they are when its clock is set."""
+
+    class HastyRuntime(SimulatedRuntime):
+        def follow_clock(self, by_ms: int) -> None:
+            if not which(by_ms):
+                super().follow_clock(by_ms)
+
+    class Hasty(SimulatedBroker):
+        runtime_class = HastyRuntime
+
+    return Hasty
+
+
+def test_clock_set_forward_that_is_held_against_the_members() -> None:
+    hasty = ignoring_steps(lambda by_ms: by_ms > 0)
+    assert law_that_finds(scenario=CLOCK_SET, broker_class=hasty) == "NobodyIsFencedEarly"
+
+
+def test_clock_set_back_that_prolongs_sessions() -> None:
+    hasty = ignoring_steps(lambda by_ms: by_ms < 0)
+    at_once = replace(CLOCK_SET, is_pushing=False)
+    assert law_that_finds(scenario=at_once, broker_class=hasty) == "SessionsCountFromArrival"
 
 
 def test_target_that_nobody_computes() -> None:

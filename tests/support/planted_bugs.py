@@ -90,6 +90,23 @@ HELD = Scenario(
     shared_share=0.5,
     open_requests=4,
 )
+#: The wall clock of the broker's machine is set, by up to two hours.
+CLOCK_SET = Scenario(
+    groups=SLOW.groups,
+    topics={"t": 5},
+    weights={
+        "set_clock": 4,
+        "join": 2,
+        "leave": 1,
+        "kill": 1,
+        "slow_callback": 2,
+        "stall_broker": 1,
+        "crash_broker": 1,
+    },
+    settings=replace(build_settings(window_ms=50), group_moves_per_second=2.0),
+    static_share=0.3,
+    clock_jumps_ms=7_200_000,
+)
 #: Nobody but an administrator moves anything.
 LEFT_ALONE = Scenario(
     groups=tuple(GroupPlan(group_id=group_id, kind="consumer", member_count=2) for group_id in ("blue", "red")),

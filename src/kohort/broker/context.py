@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kohort.broker.topics.metadata import Cluster
     from kohort.broker.writes.durability import Durability
     from kohort.broker.writes.outage import Outage
-    from kohort.clock import Clock
+    from kohort.clock import WallClock
     from kohort.storage.store import Store
 
 
@@ -46,7 +46,7 @@ class BrokerContext:
         self,
         *,
         settings: BrokerSettings,
-        clock: Clock,
+        clock: WallClock,
         loop: asyncio.AbstractEventLoop,
         store: Store,
         most_connections: int,
@@ -63,7 +63,7 @@ class BrokerContext:
     ) -> None:
         self.settings: Final = settings
         self.clock: Final = clock
-        self.started_ms: Final = clock.now_ms()
+        self.started_ms: Final = clock.now_ms() - clock.stepped_ms
         #: The limit that a connection met -> how often since the start; the others are counted where they are.
         self.reached: Final[Counter[str]] = Counter()
         #: Nothing where nobody measures turns.

@@ -37,7 +37,7 @@ from kohort.broker.turns.loopwatch import LoopWatch
 from kohort.broker.writes.durability import Durability
 from kohort.broker.writes.outage import Outage
 from kohort.broker.writes.relaxed import tell_relaxed
-from kohort.clock import Clock, SystemClock
+from kohort.clock import SystemClock, WallClock
 from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
@@ -65,7 +65,7 @@ class Server:
         self,
         settings: BrokerSettings,
         *,
-        clock: Clock | None = None,
+        clock: WallClock | None = None,
         outlives_brokers: bool = False,
         watch: LoopWatch | None = None,
         fs: FileSystem | None = None,
@@ -78,7 +78,7 @@ class Server:
         # Some of them change while it runs.
         settings = self._settings = replace(settings, values=dict(settings.values))
         self._is_kept: Final = outlives_brokers or settings.data_dir is not None
-        self._clock: Final = clock or SystemClock()
+        self._clock: Final[WallClock] = clock or SystemClock()
         self._watch: Final = watch
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
@@ -342,7 +342,7 @@ async def run_broker(
     settings: BrokerSettings,
     *,
     on_ready: Callable[[Server], None],
-    clock: Clock | None = None,
+    clock: WallClock | None = None,
     watch: LoopWatch | None = None,
 ) -> None:
     """Serve until the task is cancelled or `Server.request_stop` is called, then stop cleanly.

@@ -25,7 +25,7 @@ from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_sett
 from kohort.coordinator.consumer.leave import decide_clock, decide_expiry
 from kohort.coordinator.consumer.published import follow_published
 from kohort.coordinator.consumer.reconciliation.following import follow_moves
-from kohort.coordinator.consumer.reconciliation.handover import build_loaded_times, shift_times
+from kohort.coordinator.consumer.reconciliation.handover import build_loaded_times, move_times, shift_times
 from kohort.coordinator.consumer.reconciliation.pace import hold_open
 from kohort.coordinator.consumer.targets.volatile import VOLATILE_RECORDS
 from kohort.coordinator.consumer.targets.window import assignment_key, loaded_due_ms
@@ -272,6 +272,14 @@ class Shard:
                 shift_times(group.members[member_id], gap_ms)
         for clock in self.groups.clocks.values():
             resume(clock, gap_ms)
+
+    def follow_clock(self, by_ms: int) -> None:
+        """The clock was set by so much: whatever is due by it, or waits for a time of it, goes with it."""
+        self.timers.shift(by_ms)
+        for group in self.groups.consumer.values():
+            move_times(group, by_ms)
+        for clock in self.groups.clocks.values():
+            resume(clock, by_ms)
 
     def next_deadline(self) -> int | None:
         """The time at which `expire` has something to do, `None` if there is no such time."""

@@ -110,6 +110,7 @@ class SimulatedBroker:
         self._answered_before = 0
         self._last_number = 0
         self._loop: SimulatedLoop
+        self._own_clock: ProcessClock
         self.runtime: SimulatedRuntime
         network.server = self
         self._begin()
@@ -187,6 +188,13 @@ class SimulatedBroker:
         loop = self._loop
         self._clock.after(for_ms, lambda: self.go_on() if self._loop is loop else None)
 
+    def set_clock(self, offset_ms: int) -> None:
+        """Somebody sets the clock of the machine, or it shows how long that has slept."""
+        self._story.tell("broker", f"has a clock that was set by {offset_ms - self.clock_offset_ms} ms")
+        self.clock_offset_ms = offset_ms
+        if self.is_up:
+            self._own_clock.set(offset_ms)
+
     def go_on(self) -> None:
         """A stall is over; without one nothing happens."""
         if self._loop.is_stalled:
@@ -200,9 +208,10 @@ class SimulatedBroker:
         """A process starts."""
         self.is_up = True
         self._loop = SimulatedLoop(self._clock)
+        self._own_clock = ProcessClock(self._clock, self.clock_offset_ms)
         self.runtime = self.runtime_class(
             self._loop,
-            ProcessClock(self._clock, self.clock_offset_ms),
+            self._own_clock,
             SimulatedDisk(self._clock, self._random, self._loop, most_ms=lambda: self.sync_ms),
             observer=self._observer,
             story=self._story,

@@ -108,7 +108,9 @@ class Checkers:
         self._sharing.before_step(groups, decision)
         self.offsets.before_step(groups, command, decision)
         self._words_of(home).before_step(decision)
-        self._holds_of(home).before_step(home.shard, decision, now_ms=self._now_ms() + home.clock_offset_ms)
+        self._holds_of(home).before_step(
+            home.shard, decision, now_ms=self._now_ms(), clock_offset_ms=home.clock_offset_ms
+        )
         for record in decision.records:
             if isinstance(record, HeartbeatHeld):
                 self._sessions_of(home).on_held(home.shard, record.command, now_ms=self._now_ms())
@@ -134,7 +136,7 @@ class Checkers:
         if holds.is_held(command):
             assert isinstance(command, AnyHeartbeat), "nothing else is held"
             self._sessions_of(home).on_released(command, body, now_ms=self._now_ms())
-            holds.on_decided(command, body, now_ms=self._now_ms() + home.clock_offset_ms, tells_news=self._tells_news)
+            holds.on_decided(command, body, now_ms=self._now_ms(), tells_news=self._tells_news)
         else:
             self._sessions_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
             self._static_of(home).on_decided(home.shard, command, body, now_ms=self._now_ms())
@@ -150,7 +152,7 @@ class Checkers:
         if self._now_ms() != self._went_on_ms:
             # A broker that stood still gives the time back, and tells what it promised, behind what has come meanwhile.
             self._hand_overs.setdefault(home.index, HandOvers()).check(groups, now_ms=self._now_ms())
-            self._holds_of(home).check_times(home.shard, now_ms=self._now_ms() + home.clock_offset_ms)
+            self._holds_of(home).check_times(home.shard, now_ms=self._now_ms())
         if not decision.records:
             return
         # First, because what equal members have in common changes for all of them.

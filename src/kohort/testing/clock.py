@@ -25,6 +25,9 @@ class VirtualClock:
     2000
     """
 
+    #: Nobody sets it.
+    stepped_ms = 0
+
     def __init__(self, *, start_ms: int = 1_700_000_000_000) -> None:
         self.start_ms = start_ms
         self._now_ms = start_ms

@@ -54,7 +54,7 @@ class Home(BrokersHome):
         #: The log, as what it is.
         self.disk: Final = disk
         #: What the clock of its process shows beyond the world's.
-        self.clock_offset_ms: Final = clock_offset_ms
+        self.clock_offset_ms = clock_offset_ms
 
 
 def fold(

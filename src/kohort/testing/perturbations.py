@@ -220,6 +220,11 @@ class Perturbations:
         """The process stands still."""
         self._world.broker.stall(self._random.randint(300, 8_000))
 
+    def set_clock(self) -> None:
+        """The machine's clock is set, forward or back."""
+        most_ms = self._world.scenario.clock_jumps_ms
+        self._world.broker.set_clock(self._random.randint(-most_ms, most_ms))
+
     def slow_disk(self) -> None:
         """Syncs take long from now on, or no longer."""
         broker = self._world.broker

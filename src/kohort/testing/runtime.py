@@ -39,11 +39,17 @@ from kohort.testing.story import Story
 
 
 class ProcessClock:
-    """The clock of one process: after a restart it may show something else than the world's."""
+    """The clock of one process: it may show something else than the world's, and be set."""
 
     def __init__(self, clock: VirtualClock, offset_ms: int) -> None:
         self._clock = clock
-        self.offset_ms: Final = offset_ms
+        self.offset_ms = offset_ms
+        self.stepped_ms = 0
+
+    def set(self, offset_ms: int) -> None:
+        """From now on it is so far ahead of the world's."""
+        self.stepped_ms += offset_ms - self.offset_ms
+        self.offset_ms = offset_ms
 
     def now_ms(self) -> int:
         """What the process believes."""
@@ -128,7 +134,7 @@ class SimulatedRuntime(Runtime):
         # Nobody writes records here: what there is in a partition follows from its number.
         self.measure = lambda places: {place: LogExtent(0, 7 * place[1] % 5, 5 * place[1] % 7) for place in places}
         self.homes: Final[list[Home]] = []
-        self._offset_ms: Final = clock.offset_ms
+        self._own_clock: Final = clock
         self.answered = 0
         #: Requests that came and are not answered, and those of them whose answer is decided and waits for the disk.
         self.open: Final[dict[RequestToken, GroupCommand]] = {}
@@ -146,7 +152,7 @@ class SimulatedRuntime(Runtime):
         for index, log in enumerate(logs):
             entries = log.entries()
             living, mirror = fold(entries, settings, build=build), fold(entries, settings)
-            self.homes.append(Home(index, living, mirror, log, clock_offset_ms=self._offset_ms))
+            self.homes.append(Home(index, living, mirror, log, clock_offset_ms=self._own_clock.offset_ms))
         self._homes[:] = self.homes
         for home in self.homes:
             self._observer.on_restart(home)
@@ -173,6 +179,10 @@ class SimulatedRuntime(Runtime):
     def give_back(self, gap_ms: int) -> None:
         """The loop stood still; a planted bug makes nothing of it."""
         super()._shift(gap_ms)
+
+    def follow_clock(self, by_ms: int) -> None:
+        """The process's clock was set; a planted bug makes nothing of it."""
+        super()._follow_clock(by_ms)
 
     def forget(self, token: RequestToken) -> None:
         """Nobody waits for that answer any more, and there will be none."""
@@ -271,6 +281,11 @@ class SimulatedRuntime(Runtime):
     def _computed(self, home: BrokersHome, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         self._story.tell("assignor", f"{order.assignor} says", error or list(owner or ()), group_id=order.group_id)
         super()._computed(home, order, owner, error)
+
+    def _follow_clock(self, by_ms: int) -> None:
+        self.follow_clock(by_ms)
+        for home in self.homes:
+            home.clock_offset_ms = self._own_clock.offset_ms
 
     def _shift(self, gap_ms: int) -> None:
         self.give_back(gap_ms)

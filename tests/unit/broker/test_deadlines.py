@@ -22,9 +22,14 @@ class JumpingClock(SystemClock):
     def __init__(self) -> None:
         super().__init__()
         self.ahead_ms = 0
+        self.set_ms = 0
+
+    @property
+    def stepped_ms(self) -> int:
+        return super().stepped_ms + self.set_ms
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.ahead_ms
+        return super().now_ms() + self.ahead_ms + self.set_ms
 
 
 class Watched:
@@ -36,7 +41,7 @@ class Watched:
         self.story: list[tuple[str, int]] = []
         self._something = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self.deadlines = Deadlines(loop, self.clock, on_due=self._on_due, on_gap=self._on_gap)
+        self.deadlines = Deadlines(loop, self.clock, on_due=self._on_due, on_gap=self._on_gap, on_step=self._on_step)
 
     def arm(self, in_ms: int) -> None:
         now_ms = self.clock.now_ms()
@@ -59,10 +64,13 @@ class Watched:
             self.deadline_ms = None
         return self.deadline_ms
 
-    def _on_gap(self, gap_ms: int) -> None:
+    def _on_gap(self, gap_ms: int, what: str = "gap") -> None:
         if self.deadline_ms is not None:
             self.deadline_ms += gap_ms
-        self.note("gap", gap_ms)
+        self.note(what, gap_ms)
+
+    def _on_step(self, by_ms: int) -> None:
+        self._on_gap(by_ms, "step")
 
 
 @pytest.fixture(params=LOOPS)
@@ -129,6 +137,19 @@ def test_a_gap_before_a_distant_deadline_is_noticed_too(run: Run) -> None:
         await watched.until(lambda: bool(watched.story))
         assert watched.story[0][0] == "gap"
         assert watched.deadline_ms is not None and watched.deadline_ms > watched.clock.now_ms()
+
+    run(dialogue)
+
+
+@pytest.mark.parametrize("by_ms", [7_200_000, -7_200_000])
+def test_clock_that_is_set_takes_deadlines_along_and_is_no_gap(run: Run, by_ms: int) -> None:
+    async def dialogue(watched: Watched) -> None:
+        watched.arm(50)
+        watched.clock.set_ms += by_ms
+        await watched.until(lambda: len(watched.story) == 2)
+        (first, stepped_ms), (second, late_ms) = watched.story
+        assert (first, stepped_ms, second) == ("step", by_ms, "due")
+        assert 0 <= late_ms < GAP_MS
 
     run(dialogue)
 

@@ -58,7 +58,7 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
         "node.id": node_id,
         "address": f"{here.host}:{here.port}",
         "data.dir": context.store.directory if is_kept else "",
-        "uptime.ms": context.clock.now_ms() - context.started_ms,
+        "uptime.ms": context.clock.now_ms() - context.clock.stepped_ms - context.started_ms,
         "topics": len(cluster.topics),
         "topics.max": values["max.topics"],
         "partitions": cluster.partition_count,

@@ -25,7 +25,7 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
         session = context.fetch_sessions.find(
-            request.connection, message, request.version, now_ms=context.clock.now_ms()
+            request.connection, message, request.version, now_ms=int(context.loop.time() * 1000)
         )
     except Refused as refused:
         return FetchResponse(error_code=refused.code)

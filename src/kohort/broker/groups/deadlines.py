@@ -1,7 +1,8 @@
 """The coordinator's deadlines on the loop's clock, fair to a process that stood still.
 
 Laws: before a deadline fires the loop has read every readable socket once; a gap of the loop of more than 500 ms
-shifts every deadline by the gap, because heartbeats that were due in it could not be read.
+shifts every deadline by the gap, because heartbeats that were due in it could not be read. Where the wall clock is
+set, or the machine has slept, every deadline goes with the clock before anything is decided by its new time.
 Source: architecture rule 17.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from kohort.clock import Clock
+from kohort.clock import WallClock
 
 #: While any deadline is set the loop is looked at so often.
 TICK_MS: Final = 250
@@ -25,16 +26,23 @@ class Deadlines:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        clock: Clock,
+        clock: WallClock,
         *,
         on_due: Callable[[int], int | None],
         on_gap: Callable[[int], None],
+        on_step: Callable[[int], None],
     ) -> None:
-        """`on_due(now_ms)` fires what is due and returns the next deadline; `on_gap(gap_ms)` shifts them all."""
+        """`on_due(now_ms)` fires what is due and returns the next deadline; `on_gap(gap_ms)` shifts them all.
+
+        `on_step(by_ms)`: the clock shows so much more, or less, than what has passed; all times are to follow.
+        """
         self._loop: Final = loop
         self._clock: Final = clock
         self._on_due: Final = on_due
         self._on_gap: Final = on_gap
+        self._on_step: Final = on_step
+        #: Of the clock's steps, those that were followed, milliseconds.
+        self._stepped_ms = clock.stepped_ms
         self._timer: asyncio.TimerHandle | None = None
         #: When the timer should run, and when it was set, in milliseconds of the clock.
         self._wake_ms = 0
@@ -42,6 +50,17 @@ class Deadlines:
         #: Between the timer and what it does; the next one is set after that.
         self._is_firing = False
         self._is_stopped = False
+
+    def now_ms(self) -> int:
+        """The clock's time, once all deadlines have followed it."""
+        now_ms = self._clock.now_ms()
+        while (stepped_ms := self._clock.stepped_ms) != self._stepped_ms:
+            by_ms, self._stepped_ms = stepped_ms - self._stepped_ms, stepped_ms
+            self._set_ms += by_ms
+            self._wake_ms += by_ms
+            self._on_step(by_ms)
+            now_ms = self._clock.now_ms()
+        return now_ms
 
     def watch(self, deadline_ms: int | None, now_ms: int) -> None:
         """The earliest deadline of some shard is `deadline_ms`."""
@@ -65,7 +84,7 @@ class Deadlines:
     def _wake(self) -> None:
         self._timer = None
         self._is_firing = True
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         if now_ms - self._wake_ms > GAP_MS:
             self._on_gap(now_ms - self._set_ms)
         # libuv runs timers before it polls: what is called from the call after this one has seen the sockets.
@@ -74,7 +93,7 @@ class Deadlines:
     def _fire(self) -> None:
         if self._is_stopped:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         next_ms = self._on_due(now_ms)
         self._is_firing = False
         self.watch(next_ms, now_ms)

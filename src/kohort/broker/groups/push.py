@@ -75,7 +75,7 @@ class Pushing:
             return Terms(-1, -1)
         connection = request.connection
         cut_ms = connection.cuts.get(member)
-        since_ms = -1 if cut_ms is None else self._clock.now_ms() - cut_ms
+        since_ms = -1 if cut_ms is None else max(0, self._clock.now_ms() - cut_ms)
         if is_join:
             is_java = connection.software.startswith(_JAVA)
             join_ms = min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms

@@ -25,7 +25,7 @@ from kohort.broker.groups.grouproom import GroupRoom
 from kohort.broker.groups.home import Home, UnservedShard
 from kohort.broker.groups.refusedwrites import RefusedWrites, append_decision
 from kohort.broker.writes.durability import Durability, is_durable
-from kohort.clock import Clock
+from kohort.clock import WallClock
 from kohort.coordinator import parking
 from kohort.coordinator.commands import (
     AnyHeartbeat,
@@ -78,7 +78,7 @@ class Runtime:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        clock: Clock,
+        clock: WallClock,
         durability: Durability,
         *,
         on_failure: Callable[[Exception], None],
@@ -94,7 +94,9 @@ class Runtime:
         #: `None` where all are built in.
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
-        self._deadlines: Final = Deadlines(loop, clock, on_due=self._fire, on_gap=self._shift)
+        self._deadlines: Final = Deadlines(
+            loop, clock, on_due=self._fire, on_gap=self._shift, on_step=self._follow_clock
+        )
         self._refused: Final = RefusedWrites(
             loop, carry_out=self._carry_out, tell_topics=self._tell_topics, reply=self._reply
         )
@@ -130,7 +132,7 @@ class Runtime:
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
                 self._tell_topics(home)
-                now_ms = self._clock.now_ms()
+                now_ms = self._deadlines.now_ms()
                 home.shard.on_loaded(now_ms)
                 self._deadlines.watch(home.shard.next_deadline(), now_ms)
 
@@ -213,11 +215,11 @@ class Runtime:
         """The connection of a heartbeat that is held, or of who watches a member, is gone."""
         if self._waiting.pop(command.request, None) is not None and not self._is_stopped:
             home = self._homes[self.index_of(command.group_id)]
-            home.shard.abandon(command, now_ms=self._clock.now_ms())
+            home.shard.abandon(command, now_ms=self._deadlines.now_ms())
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
         """Hold a heartbeat that was held before, word for word; `False` if nothing was done: it is to be read anew."""
-        home, now_ms = self._homes[self.index_of(command.group_id)], self._clock.now_ms()
+        home, now_ms = self._homes[self.index_of(command.group_id)], self._deadlines.now_ms()
         if self._is_stopped or self._renew(home, command, now_ms) is None:
             return False
         self._waiting[command.request] = (request, translate, home)
@@ -233,7 +235,7 @@ class Runtime:
         home = self._homes[self.index_of(command.group_id)]
         if self._is_stopped or not is_durable(home.log) or home.shard.find_former(command):
             return None
-        return self._renew(home, command, self._clock.now_ms())
+        return self._renew(home, command, self._deadlines.now_ms())
 
     def _renew(self, home: Home, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
         try:
@@ -280,7 +282,7 @@ class Runtime:
                 request.answer(then(request, refusal))
         home = self._homes[index] = GroupLogLoader().load_home(self._settings, home.log, self._clock)
         self._tell_topics(home)
-        now_ms = self._clock.now_ms()
+        now_ms = self._deadlines.now_ms()
         home.shard.on_loaded(now_ms)
         self._deadlines.watch(home.shard.next_deadline(), now_ms)
 
@@ -301,7 +303,7 @@ class Runtime:
     def _carry_out(self, home: Home, command: Command) -> None:
         if self._is_stopped or home not in self._homes:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self._deadlines.now_ms()
         try:
             decision = self.room.let_in(home, command, home.shard.handle(command, now_ms=now_ms))
             if not self._commit(home, command, decision, now_ms):
@@ -311,7 +313,7 @@ class Runtime:
             raise
 
     def _answer_held(self, home: Home, command: AnyHeartbeat, *, is_cut: bool) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._deadlines.now_ms()
         try:
             decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
             if not self._commit(home, command, decision, now_ms, is_new=False):
@@ -324,7 +326,7 @@ class Runtime:
         """Answer held heartbeats for whose members there is news; those that are many in several turns."""
         if self._is_stopped or home not in self._homes:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = self._deadlines.now_ms()
         for _ in range(RELEASES_PER_TURN):
             try:
                 found = home.shard.decide_news(now_ms)
@@ -423,6 +425,12 @@ class Runtime:
         for home in self._homes:
             home.shard.shift(gap_ms)
         self._reporter.shift(gap_ms)
+
+    def _follow_clock(self, by_ms: int) -> None:
+        log.warning("event=clock_set by_ms=%d action=deadlines_follow", by_ms)
+        for home in self._homes:
+            home.shard.follow_clock(by_ms)
+        self._reporter.follow_clock(by_ms)
 
     def _fail(self, error: Exception) -> None:
         if not self._is_stopped:

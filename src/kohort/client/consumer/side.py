@@ -113,6 +113,7 @@ class ConsumerSide:
             what="consumer",
             on_crash=self._deliveries.fail,
             farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
+            counts_sleep=True,
         )
         self._progress = Progress(self._handler, is_stored=not self._settings.enable_auto_offset_store)
         self._rebalancing = Rebalancing[Any](
@@ -135,8 +136,7 @@ class ConsumerSide:
         self._goes_for_good: bool | None = None
         #: The thread that polled last.
         self._poller: int | None = None
-        self._noted_s = 0.0
-        self._released_s = 0.0
+        self._noted_s = self._released_s = 0.0
         #: Until then records that are ready need no look at anything else.
         self._quick_until_s = 0.0
         self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kohort.client.io.traffic import Traffic
 from kohort.client.options import ClientSettings
-from kohort.clock import SystemClock
+from kohort.clock import ElapsedClock
 from kohort.errors import StateError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Host(ABC, Generic[E]):
         on_crash: called where the machine runs, with what to tell the application, if the machine has failed.
         farewell: makes of a ticket and a deadline the event that ends the machine when nobody has closed the client;
             `None` for one that has nothing to finish.
+        counts_sleep: whether deadlines pass while the machine sleeps, as those of a member's session do at its broker.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Host(ABC, Generic[E]):
         what: str,
         on_crash: Callable[[StateError], None] = lambda _: None,
         farewell: Farewell[E] | None = None,
+        counts_sleep: bool = False,
     ) -> None:
         self._machine = machine
         self._settings = settings
@@ -57,7 +59,7 @@ class Host(ABC, Generic[E]):
         self._on_crash = on_crash
         self._farewell = farewell
         self._what = what
-        self._clock = SystemClock()
+        self._clock = ElapsedClock(counts_sleep=counts_sleep)
         #: What goes over its connections, counted.
         self.traffic: Final = Traffic(self._clock)
         self._pid = os.getpid()

@@ -41,8 +41,17 @@ class InLoop(Host[E]):
         what: str,
         on_crash: Callable[[StateError], None] = lambda _: None,
         farewell: Farewell[E] | None = None,
+        counts_sleep: bool = False,
     ) -> None:
-        super().__init__(machine, settings, deliver=deliver, what=what, on_crash=on_crash, farewell=farewell)
+        super().__init__(
+            machine,
+            settings,
+            deliver=deliver,
+            what=what,
+            on_crash=on_crash,
+            farewell=farewell,
+            counts_sleep=counts_sleep,
+        )
         self._inbox: deque[E] = deque()
         self._is_woken = False
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -53,9 +53,18 @@ class IoThread(Host[E]):
         what: str,
         on_crash: Callable[[StateError], None] = lambda _: None,
         farewell: Farewell[E] | None = None,
+        counts_sleep: bool = False,
         holds: Callable[[object], bool] = lambda _: False,
     ) -> None:
-        super().__init__(machine, settings, deliver=deliver, what=what, on_crash=on_crash, farewell=farewell)
+        super().__init__(
+            machine,
+            settings,
+            deliver=deliver,
+            what=what,
+            on_crash=on_crash,
+            farewell=farewell,
+            counts_sleep=counts_sleep,
+        )
         self._holds = holds
         self._inbox: deque[E] = deque()
         self._is_woken = False

@@ -65,7 +65,7 @@ def send_back(draft: Draft, member_id: str) -> None:
 def has_parked(draft: Draft) -> bool:
     """Whether somebody waits, or is about to ask again."""
     return any(
-        found.request is not None or draft.now_ms - found.since_ms < RETURNS_WITHIN_MS
+        found.request is not None or 0 <= draft.now_ms - found.since_ms < RETURNS_WITHIN_MS
         for found in draft.group.parked.values()
     )
 

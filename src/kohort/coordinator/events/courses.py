@@ -36,6 +36,13 @@ class Passage:
     committed_ms: int | None = None
     released_ms: int | None = None
 
+    def later(self, by_ms: int) -> Passage:
+        """The same by a clock that was set by so much."""
+        asked_ms, committed_ms, released_ms = (
+            None if at_ms is None else at_ms + by_ms for at_ms in (self.asked_ms, self.committed_ms, self.released_ms)
+        )
+        return replace(self, asked_ms=asked_ms, committed_ms=committed_ms, released_ms=released_ms)
+
     @property
     def details(self) -> dict[str, str]:
         """As a row has them; empty: there is none."""
@@ -117,6 +124,16 @@ class Course:
         self.moved += sum(map(len, found.values()))
         return list(found.items())
 
+    def follow_clock(self, by_ms: int) -> None:
+        """The clock was set by so much, which is nothing that anything took."""
+        self.began_ms = None if self.began_ms is None else self.began_ms + by_ms
+        self.awaited = {member_id: since_ms + by_ms for member_id, since_ms in self.awaited.items()}
+        moved: dict[Passage, Passage] = {}
+        for partition, passage in self.passages.items():
+            if passage not in moved:
+                moved[passage] = passage.later(by_ms)
+            self.passages[partition] = moved[passage]
+
     def rest(self, *, now_ms: int) -> dict[str, int]:
         """The rebalance is over; what it took, nothing if its beginning is not known."""
         began_ms, self.began_ms = self.began_ms, None
@@ -134,6 +151,11 @@ class Courses:
         self._courses: Final[dict[str, Course]] = {}
         #: Partitions on their way, over all groups.
         self._size = 0
+
+    def follow_clock(self, by_ms: int) -> None:
+        """The clock was set by so much."""
+        for course in self._courses.values():
+            course.follow_clock(by_ms)
 
     def find(self, group_id: str) -> Course | None:
         """The course of a group, if it has one."""

@@ -164,6 +164,11 @@ class Reporter:
         for place in self._lost:
             self._lost[place] += gap_ms
 
+    def follow_clock(self, by_ms: int) -> None:
+        """The clock was set by so much: what goes on began as long ago as before."""
+        self.shift(by_ms)
+        self._courses.follow_clock(by_ms)
+
     def tell(
         self,
         groups: GroupsState,

@@ -33,7 +33,7 @@ class HoldLaws:
     def __init__(self) -> None:
         self._held: dict[RequestToken, _Hold] = {}
 
-    def before_step(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
+    def before_step(self, shard: Shard, decision: Decision, *, now_ms: int, clock_offset_ms: int) -> None:
         """Note what is held, and compare what is released with what its member would be told now."""
         is_release = False
         for record in decision.records:
@@ -49,7 +49,7 @@ class HoldLaws:
         for reply in replies:
             hold_of = self._held.get(reply.request)
             if hold_of is not None:
-                _check_is_of_now(shard, hold_of.command, reply.body, now_ms=now_ms)
+                _check_is_of_now(shard, hold_of.command, reply.body, now_ms=now_ms + clock_offset_ms)
 
     def is_held(self, command: GroupCommand) -> bool:
         """Whether an answer is one to a heartbeat that was held."""

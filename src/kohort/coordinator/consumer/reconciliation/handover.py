@@ -8,11 +8,11 @@ Source: KIP-848 (rebalance timeout); requirement H3.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
-from kohort.coordinator.model import NO_GRANTS, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, Grants, GroupsState
 from kohort.coordinator.records import CurrentAssignmentSet, MemberState, Record, VolatileRecord
 from kohort.ids import TopicId
 
@@ -114,6 +114,21 @@ def shift_times(member: ConsumerMember, gap_ms: int) -> None:
     for times in (*member.revoke_by.values(), *member.untaken.values()):
         for partition in times:
             times[partition] += gap_ms
+
+
+def move_times(group: ConsumerGroup, by_ms: int) -> None:
+    """The clock was set by so much: what the group waits for by its times is as far away as before."""
+    for member in group.members.values():
+        shift_times(member, by_ms)
+        if member.list_awaited_ms:
+            member.list_awaited_ms += by_ms
+    group.paced = group.paced._replace(until_ms=group.paced.until_ms + by_ms)
+    if group.published is not None:
+        group.published.not_before_ms += by_ms
+    if group.failure is not None:
+        group.failure = replace(group.failure, retry_ms=group.failure.retry_ms + by_ms)
+    if group.window_opened_ms:
+        group.window_opened_ms += by_ms
 
 
 def apply_hand_over_timed(groups: GroupsState, record: HandOverTimed) -> None:
