@@ -17,6 +17,8 @@ import pytest
 import kohort
 from kohort.cli.main import main
 from kohort.ids import TopicPartition
+from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.offline.transactions import last_states
 from support.apache_broker import ApacheKafka
 from support.restarts import wait_until
 
@@ -35,6 +37,8 @@ class Former:
     records: dict[TopicPartition, list[Row]]
     topic_ids: dict[str, str]
     refused_while_running: int
+    #: What Kafka shows of the topic with transactions to readers of committed records.
+    committed: list[bytes | None]
 
 
 def records_of(address: str, partitions: list[TopicPartition]) -> dict[TopicPartition, list[Row]]:
@@ -85,6 +89,56 @@ def fill(address: str) -> None:
     consumer.close()
 
 
+def transact(address: str) -> confluent_kafka.Producer:
+    """One transaction that is committed, one that is aborted, and one that is open, which has an offset, too."""
+    with kohort.Admin(bootstrap_servers=address) as admin:
+        admin.create_topic("payments", 1)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "ledger"})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 3)], asynchronous=False)
+    for outcome in ("committed", "aborted", "open"):
+        producer = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": outcome, "log_level": 0})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for number in range(5):
+            producer.produce("payments", f"{outcome} {number}".encode())
+        assert producer.flush(30) == 0
+        if outcome == "committed":
+            producer.commit_transaction(30)
+        elif outcome == "aborted":
+            producer.abort_transaction(30)
+        else:
+            offset = confluent_kafka.TopicPartition("orders", 0, 9)
+            producer.send_offsets_to_transaction([offset], consumer.consumer_group_metadata(), 30)
+    consumer.close()
+    return producer
+
+
+def committed_values(address: str) -> list[bytes | None]:
+    """What a stock reader of committed records gets of the topic, until its end."""
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": "x",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
+    consumer = confluent_kafka.Consumer({**settings, "isolation.level": "read_committed"})
+    consumer.assign([confluent_kafka.TopicPartition("payments", 0, 0)])
+    found: list[bytes | None] = []
+
+    def is_at_end() -> bool:
+        message = consumer.poll(0.2)
+        if message is None:
+            return False
+        if message.error() is not None:
+            return bool(message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF)
+        found.append(message.value())
+        return False
+
+    wait_until(is_at_end, "everything is read")
+    consumer.close()
+    return found
+
+
 def records_that_stay(address: str) -> dict[TopicPartition, list[Row]]:
     """What is there once a compaction that was under way is over."""
     records = records_of(address, PARTITIONS)
@@ -108,8 +162,11 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Former]:
         with kohort.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
             ids = {topic.name: str(topic.topic_id) for topic in admin.list_topics()}
         refused = main(["log", "import", str(directory / "logs"), "--into", str(directory / "early")])
+        owner = transact(kafka.bootstrap_servers)
+        committed = committed_values(kafka.bootstrap_servers)
         kafka.stop()
-        yield Former(directory / "logs", records, ids, refused)
+        del owner
+        yield Former(directory / "logs", records, ids, refused, committed)
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -119,7 +176,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 def test_directory_of_kafka_is_taken_over(former: Former, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files_of(former.directory)
     target = tmp_path / "data"
-    words = ["log", "import", str(former.directory), "--into", str(target), "--json"]
+    words = ["log", "import", str(former.directory), "--into", str(target), "--json", "--end-transactions"]
     assert main([*words, "--config", "keyed:cleanup.policy=compact"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert files_of(former.directory) == before
@@ -160,7 +217,46 @@ def test_what_cannot_be_taken_over_is_refused_in_one_sentence(
         (former.directory, used, "is not ours"),
         (former.directory, former.directory, "is a data directory already"),
     ):
-        assert main(["log", "import", str(source), "--into", str(into)]) == 1
+        assert main(["log", "import", str(source), "--into", str(into), "--end-transactions"]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert sentence in line
     assert not (tmp_path / "data").exists()
+
+
+def test_transactions_that_a_copy_cannot_keep_are_refused_by_name(
+    former: Former, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["log", "import", str(former.directory), "--into", str(tmp_path / "data")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "payments-0 has 5 records of 1 aborted transaction and 5 records of 1 open transaction" in line
+    assert "has offsets of ledger in 1 open transaction" in line
+    assert "--end-transactions" in line
+    assert not (tmp_path / "data").exists()
+
+
+def test_transactions_that_did_not_count_are_left_out_and_told(
+    former: Former, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert former.committed == [b"committed %d" % number for number in range(5)]
+    target = tmp_path / "data"
+    words = ["log", "import", str(former.directory), "--into", str(target), "--end-transactions"]
+    assert main([*words, "--config", "keyed:cleanup.policy=compact"]) == 0
+    told = capsys.readouterr().err
+    folders = [str(each) for each in former.directory.glob("__transaction_state-*")]
+    # Complete with a commit, with an abort, and ongoing.
+    states = last_states(DiskFileSystem(reads_only=True), folders)
+    assert sorted(state for _, state in states.values()) == [1, 4, 5]
+    assert "payments-0 has 5 records of 1 aborted transaction and 5 records of 1 open transaction: left out" in told
+    assert "has offsets of ledger in 1 open transaction: aborted" in told
+    assert main(["log", "check", str(target)]) == 0
+    with kohort.Broker(data_dir=target) as broker:
+        address = broker.bootstrap_servers
+        assert committed_values(address) == former.committed
+        # A stock client asks for stable offsets.
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "ledger"})
+        (row,) = consumer.committed([confluent_kafka.TopicPartition("orders", 0)], timeout=20)
+        assert row.offset == 3
+        consumer.close()
+        with kohort.Producer(bootstrap_servers=address) as producer:
+            # Behind 5 committed, 5 aborted and 5 open records and three markers.
+            assert producer.send("payments", b"on we go", partition=0).result(10).offset == 18

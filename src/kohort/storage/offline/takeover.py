@@ -1,13 +1,14 @@
 """Takes over what is in a log directory of Apache Kafka: its topics are copied into a new directory of kohort's.
 
 Laws: the source is only read. The copy is no data directory until all of it is durable: its catalog is written last. A
-topic is taken whole or refused; what belongs to Kafka alone (its metadata, its transactions) is left and named.
+topic is taken whole or refused; what belongs to Kafka alone (its metadata, its transactions) is left and named. Records
+of transactions that were aborted, or are open, are not copied: here nothing tells them from records that count.
 Source: Apache Kafka 4.3's log directories: meta.properties version 1, partition.metadata, segments of batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,13 +34,14 @@ from kohort.storage.directory.datadir import (
 )
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.offline.inspection import Damage, walk_segment
+from kohort.storage.offline.transactions import DECISIONS_TOPIC, Sieve, Transactions
 from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.recovery.logstart import keep_log_start
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
 #: What only Kafka has a use for.
-FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata", "__transaction_state", "__share_group_state"})
+FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata", DECISIONS_TOPIC, "__share_group_state"})
 _COPY_BYTES: Final = 1 << 20
 
 
@@ -59,6 +61,8 @@ class FoundTopic:
     starts: dict[int, int] = field(default_factory=dict)
     #: Partition -> the offset behind its last batch.
     ends: dict[int, int] = field(default_factory=dict)
+    #: Partition -> what transactions have left in it.
+    transactions: dict[int, Transactions] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
 
 
@@ -70,6 +74,8 @@ class Survey:
     topics: dict[str, FoundTopic] = field(default_factory=dict)
     #: Topics that are left where they are.
     left: list[str] = field(default_factory=list)
+    #: Where the coordinator of transactions has kept its decisions.
+    decisions: list[str] = field(default_factory=list)
 
 
 def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
@@ -111,6 +117,8 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
         if name in FOREIGN_TOPICS:
             if name not in survey.left:
                 survey.left.append(name)
+            if name == DECISIONS_TOPIC:
+                survey.decisions.append(f"{source}/{folder}")
             continue
         check_topic_name(name)
         topic_id = read_partition_metadata(fs, f"{source}/{folder}")
@@ -123,10 +131,16 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
         topic.starts[partition] = starts.get((name, partition), 0)
 
 
-def read_topic(fs: FileSystem, topic: FoundTopic) -> None:
-    """Read every batch of it, for its numbers and for what is damaged."""
+def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = frozenset()) -> None:
+    """Read every batch of it, for its numbers, for what is damaged, and for what transactions have left.
+
+    Args:
+        committed: what `read_decisions` says.
+    """
     for partition, folder in topic.folders.items():
         next_offset = 0
+        transactions = Transactions(committed, is_of_groups=topic.name == OFFSETS_TOPIC)
+        topic.transactions[partition] = transactions
         for name in fs.list_directory(folder):
             base = segment_base(name)
             if base is None:
@@ -140,10 +154,14 @@ def read_topic(fs: FileSystem, topic: FoundTopic) -> None:
                 else:
                     header = each.header
                     next_offset = header.next_offset
+                    # What was deleted by request is in no transaction's way.
+                    if next_offset > topic.starts.get(partition, 0):
+                        transactions.note(each)
                     topic.bytes += header.size_bytes
                     topic.records += header.record_count
                     topic.producer_id = max(topic.producer_id, header.producer_id)
         topic.ends[partition] = next_offset
+        topic.records -= transactions.records_left_out
 
 
 def take_over(
@@ -155,7 +173,7 @@ def take_over(
     configs: Mapping[str, Mapping[str, str]],
     on_copied: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Copy topics that were read into a directory that is new or empty.
+    """Copy topics that were read into a directory that is new or empty; transactions that are open end with the copy.
 
     Args:
         source_fs: where the topics are.
@@ -218,16 +236,47 @@ def _copy_partition(
     fs.make_directory(target)
     write_partition_metadata(fs, target, topic.topic_id)
     names = [name for name in source_fs.list_directory(source) if segment_base(name) is not None]
+    end, transactions = topic.ends.get(partition, 0), topic.transactions.get(partition)
+    sieve: Sieve | None = None
+    markers: list[bytearray] = []
+    if transactions is not None and transactions.is_in_the_way:
+        sieve, markers = transactions.sieve(), transactions.markers(end)
     for name in names or [segment_name(0)]:
         file = fs.open(f"{target}/{name}", create=True)
-        if names:
+        at = 0
+        for position, size in _spans(source_fs, f"{source}/{name}", sieve) if names else ():
             original = source_fs.open(f"{source}/{name}")
-            for at in range(0, original.size(), _COPY_BYTES):
-                data = original.read(at, _COPY_BYTES)
+            for done in range(0, size, _COPY_BYTES):
+                data = original.read(position + done, min(_COPY_BYTES, size - done))
                 file.write(at, data)
+                at += len(data)
                 on_copied(len(data))
+        for marker in markers if name == names[-1] else ():
+            file.write(at, marker)
+            at += len(marker)
         file.sync()
-    mark_sparse(fs, target, topic.ends.get(partition, 0))
+    mark_sparse(fs, target, end + len(markers))
     if start := topic.starts.get(partition):
         keep_log_start(fs, target, start)
     fs.sync_directory(target)
+
+
+def _spans(fs: FileSystem, path: str, sieve: Sieve | None) -> Iterator[tuple[int, int]]:
+    """Position and size of each part of a file that is copied."""
+    if sieve is None:
+        yield 0, fs.open(path).size()
+        return
+    start = end = 0
+    for each in walk_segment(fs, path, segment_base(path.rpartition("/")[2]) or 0):
+        if isinstance(each, Damage):
+            # Markers come behind a torn end, which a start would cut.
+            is_kept, size = each.next_offset is not None, each.bytes
+        else:
+            is_kept, size = not sieve.leaves_out(each.header), each.header.size_bytes
+        if not is_kept:
+            if end > start:
+                yield start, end - start
+            start = each.position + size
+        end = each.position + size
+    if end > start:
+        yield start, end - start
