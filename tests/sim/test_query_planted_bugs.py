@@ -28,6 +28,8 @@ ROUGH = QueryPlan(
 )
 #: Checkpoints are put back.
 RESTORED = replace(ROUGH, weights={"stop": 2, "copy": 2, "restore": 2, "add_query": 1})
+#: Offsets are set from outside while no query is there.
+ORDERED = replace(ROUGH, weights={"order": 3, "kill_reader": 2, "stop": 1}, perturbed_s=20.0)
 
 
 def law_that_finds(plan: QueryPlan) -> str:
@@ -42,7 +44,7 @@ def law_that_finds(plan: QueryPlan) -> str:
 
 
 def test_worlds_without_a_bug_find_none() -> None:
-    for plan in (ROUGH, RESTORED):
+    for plan in (ROUGH, RESTORED, ORDERED):
         for seed in range(5):
             QueryWorld(seed, plan=plan).run()
 
@@ -57,8 +59,8 @@ def test_commit_before_the_commit_log(monkeypatch: pytest.MonkeyPatch) -> None:
         spans: Mapping[TopicPartition, Span],
         found: Mapping[TopicPartition, Ledger],
     ) -> Any:
-        claims, since = build(name, places, spans, found)
-        return {each: replace(claim, offset=spans[each].end, planned=None) for each, claim in claims.items()}, since
+        claims, taken = build(name, places, spans, found)
+        return {each: replace(claim, offset=spans[each].end, planned=None) for each, claim in claims.items()}, taken
 
     monkeypatch.setattr(core, "build_claims", build_early)
     assert law_that_finds(ROUGH) == "NothingMissing"
@@ -68,8 +70,8 @@ def test_checkpoint_that_is_overruled_by_its_own_commits(monkeypatch: pytest.Mon
     """Put back to an older copy, and the group is believed instead."""
     find = custody.find_place
 
-    def believe(ledger: Ledger | None, name: str, known: Known | None, *, is_owned: bool) -> Place | None:
-        place = find(ledger, name, known, is_owned=is_owned)
+    def believe(ledger: Ledger | None, name: str, known: Known | None, **more: bool) -> Place | None:
+        place = find(ledger, name, known, **more)  # type: ignore[arg-type]
         if place is None or ledger is None or place.stop is not None:
             return place
         return place._replace(start=max(place.start, ledger.offset))
@@ -128,8 +130,8 @@ def test_end_of_a_batch_that_others_have_taken(monkeypatch: pytest.MonkeyPatch) 
     """What was trimmed from a repeated batch is taken for read."""
     find = custody.find_place
 
-    def go_on(ledger: Ledger | None, name: str, known: Known | None, *, is_owned: bool) -> Place | None:
-        place = find(ledger, name, known, is_owned=is_owned)
+    def go_on(ledger: Ledger | None, name: str, known: Known | None, **more: bool) -> Place | None:
+        place = find(ledger, name, known, **more)  # type: ignore[arg-type]
         if place is None or known is None or place.stop is not None:
             return place
         return place._replace(start=max(place.start, known.end))
@@ -137,3 +139,14 @@ def test_end_of_a_batch_that_others_have_taken(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(core, "find_place", go_on)
     late = {"stop": 1, "kill_reader": 4, "kill_container": 2, "add_query": 1}
     assert law_that_finds(replace(ROUGH, weights=late, perturbed_s=15.0)) == "NothingMissing"
+
+
+def test_offset_from_outside_that_is_put_behind_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the checkpoint is believed, and what lies behind it."""
+    find = custody.find_place
+
+    def ignore(ledger: Ledger | None, name: str, known: Known | None, **more: bool) -> Place | None:
+        return find(ledger, name, known, **{**more, "follows_orders": False})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(core, "find_place", ignore)
+    assert law_that_finds(ORDERED) == "OrderFollowed"

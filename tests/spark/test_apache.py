@@ -122,3 +122,32 @@ def delete_before(address: str, topic: str, offset: int) -> None:
     client = AdminClient({"bootstrap.servers": address})
     for deleted in client.delete_records([Partition(topic, 0, offset)]).values():
         deleted.result(30)
+
+
+def test_a_query_goes_where_its_group_was_set(apache: ApacheKafka, caplog: pytest.LogCaptureFixture) -> None:
+    """Back and on, as at our own broker: an offset that was committed without the metadata of a query is an order."""
+    address, name = apache.bootstrap_servers, "ordered"
+    options = {"subscribe": name, "kafka.group.id": "ordered-g", "startingOffsets": "earliest"}
+    with kohort.Admin(bootstrap_servers=address) as admin, kohort.Producer(bootstrap_servers=address) as producer:
+        admin.create_topic(name, 1)
+        for _ in range(100):
+            producer.send(name, b"v")
+        producer.flush(30)
+        query = Query(address, **options)
+        query.read(100)
+        for offset, count in ((10, 190), (150, 240)):
+            query.run()
+            query.stop()
+            if offset > 100:
+                for _ in range(100):
+                    producer.send(name, b"v")
+                producer.flush(30)
+            admin.alter_group_offsets("ordered-g", {kohort.TopicPartition(name, 0): offset})
+            query = Query(address, checkpoint=query.checkpoint, **options)
+            query.read(count)
+        query.stop()
+    assert [each for _, _, each in query.checkpoint.sink[100:]] == [*range(10, 100), *range(150, 200)]
+    assert [line.partition(": ")[2] for line in caplog.messages if "from outside" in line] == [
+        f"{name}-0 goes on at offset {offset} and not at 100: its group's offset was set from outside"
+        for offset in (10, 150)
+    ]

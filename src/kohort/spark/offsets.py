@@ -67,6 +67,8 @@ class QueryOffset:
     name: str | None = None
     #: partition -> offset at which the query took it from the group last; none without a group.
     since: dict[TopicPartition, int] = field(default_factory=dict)
+    #: partition -> how many offsets that were set from outside it has followed there; only where there were any.
+    orders: dict[TopicPartition, int] = field(default_factory=dict)
     #: topic -> id of the topic that was read under that name; none where the broker has no ids.
     topic_ids: dict[str, str] = field(default_factory=dict)
     #: Whether spans have a start: Spark's own source writes ends only, and the spans are empty ones there.
@@ -90,9 +92,13 @@ def to_json(
     *,
     name: str | None = None,
     since: Mapping[TopicPartition, int] | None = None,
+    orders: Mapping[TopicPartition, int] | None = None,
     topic_ids: Mapping[str, str] | None = None,
+    external: Mapping[TopicPartition, Span] | None = None,
 ) -> OffsetJson:
     """The offset that stands for these spans, in order of topic and partition; `QueryOffset` says what is what.
+
+    `external` is for those who read the progress: where a group's offset that was set from outside has moved the query.
 
     >>> to_json({TopicPartition("orders", 0): Span(3, 7)}, name="q-1", since={TopicPartition("orders", 0): 3})
     {'kohort': 2, 'name': 'q-1', 'topics': {'orders': {'0': {'from': 3, 'to': 7, 'since': 3}}}}
@@ -100,8 +106,9 @@ def to_json(
     topics: dict[str, dict[str, dict[str, int]]] = {}
     for (topic, partition), span in sorted(spans.items()):
         said = {"from": span.start, "to": span.end}
-        if since is not None and (topic, partition) in since:
-            said["since"] = since[TopicPartition(topic, partition)]
+        for word, numbers in (("since", since), ("orders", orders)):
+            if numbers is not None and (topic, partition) in numbers:
+                said[word] = numbers[TopicPartition(topic, partition)]
         topics.setdefault(topic, {})[str(partition)] = said
     offset: OffsetJson = {_VERSION_KEY: VERSION}
     if name is not None:
@@ -109,6 +116,8 @@ def to_json(
     offset["topics"] = topics
     if topic_ids:
         offset["ids"] = dict(sorted(topic_ids.items()))
+    if external:
+        offset["external"] = to_json(external)["topics"]
     return offset
 
 
@@ -134,12 +143,8 @@ def from_json(offset: OffsetJson | None) -> QueryOffset:
         return QueryOffset(
             spans=_parse_spans(given["topics"]),
             name=name,
-            since={
-                TopicPartition(topic, int(partition)): _to_offset(said["since"])
-                for topic, partitions in given["topics"].items()
-                for partition, said in partitions.items()
-                if "since" in said
-            },
+            since=_parse_numbers(given["topics"], "since"),
+            orders=_parse_numbers(given["topics"], "orders"),
             topic_ids=dict(ids),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -167,6 +172,15 @@ def _parse_spans(topics: Mapping[str, Mapping[str, Mapping[str, object]]]) -> di
         TopicPartition(topic, int(partition)): Span(_to_offset(said["from"]), _to_offset(said["to"]))
         for topic, partitions in topics.items()
         for partition, said in partitions.items()
+    }
+
+
+def _parse_numbers(topics: Mapping[str, Mapping[str, Mapping[str, object]]], word: str) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): _to_offset(said[word])
+        for topic, partitions in topics.items()
+        for partition, said in partitions.items()
+        if word in said
     }
 
 

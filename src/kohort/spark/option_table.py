@@ -188,6 +188,15 @@ _GROUP: Final = (
         choices=("wait", "release"),
     ),
     Option(
+        name="externalOffsets",
+        parse=_parse_word,
+        default="follow",
+        doc="Offsets of the group that are set from outside, by a tool or by members that are no queries, while the "
+        "query is down: follow, it goes there, back or on; ignore, its checkpoint counts, but for what lies before "
+        "them. A line of the log says for each partition from where to where.",
+        choices=("follow", "ignore"),
+    ),
+    Option(
         name="checkpointLocation",
         parse=parse_str,
         default=None,
@@ -219,7 +228,7 @@ IDLE: Final = {
     "max.poll.records": "records come in columns; maxOffsetsPerTrigger bounds a batch",
 }
 #: Options that only a member of a group has a use for.
-OF_MEMBERS: Final = ("groupJoinTimeout", "groupRebalanceTimeout", "inDoubt", "checkpointLocation")
+OF_MEMBERS: Final = ("groupJoinTimeout", "groupRebalanceTimeout", "inDoubt", "externalOffsets", "checkpointLocation")
 #: Options that only one of batch and stream has a use for: the other takes or refuses them as Spark does.
 OF_STREAMS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 OF_BATCHES: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")

@@ -66,6 +66,7 @@ class SourceOptions:
     group_join_timeout_ms: int
     group_rebalance_timeout_ms: int
     waits_in_doubt: bool
+    follows_external_offsets: bool
     checkpoint_location: str | None
     api_timeout_ms: int
     poll_timeout_ms: int
@@ -106,6 +107,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         group_join_timeout_ms=_join_timeout_ms(values["groupJoinTimeout"], checked["session.timeout.ms"]),
         group_rebalance_timeout_ms=parse_duration_ms(values["groupRebalanceTimeout"], option="groupRebalanceTimeout"),
         waits_in_doubt=values["inDoubt"] == "wait",
+        follows_external_offsets=values["externalOffsets"] == "follow",
         checkpoint_location=values["checkpointLocation"],
         api_timeout_ms=api_timeout_ms,
         poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"] or api_timeout_ms,

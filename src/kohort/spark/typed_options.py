@@ -80,6 +80,10 @@ class ReadOptions(SharedOptions, total=False):
     """What becomes of a batch that was planned and is not known to be finished when its query ends: wait, its
     partitions are kept for the query's return until its session has ended; release, others have them at once
     and may read it again."""
+    externalOffsets: Literal["follow", "ignore"]
+    """Offsets of the group that are set from outside, by a tool or by members that are no queries, while the query
+    is down: follow, it goes there, back or on; ignore, its checkpoint counts, but for what lies before them. A
+    line of the log says for each partition from where to where."""
     checkpointLocation: str | None
     """The query's checkpointLocation on a local file system: a query that ends looks there whether its last batch
     is finished."""

@@ -20,7 +20,7 @@ from typing import Final
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import BatchState
-from kohort.spark.member.custody import Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
+from kohort.spark.member.custody import Holder, Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
 from kohort.spark.member.doubts import Doubts
 from kohort.spark.member.requests import (
     Choose,
@@ -47,11 +47,14 @@ class Membership:
     Args:
         name: of the query; the same for as long as its checkpoint lives.
         waits: whether batches in doubt, of this query and of others, are waited for (`inDoubt=wait`).
+        follows_orders: whether offsets are followed that were set from outside (`externalOffsets=follow`).
         join_patience_ms: how long a plan waits for an assignment.
         doubt_patience_ms: how long it waits for a batch of somebody who is in the group.
     """
 
-    def __init__(self, name: str, *, waits: bool, join_patience_ms: int, doubt_patience_ms: int) -> None:
+    def __init__(
+        self, name: str, *, waits: bool, join_patience_ms: int, doubt_patience_ms: int, follows_orders: bool = True
+    ) -> None:
         self.name = name
         self.state = State.JOINING
         #: Whether the run ends where the topics end now: then it waits until it owns something.
@@ -67,6 +70,7 @@ class Membership:
         #: Sentences for the log.
         self.notes: list[str] = []
         self._waits = waits
+        self._follows_orders = follows_orders
         self._join_patience_ms = join_patience_ms
         self._doubts = Doubts(name, self.notes, waits=waits, patience_ms=doubt_patience_ms)
         #: Owned partitions that are being planned at this moment: a revocation of these waits, too.
@@ -77,8 +81,10 @@ class Membership:
         self._known: dict[TopicPartition, Known] = {}
         #: The same of topics that were made anew since.
         self._outdated: dict[TopicPartition, Known] = {}
-        #: Of the open batch.
-        self._since: dict[TopicPartition, int] = {}
+        #: partition of the open batch -> as whom this query has taken it.
+        self._taken: dict[TopicPartition, Holder] = {}
+        #: partition of a batch that is repeated -> offsets from outside that are followed by that, and its holder.
+        self._heeded: dict[TopicPartition, tuple[Span, Holder]] = {}
         #: partition -> what we have last committed; of owned partitions only, for there nobody else commits.
         self._ledgers: dict[TopicPartition, Ledger] = {}
         #: What the group may not know of us yet, of partitions that we may not own.
@@ -188,14 +194,20 @@ class Membership:
         """
         self._finish(start, {*renewed, *start.outdated_by(end)})
         spans = end.following(start)
-        self._open({each: span for each, span in spans.items() if span.size and each.topic not in renewed}, end.since)
+        taken = {each: Holder(self.name, since, end.orders.get(each, 0)) for each, since in end.since.items()}
+        self._open({each: span for each, span in spans.items() if span.size and each.topic not in renewed}, taken)
         yield from self._wait_for_assignment(now_ms, now_ms + self._join_patience_ms, is_enough=True)
         found: dict[TopicPartition, Ledger] = yield Fetch(tuple(sorted(self.flight)))
-        left = {each: trim(span, found.get(each), self.name, end.since.get(each)) for each, span in self.flight.items()}
+        left = {each: trim(span, found.get(each), taken.get(each)) for each, span in self.flight.items()}
+        for each, span in self.flight.items():
+            ledger = found.get(each)
+            if ledger is not None and not ledger.chain and each in taken and span.start <= ledger.offset <= span.end:
+                self._heeded[each] = (Span(ledger.offset, span.end), taken[each])
+        found = self._heed(found)
         claims = {
             each: replace(found[each], offset=span.start, planned=span.end)
             for each, span in left.items()
-            if each in self.owned and is_last_holder(found.get(each), self.name, end.since.get(each))
+            if each in self.owned and each in taken and is_last_holder(found.get(each), taken[each])
         }
         # The same as before, unless the checkpoint is an older copy: then the group goes back with it.
         yield from self._tell({each: claim for each, claim in claims.items() if claim != found[each]})
@@ -208,8 +220,9 @@ class Membership:
         if self.state is State.IN_DOUBT:
             return False
         for partition, span in self.flight.items():
-            if partition in self._since:
-                self._known[partition] = Known(self._since[partition], span.end)
+            if partition in self._taken:
+                holder = self._taken[partition]
+                self._known[partition] = Known(holder.since, span.end, holder.orders)
         self._close_batch()
         return (yield from self._settle(self._due | self._unsettled))
 
@@ -250,7 +263,7 @@ class Membership:
 
     def _finish(self, start: QueryOffset, renewed: Collection[str]) -> None:
         for partition, span in start.spans.items():
-            self._known[partition] = Known(start.since.get(partition), span.end)
+            self._known[partition] = Known(start.since.get(partition), span.end, start.orders.get(partition, 0))
         self._close_batch()
         self._outdated = {each: self._known.pop(each) for each in set(self._known) if each.topic in renewed}
         for partition in self._outdated.keys() & self._ledgers.keys():
@@ -261,10 +274,10 @@ class Membership:
             self._move(Step.FINISHED)
         self._due |= self.flight.keys() & self.owned
         self._unsettled |= self.flight.keys() - self.owned
-        self.flight, self._since = {}, {}
+        self.flight, self._taken = {}, {}
 
-    def _open(self, flight: dict[TopicPartition, Span], since: Mapping[TopicPartition, int]) -> None:
-        self.flight, self._since = flight, dict(since)
+    def _open(self, flight: dict[TopicPartition, Span], taken: Mapping[TopicPartition, Holder]) -> None:
+        self.flight, self._taken = flight, dict(taken)
         if flight and self.state not in ENDING:
             self._move(Step.PLANNED)
             if not self.wanted_back.isdisjoint(flight):
@@ -277,14 +290,13 @@ class Membership:
             return not asked
         found: dict[TopicPartition, Ledger] = yield Fetch(asked)
         news: dict[TopicPartition, Ledger] = {}
-        for partition, ledger in found.items():
+        for partition, ledger in self._heed(found).items():
             known = self._known.get(partition)
             if ledger.holder != self.name:
                 continue
-            is_known = known is not None and known.since == ledger.chain[-1].since
-            offset = known.end if known is not None and is_known else ledger.offset
+            offset = known.end if known is not None and known.is_of(ledger.chain[-1]) else ledger.offset
             settled = replace(ledger, offset=offset, planned=None)
-            if settled != ledger:
+            if settled != found[partition]:
                 news[partition] = settled
         is_taken = yield from self._tell(news)
         if is_taken:
@@ -304,12 +316,24 @@ class Membership:
                 self._ledgers.pop(partition, None)
                 if is_taken and partition in ours and partition in self.owned:
                     self._ledgers[partition] = ledger
+                    self._heeded.pop(partition, None)
             if is_taken:
                 self._due.difference_update(said)
             else:
                 self._unsettled.update(said)
                 are_taken = False
         return are_taken
+
+    def _heed(self, found: Mapping[TopicPartition, Ledger]) -> dict[TopicPartition, Ledger]:
+        """Read as our own what was set from outside and is followed by a batch that was repeated since."""
+        return {each: self._heed_one(each, ledger) for each, ledger in found.items()}
+
+    def _heed_one(self, partition: TopicPartition, ledger: Ledger) -> Ledger:
+        heeded = self._heeded.get(partition)
+        if ledger.chain or heeded is None or partition not in self.owned:
+            return ledger
+        span, holder = heeded
+        return replace(ledger, chain=(holder,)) if span.start <= ledger.offset <= span.end else ledger
 
     # -- a batch begins -----------------------------------------------------------------------------------------------
 
@@ -365,12 +389,18 @@ class Membership:
         """One attempt; `None` if the group has changed meanwhile, or has to be waited for."""
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
         fetched: dict[TopicPartition, Ledger] = (yield Fetch(tuple(wanted))) if wanted else {}
-        found = {**self._ledgers, **fetched}
+        found = self._heed({**self._ledgers, **fetched})
         held = yield from self._doubts.find_held(found, readable & found.keys(), now_ms)
         if held and held == readable and self.is_bounded and not is_last:
             return None
         places: Places = {
-            each: find_place(found.get(each), self.name, self._known_of(each, found.get(each)), is_owned=True)
+            each: find_place(
+                found.get(each),
+                self.name,
+                self._known_of(each, found.get(each)),
+                is_owned=True,
+                follows_orders=self._follows_orders and each not in self._outdated,
+            )
             for each in sorted(readable - held)
         }
         for each in sorted(self._lost - readable):
@@ -380,17 +410,37 @@ class Membership:
             elif each not in found or found[each].holder != self.name:
                 self._lost.discard(each)
         spans: dict[TopicPartition, Span] = yield Choose(places)
-        claims, since = build_claims(self.name, places, spans, found)
+        claims, taken = build_claims(self.name, places, spans, found)
         if not readable <= self.owned:
             return None
         if not (yield from self._tell(claims)) or not readable <= self.owned:
             self._unsettled |= claims.keys()
             return None
         self._due -= readable - held
-        self._open({each: span for each, span in spans.items() if span.size > 0}, since)
+        external = self._tell_orders(found, places)
+        self._open({each: span for each, span in spans.items() if span.size > 0}, taken)
         others = {each: Span(known.end, known.end) for each, known in self._known.items() if each not in spans}
-        kept = {each: known.since for each, known in self._known.items() if known.since is not None}
-        return Plan(spans=spans, others=others, since={**kept, **since})
+        kept = {
+            each: Holder(self.name, known.since, known.orders)
+            for each, known in self._known.items()
+            if known.since is not None
+        }
+        return Plan(spans=spans, others=others, taken={**kept, **taken}, external=external)
+
+    def _tell_orders(self, found: Mapping[TopicPartition, Ledger], places: Places) -> dict[TopicPartition, Span]:
+        """Note what was set from outside, and return where it moves the query: from where to where."""
+        moved: dict[TopicPartition, Span] = {}
+        for partition, place in places.items():
+            ledger, known = found.get(partition), self._known.get(partition)
+            if place is None or ledger is None or ledger.chain or known is None or ledger.offset == known.end:
+                continue
+            if place.start != known.end:
+                moved[partition] = Span(known.end, place.start)
+            start, other = place.start, ledger.offset if place.start == known.end else known.end
+            self.notes.append(
+                f"{partition} goes on at offset {start} and not at {other}: its group's offset was set from outside"
+            )
+        return moved
 
     def _move(self, step: Step) -> None:
         new = TRANSITIONS.get((self.state, step))

@@ -7,7 +7,8 @@ over, and the end of the batch that the last of them has planned.
 
 Laws: what this query has read itself is settled by its checkpoint alone, what others have read by the group alone; a
 checkpoint that was put back to an older copy makes the query read again what it read after the copy, and only that;
-offsets that nobody is known to have read are read. Nothing here reads a clock or talks to a broker.
+offsets that nobody is known to have read are read; an offset that was committed from outside, without our metadata, to
+a partition that this query held is an order, which it follows. Nothing here reads a clock or talks to a broker.
 Source: Kafka's OffsetCommit, `metadata` (at most offset.metadata.max.bytes, 4096).
 """
 
@@ -34,6 +35,8 @@ class Holder(NamedTuple):
 
     name: str
     since: int
+    #: How many orders it has followed there: one may send it back to where it began.
+    orders: int = 0
 
 
 class Known(NamedTuple):
@@ -42,6 +45,12 @@ class Known(NamedTuple):
     #: `None` in a checkpoint of the first form, or of Spark's own source.
     since: int | None
     end: int
+    #: As of the holder.
+    orders: int = 0
+
+    def is_of(self, holder: Holder) -> bool:
+        """Whether it is about what that holder has taken."""
+        return (self.since, self.orders) == (holder.since, holder.orders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +87,9 @@ class Place(NamedTuple):
     stop: int | None
     #: With the query itself as the last; the group's is left alone where `stop` is a number.
     chain: tuple[Holder, ...]
-    #: Where the query took what it reads here.
+    #: Where the query took what it reads here, and how many orders it has followed.
     since: int
+    orders: int = 0
 
 
 def parse_ledger(offset: int, metadata: str) -> Ledger:
@@ -88,7 +98,7 @@ def parse_ledger(offset: int, metadata: str) -> Ledger:
         said = json.loads(metadata)
         if said["kohort"] != _VERSION:
             return Ledger(offset=offset)
-        chain = tuple(Holder(str(name), int(since)) for name, since in said["by"])
+        chain = tuple(Holder(str(name), int(since), *map(int, orders)) for name, since, *orders in said["by"])
         planned = said.get("to")
         return Ledger(
             offset=offset,
@@ -108,7 +118,7 @@ def format_ledger(ledger: Ledger) -> str:
     """
     chain = ledger.chain[-MOST_HOLDERS:]
     while True:
-        said: dict[str, object] = {"kohort": _VERSION, "by": [list(holder) for holder in chain]}
+        said: dict[str, object] = {"kohort": _VERSION, "by": [_format_holder(each) for each in chain]}
         if ledger.planned is not None:
             said["to"] = ledger.planned
         if ledger.count:
@@ -119,7 +129,9 @@ def format_ledger(ledger: Ledger) -> str:
         chain = chain[1:]
 
 
-def find_place(ledger: Ledger | None, name: str, known: Known | None, *, is_owned: bool) -> Place | None:
+def find_place(
+    ledger: Ledger | None, name: str, known: Known | None, *, is_owned: bool, follows_orders: bool = True
+) -> Place | None:
     """Where the query of that name goes on.
 
     Args:
@@ -127,45 +139,46 @@ def find_place(ledger: Ledger | None, name: str, known: Known | None, *, is_owne
         known: of the query's checkpoint; `None` if the query has not read the partition.
         is_owned: whether the group has given the partition to the query; if not, only what the query has read itself,
             and what its checkpoint does not have, is left for it.
+        follows_orders: whether an offset that was committed from outside counts where the checkpoint is beyond it.
 
     Returns:
         `None` if there is nothing to go by: nobody has begun the partition, or it is not the query's.
     """
     if ledger is not None and ledger.chain:
-        for start, end, since in _find_lost(ledger, name, known):
-            return Place(start, end, ledger.chain, since)
+        for start, end, holder in _find_lost(ledger, name, known):
+            return Place(start, end, ledger.chain, holder.since, holder.orders)
     if not is_owned:
         return None
     if ledger is None or not ledger.chain:
-        return _find_first_place(ledger, name, known)
+        return _find_first_place(ledger, name, known, follows_orders=follows_orders)
     last = ledger.chain[-1]
     if last.name == name:
-        is_known = known is not None and known.since == last.since
-        return Place(known.end if known is not None and is_known else last.since, None, ledger.chain, last.since)
+        start = known.end if known is not None and known.is_of(last) else last.since
+        return Place(start, None, ledger.chain, last.since, last.orders)
     start = ledger.offset if known is None or known.since is not None else max(ledger.offset, known.end)
     return Place(start, None, _append(ledger.chain, Holder(name, start)), start)
 
 
-def trim(span: Span, ledger: Ledger | None, name: str, since: int | None) -> Span:
+def trim(span: Span, ledger: Ledger | None, taken: Holder | None) -> Span:
     """What a query still has to read of a batch that it planned before: not what others have taken meanwhile.
 
     Args:
-        since: where the query had taken the partition when it planned; `None` in a checkpoint of the first form.
+        taken: as whom the query had taken the partition when it planned; `None` in a checkpoint of the first form.
     """
     if ledger is None:
         return span
-    if since is None or not ledger.chain:
+    if taken is None or not ledger.chain:
         return Span(min(span.end, max(span.start, ledger.offset)), span.end)
-    at = _index(ledger, name, since)
+    at = _index(ledger, taken)
     following = 0 if at is None else at + 1
     if following == len(ledger.chain):
         return span
     return Span(span.start, max(span.start, min(span.end, ledger.chain[following].since)))
 
 
-def is_last_holder(ledger: Ledger | None, name: str, since: int | None) -> bool:
-    """Whether the query that took the partition at `since` holds it still."""
-    return ledger is not None and bool(ledger.chain) and ledger.chain[-1] == (name, since)
+def is_last_holder(ledger: Ledger | None, taken: Holder) -> bool:
+    """Whether the query that took the partition so holds it still."""
+    return ledger is not None and ledger.chain[-1:] == (taken,)
 
 
 def build_claims(
@@ -173,7 +186,7 @@ def build_claims(
     places: Mapping[TopicPartition, Place | None],
     spans: Mapping[TopicPartition, Span],
     found: Mapping[TopicPartition, Ledger],
-) -> tuple[dict[TopicPartition, Ledger], dict[TopicPartition, int]]:
+) -> tuple[dict[TopicPartition, Ledger], dict[TopicPartition, Holder]]:
     """What the group has to be told before these spans are read.
 
     Args:
@@ -183,16 +196,16 @@ def build_claims(
         found: what the group remembers.
 
     Returns:
-        Ledgers to commit, of those that change anything, and where the query took what it reads.
+        Ledgers to commit, of those that change anything, and as whom the query has taken what it reads.
     """
     claims: dict[TopicPartition, Ledger] = {}
-    since: dict[TopicPartition, int] = {}
+    taken: dict[TopicPartition, Holder] = {}
     for partition, span in spans.items():
         place = places[partition]
         if place is None or (place.stop is None and span.start < place.since):
             # Nobody has begun it, or it begins again: what was taken over was a topic that was made anew since.
             place = Place(span.start, None, (Holder(name, span.start),), span.start)
-        since[partition] = place.since
+        taken[partition] = Holder(name, place.since, place.orders)
         before = found.get(partition)
         count = 0 if before is None else before.count
         claim = Ledger(offset=span.start, chain=place.chain, count=count)
@@ -200,24 +213,33 @@ def build_claims(
             claim = replace(claim, planned=span.end, count=count + 1)
         if place.stop is None and claim != before:
             claims[partition] = claim
-    return claims, since
+    return claims, taken
 
 
-def _find_first_place(ledger: Ledger | None, name: str, known: Known | None) -> Place | None:
-    """Where nobody of ours has committed."""
+def _find_first_place(ledger: Ledger | None, name: str, known: Known | None, *, follows_orders: bool) -> Place | None:
+    """Find where to go on in a partition of which no commit of ours is left."""
     if known is None:
         return None if ledger is None else Place(ledger.offset, None, (Holder(name, ledger.offset),), ledger.offset)
-    start = known.end if ledger is None else max(known.end, ledger.offset)
-    since = known.since if start == known.end and known.since is not None else start
-    return Place(start, None, (Holder(name, since),), since)
+    start, orders = known.end, known.orders
+    if ledger is not None and ledger.offset != start:
+        # A checkpoint without `since` is of a query that was not in the group: nothing there was said to it.
+        is_order = follows_orders and known.since is not None
+        start = ledger.offset if is_order else max(start, ledger.offset)
+        orders += is_order
+    since = known.since if (start, orders) == (known.end, known.orders) and known.since is not None else start
+    return Place(start, None, (Holder(name, since, orders),), since, orders)
 
 
-def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple[int, int, int]]:
-    """Start, end and since of what the query has read, handed over, and does not know any more; in order.
+def _format_holder(holder: Holder) -> list[object]:
+    return list(holder if holder.orders else holder[:2])
+
+
+def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple[int, int, Holder]]:
+    """Start and end of what the query has read, handed over, and does not know any more, with its holder; in order.
 
     That happens when its checkpoint is put back to an older copy.
     """
-    at = None if known is None or known.since is None else _index(ledger, name, known.since)
+    at = None if known is None or known.since is None else _index(ledger, Holder(name, known.since, known.orders))
     for number, (holder, following) in enumerate(zip(ledger.chain, ledger.chain[1:], strict=False)):
         if holder.name != name or (at is not None and number < at):
             continue
@@ -225,12 +247,12 @@ def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple
             continue
         start = known.end if known is not None and number == at else holder.since
         if start < following.since:
-            yield start, following.since, holder.since
+            yield start, following.since, holder
 
 
-def _index(ledger: Ledger, name: str, since: int) -> int | None:
-    """Where in the chain the query took the partition at `since`, the last time."""
-    found = [number for number, holder in enumerate(ledger.chain) if holder == (name, since)]
+def _index(ledger: Ledger, taken: Holder) -> int | None:
+    """Where in the chain the query took the partition so, the last time."""
+    found = [number for number, holder in enumerate(ledger.chain) if holder == taken]
     return found[-1] if found else None
 
 

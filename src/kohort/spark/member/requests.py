@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kohort.ids import TopicPartition
-from kohort.spark.member.custody import Ledger, Place
+from kohort.spark.member.custody import Holder, Ledger, Place
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span, to_json
 
 T = TypeVar("T")
@@ -90,7 +90,10 @@ class Plan:
     spans: dict[TopicPartition, Span]
     #: Of what is not in the batch: where the query left it.
     others: dict[TopicPartition, Span] = field(default_factory=dict)
-    since: dict[TopicPartition, int] = field(default_factory=dict)
+    #: As whom the query has taken what it has read.
+    taken: dict[TopicPartition, Holder] = field(default_factory=dict)
+    #: What was set from outside and is followed now: from where to where.
+    external: dict[TopicPartition, Span] = field(default_factory=dict)
 
     def offset(
         self,
@@ -111,10 +114,17 @@ class Plan:
             topic_ids: of the topics that are read, by their names.
             renewed: topics that were made anew: what is known of them is about the old ones.
         """
-        has_news = has_skipped or not done.spans
+        has_news = has_skipped or bool(self.external) or not done.spans
         if not any(span.size for span in self.spans.values()) and not (has_news and self.spans):
             return start
         spans = {**{each: span for each, span in self.others.items() if each.topic not in renewed}, **self.spans}
         read = {partition.topic for partition in spans}
         ids = {topic: each for topic, each in (topic_ids or {}).items() if topic in read}
-        return to_json(spans, name=name, since=self.since, topic_ids=ids)
+        return to_json(
+            spans,
+            name=name,
+            since={each: holder.since for each, holder in self.taken.items()},
+            orders={each: holder.orders for each, holder in self.taken.items() if holder.orders},
+            topic_ids=ids,
+            external=self.external,
+        )

@@ -57,6 +57,7 @@ class GroupMember:
         self._core = Membership(
             name,
             waits=options.waits_in_doubt,
+            follows_orders=options.follows_external_offsets,
             join_patience_ms=options.group_join_timeout_ms,
             doubt_patience_ms=options.group_rebalance_timeout_ms,
         )

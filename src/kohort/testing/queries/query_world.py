@@ -8,6 +8,7 @@ Laws:
 - `NothingMissing`: every record is in the sink of some query.
 - `NothingDoubled`: no record is there twice, but those of a batch that was in doubt for longer than a session lasts,
   and those of a batch that ran while the group took its query for dead.
+- `OrderFollowed`: an offset that is set from outside while no query is there is where the next batch begins.
 - `EndsInTime`: it does not take for ever.
 A seed says everything; nothing reads a clock or draws from elsewhere, so that a failure happens again.
 """
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Literal
 
+from kohort.errors import FencedError
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span
 from kohort.testing.clients.ledger import LawBroken
@@ -61,6 +64,16 @@ class QueryPlan:
     every_s: float = 1.0
     perturbed_s: float = 15.0
     group_id: str = GROUP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """An offset was set from outside: `since`: query -> how many batches it had planned by then; `end`: of the log."""
+
+    partition: TopicPartition
+    offset: int
+    end: int
+    since: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +119,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         #: Until when the broker could not hear of anybody.
         self._disturbed_s = -10.0
         self._retired: list[StreamingQuery] = []
+        self._orders: list[_Order] = []
         #: What may be there twice.
         self._excused: dict[TopicPartition, set[int]] = {}
 
@@ -211,7 +225,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         for partition in self.partitions():
             log = self.log(partition)
             for offset in range(0 if log is None else log.log_end_offset):
-                if not counts.get(partition, Counter())[offset]:
+                if not counts.get(partition, Counter())[offset] and not self._is_passed_over(partition, offset):
                     return f"offset {offset} of {partition}"
         return None
 
@@ -219,6 +233,8 @@ class QueryWorld(ProgramWorld[QueryReport]):
         missing = self._missing()
         if missing is not None:
             raise LawBroken("NothingMissing", f"{missing} is in no sink")
+        for order in self._orders:
+            self._check_followed(order)
         doubled = 0
         for partition, counter in self._counts().items():
             for offset, times in sorted(counter.items()):
@@ -233,6 +249,28 @@ class QueryWorld(ProgramWorld[QueryReport]):
                         ]
                         raise LawBroken("NothingDoubled", f"offset {offset} of {partition} is with {', '.join(who)}")
         return doubled
+
+    def _is_passed_over(self, partition: TopicPartition, offset: int) -> bool:
+        return any(order.partition == partition and offset < order.offset for order in self._orders)
+
+    def _check_followed(self, order: _Order) -> None:
+        """Hold what was planned behind an order, up to the next one, against it."""
+        later = [each for each in self._orders if each.partition == order.partition and each is not order]
+        until = next((each.since for each in later if self._orders.index(each) > self._orders.index(order)), {})
+        spans = [
+            span
+            for query in self._everybody()
+            for number, partition, span in read_of(query.checkpoint)
+            if partition == order.partition
+            and order.since.get(query.name, 0) <= number < until.get(query.name, len(query.checkpoint.offsets))
+        ]
+        first = min((span.start for span in spans), default=None)
+        if first is not None and first != order.offset:
+            raise LawBroken(
+                "OrderFollowed", f"{order.partition} was set to {order.offset}, and is read from {first} on"
+            )
+        if first is None and order.offset < order.end and not until:
+            raise LawBroken("OrderFollowed", f"{order.partition} was set to {order.offset}, and is not read any more")
 
     # -- what goes wrong ----------------------------------------------------------------------------------------------
 
@@ -294,6 +332,34 @@ class QueryWorld(ProgramWorld[QueryReport]):
             self.running.remove(query)
             self._retired.append(query)
             await (query.stop() if self.random.random() < 0.7 else query.kill("it"))
+
+    async def order(self) -> None:
+        """Every query is stopped, and when the group has no member any more an offset of it is set."""
+        for _ in range(100):
+            if not any(query.checkpoint.is_open for query in self.running):
+                break
+            await self.pass_time(0.05)
+        for query in self.running:
+            await query.stop()
+        for _ in range(40):
+            if not self.names():
+                break
+            await self.pass_time(0.2)
+        partition = self.random.choice(self.partitions())
+        log = self.log(partition)
+        if not self.names() and log is not None and not any(query.checkpoint.is_open for query in self.running):
+            offset = self.random.choice((0, self.random.randint(0, log.log_end_offset)))
+            since = {query.name: len(query.checkpoint.offsets) for query in self._everybody()}
+            order = _Order(partition=partition, offset=offset, end=log.log_end_offset, since=since)
+            self.tell("world", f"{partition} is set to {offset}")
+            async with ReaderProcess(self, "tool", self.random).build(group_id=GROUP) as tool:
+                with suppress(FencedError):
+                    # A query that was stopped on its way into the group may be a member for a moment more.
+                    await tool.commit({partition: offset})
+                    self._orders.append(order)
+                    self._excuse({partition: Span(offset, log.log_end_offset)})
+        for query in self.running:
+            query.start()
 
     async def restart_broker(self) -> None:
         if not self.brokers.leaders.running:

@@ -146,7 +146,7 @@ class ReaderProcess:
             return self.core
         plan = self.world.queries
         self.core = Membership(name, waits=True, join_patience_ms=8_000, doubt_patience_ms=600_000)
-        self._consumer = self._build(
+        self._consumer = self.build(
             group_id=plan.group_id,
             group_instance_id=name,
             group_protocol=plan.protocol,
@@ -160,7 +160,8 @@ class ReaderProcess:
         self._task.add_done_callback(self.world.on_task_done)
         return self.core
 
-    def _build(self, **options: Any) -> Consumer:
+    def build(self, **options: Any) -> Consumer:
+        """A consumer of this process."""
         only_classic: Any = {}
         if options.get("group_protocol") == "classic":
             only_classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}
@@ -264,11 +265,11 @@ class ReaderProcess:
             case requests.LeaveNotes(ledgers=ledgers):
                 assert self.core is not None
                 self._tell(f"notes {ledgers}")
-                async with self._build(group_id=self._notes(self.core.name)) as notes:
+                async with self.build(group_id=self._notes(self.core.name)) as notes:
                     await notes.commit(to_offsets(ledgers))
                 return True
             case requests.ReadNotes(name=name, partitions=partitions):
-                async with self._build(group_id=self._notes(name)) as notes:
+                async with self.build(group_id=self._notes(name)) as notes:
                     return from_offsets(await notes.committed(partitions, metadata=True))
             case requests.Names():
                 return self.world.names()

@@ -9,6 +9,7 @@ import pytest
 
 from kohort import TopicPartition
 from kohort.errors import InvariantViolation
+from kohort.spark.checkpoint import BatchState
 from kohort.spark.member.core import Membership
 from kohort.spark.member.custody import Holder, Ledger
 from kohort.spark.member.requests import (
@@ -107,7 +108,8 @@ def query() -> Dialogue:
 
 def offset(plan: Plan) -> QueryOffset:
     """What Spark passes when the batch is finished."""
-    return QueryOffset(spans={**plan.others, **plan.spans}, name="q", since=dict(plan.since))
+    since = {each: holder.since for each, holder in plan.taken.items()}
+    return QueryOffset(spans={**plan.others, **plan.spans}, name="q", since=since)
 
 
 def test_one_commit_says_how_far_and_what_next(query: Dialogue) -> None:
@@ -300,3 +302,18 @@ def test_every_state_is_reached_and_ends() -> None:
     assert ends == set(State)
     assert not ASSIGNED & ENDING
     assert {State.AWAY} == OPEN & ENDING
+
+
+def test_an_order_that_spark_has_not_written_down_is_followed_by_the_next_run(query: Dialogue) -> None:
+    """To where the query had begun: its checkpoint alone cannot tell this from what it has read already."""
+    read = QueryOffset(spans={ONE: Span(0, 10)}, name="q", since={ONE: 0})
+    query.ledgers = {ONE: Ledger(offset=0)}
+    query.member.on_assigned([ONE])
+    assert query.plan(read).spans == {ONE: Span(0, 10)}
+    query.run(query.member.part(BatchState.UNWRITTEN))
+    again = Dialogue()
+    again.ledgers = query.ledgers
+    again.member.on_assigned([ONE])
+    plan = again.plan(read)
+    assert plan.spans == {ONE: Span(0, 10)}
+    assert plan.taken == {ONE: Holder("q", 0, 1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,13 +26,15 @@ from kohort.spark.offsets import Span
 ledgers = st.builds(
     Ledger,
     offset=st.integers(0, 1 << 60),
-    chain=st.lists(st.builds(Holder, st.text(max_size=12), st.integers(0, 1 << 60)), max_size=8).map(tuple),
+    chain=st.lists(st.builds(Holder, st.text(max_size=12), st.integers(0, 1 << 60), st.integers(0, 9)), max_size=8).map(
+        tuple
+    ),
     planned=st.one_of(st.none(), st.integers(0, 1 << 60)),
     count=st.integers(0, 1 << 40),
 )
 
 
-def ledger(offset: int, *chain: tuple[str, int], planned: int | None = None) -> Ledger:
+def ledger(offset: int, *chain: tuple[Any, ...], planned: int | None = None) -> Ledger:
     return Ledger(offset=offset, chain=tuple(Holder(*each) for each in chain), planned=planned)
 
 
@@ -75,8 +78,14 @@ def test_metadata_of_others_says_nothing(metadata: str) -> None:
         (None, Known(3, 9), (9, None)),
         # Members that are not ours.
         (ledger(7), None, (7, None)),
-        (ledger(7), Known(3, 9), (9, None)),
+        (ledger(7), Known(None, 9), (9, None)),
+        (ledger(12), Known(None, 9), (12, None)),
+        # An order, of which the checkpoint knows or not.
+        (ledger(7), Known(3, 9), (7, None)),
+        (ledger(3), Known(3, 9), (3, None)),
         (ledger(12), Known(3, 9), (12, None)),
+        (ledger(3, ("q", 3, 1), planned=9), Known(3, 9), (3, None)),
+        (ledger(3, ("q", 3, 1), planned=9), Known(3, 9, 1), (9, None)),
         # Our own: the checkpoint says how far, whether the group is behind it or beyond.
         (ledger(3, ("q", 3), planned=9), Known(3, 9), (9, None)),
         (ledger(20, ("q", 3)), Known(3, 9), (9, None)),
@@ -145,7 +154,7 @@ def test_who_takes_a_partition_stands_behind_those_before_it() -> None:
 )
 def test_what_is_left_of_a_batch_that_is_repeated(found: Ledger | None, since: int | None, left: Span) -> None:
     """What others took meanwhile is theirs."""
-    assert trim(Span(10, 20), found, "q", since) == left
+    assert trim(Span(10, 20), found, None if since is None else Holder("q", since)) == left
 
 
 def test_doubt_is_what_was_planned_behind_the_offset() -> None:
@@ -154,6 +163,6 @@ def test_doubt_is_what_was_planned_behind_the_offset() -> None:
     assert ledger(20, ("q", 0), planned=20).doubt is None
     assert ledger(10, ("q", 0)).doubt is None
     assert ledger(10, ("a", 0), ("q", 3)).holder == "q"
-    assert is_last_holder(ledger(10, ("a", 0), ("q", 3)), "q", 3)
-    assert not is_last_holder(ledger(10, ("a", 0), ("q", 3)), "q", 2)
+    assert is_last_holder(ledger(10, ("a", 0), ("q", 3)), Holder("q", 3))
+    assert not is_last_holder(ledger(10, ("a", 0), ("q", 3)), Holder("q", 2))
     assert json.loads(format_ledger(ledger(10, ("q", 0)))) == {"kohort": 1, "by": [["q", 0]]}
