@@ -26,7 +26,7 @@ from kohort.storage.directory.datadir import (
     save_marker,
     take_directory,
 )
-from kohort.storage.files.diskerrors import FilesOverlapError, UnreadableError
+from kohort.storage.files.diskerrors import DiskFailedError, FilesOverlapError, UnreadableError
 from kohort.storage.files.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.files.volatilefs import VolatileFileSystem
 from kohort.storage.partitions.partition import PartitionLog
@@ -167,11 +167,23 @@ class Store:
         logs = [log for topic in self.topics.values() for log in topic.partitions]
         try:
             if clean and not self._fs.volatile and self._fs.health.failure is None:
+                self.check_place()
                 self._leave_marker(logs)
         finally:
             for log in logs:
                 log.close()
             self._lock.release()
+
+    def check_place(self) -> None:
+        """See that the directory is the one that was opened, and held still; blocking, for any thread.
+
+        Raises:
+            DiskFailedError: what is written has no name any more, or another broker may write beside this one.
+        """
+        loss = self._lock.find_loss()
+        if loss:
+            words = f"{loss}: what the broker has written since then may be lost; see who did that, then start again"
+            raise self._fs.health.fail(DiskFailedError(words))
 
     def has(self, log: PartitionLog) -> bool:
         """Whether it is there still; another one may have its name."""

@@ -372,3 +372,23 @@ def test_a_broker_whose_disk_fails_says_so_and_ends_with_74(tmp_path: Path) -> N
             assert client.is_closed_by_broker()
         assert child.wait(20) == 74
         assert "disk on fire" in child.stderr.read()
+
+
+@pytest.mark.parametrize("gone", [".", ".lock"])
+def test_a_broker_whose_directory_or_lock_has_gone_ends_with_74(tmp_path: Path, gone: str) -> None:
+    """What it writes has no name any more, or another one may write beside it."""
+    data = tmp_path / "data"
+    command = [sys.executable, "-m", "kohort.broker", "--port", "0", "--data-dir", str(data)]
+    command += ["--config", "log.flush.offset.checkpoint.interval.ms=100"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    ) as child:
+        assert child.stdout is not None and child.stderr is not None
+        assert child.stdout.readline().startswith("ready 127.0.0.1:")
+        (data / gone).rename(tmp_path / "away")
+        assert child.wait(20) == 74
+        assert "was removed or moved away while it was in use" in child.stderr.read()

@@ -125,6 +125,33 @@ def test_a_lock_is_held_once(place: tuple[FileSystem, str]) -> None:
     again.release()
 
 
+@pytest.mark.parametrize("gone", ["the lock", "the directory", "both, and they are there again"])
+def test_a_lock_knows_that_its_place_has_gone_and_keeps_others_away_all_the_same(tmp_path: Path, gone: str) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    path = directory / ".lock"
+    lock = DiskFileSystem().lock(str(path), "kohort")
+    assert lock is not None
+    assert lock.find_loss() == ""
+    if gone == "the lock":
+        path.unlink()
+        assert DiskFileSystem().lock(str(path), "kohort") is None
+        assert lock.find_loss() == f"{path} was removed or moved away while it was in use"
+        path.write_text("kohort 1")
+        assert lock.find_loss() == f"{path} was replaced by another one while it was in use"
+        assert DiskFileSystem().lock(str(path), "kohort") is None
+    else:
+        directory.rename(tmp_path / "away")
+        if gone == "the directory":
+            assert lock.find_loss() == f"{directory} was removed or moved away while it was in use"
+        else:
+            directory.mkdir()
+            path.write_text("kohort 1")
+            assert lock.find_loss() == f"{directory} was replaced by another one while it was in use"
+    lock.release()
+    assert lock.find_loss() == ""
+
+
 def test_random_bytes_differ(place: tuple[FileSystem, str]) -> None:
     fs, _ = place
     assert len({fs.random_bytes(16) for _ in range(100)}) == 100

@@ -12,7 +12,7 @@ import pytest
 
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError, UnknownOptionError
 from kohort.ids import OFFSETS_TOPIC, TopicId, format_topic_id
-from kohort.storage.files.diskerrors import SyncFailedError
+from kohort.storage.files.diskerrors import DiskFailedError, SyncFailedError
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import Crashed, MemoryFileSystem
@@ -247,6 +247,17 @@ def test_an_unwritable_directory_says_what_to_do() -> None:
     """/proc takes no new files, whoever asks."""
     with pytest.raises(StorageError, match=r"cannot lock /proc/self/task/\.lock: .*; c"):
         DiskFileSystem().lock("/proc/self/task/.lock", "kohort")
+
+
+def test_directory_without_its_lock_is_not_opened_by_a_second_broker(directory: str) -> None:
+    store = Store.open(directory)
+    Path(directory, ".lock").unlink()
+    with pytest.raises(StorageError, match="is held by another broker; stop that one"):
+        Store.open(directory)
+    with pytest.raises(DiskFailedError, match=r"\.lock was removed or moved away while it was in use"):
+        store.close()
+    assert not Path(directory, ".kohort_cleanshutdown").exists(), "what another one has is not said to be whole"
+    Store.open(directory).close()
 
 
 def test_a_missing_catalog_is_an_error(directory: str) -> None:

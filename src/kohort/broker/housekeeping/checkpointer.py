@@ -3,7 +3,7 @@
 Laws: a log is looked at on the loop, and written and synced on a thread, one after the other. A log with a file that is
 closed and has its index in memory is written soon, any other that has changed once per interval. What is refused is
 tried again at the next turn, and told once until a round has written without; a failed sync ends the broker, as
-everywhere.
+everywhere. Before each round the directory is looked at: a broker whose directory has gone, or is another's, ends.
 Source: Kafka's log.flush.offset.checkpoint.interval.ms, and its flush of a closed segment; architecture rule 18.
 """
 
@@ -62,6 +62,13 @@ class Checkpointer:
     def _begin(self) -> None:
         self._looks += 1
         self._has_written = self._has_failed = False
+        self._thread.submit(self._store.check_place, self._on_checked)
+
+    def _on_checked(self, failure: Exception | None) -> None:
+        if failure is not None:
+            # It ends the broker; nothing more is written into a directory that may be another's.
+            self._is_stopped = True
+            return
         self._left = iter([each for topic in self._store.topics.values() for each in topic.partitions])
         self._step()
 

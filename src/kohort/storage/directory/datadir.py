@@ -87,6 +87,8 @@ def broker_on(fs: FileSystem, directory: str) -> str | None:
 
 
 def _holder_in(fs: FileSystem, path: str) -> str:
+    if not fs.exists(path):
+        return ""
     holder = fs.open(path).read(0, 64).decode("ascii", "replace").split()
     return f" (process {holder[1]})" if len(holder) > 1 else ""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeAlias
@@ -69,6 +70,10 @@ class FileLock(Protocol):
 
     def release(self) -> None:
         """Give the lock up; a second call does nothing."""
+        ...
+
+    def find_loss(self) -> str:
+        """How its file or the directory of that has gone, as a sentence; empty: both are where they were."""
         ...
 
 
@@ -265,28 +270,52 @@ class DiskDirectory:
 
 
 class DiskLock:
-    """flock(2) on a descriptor of its own: conflicts inside one process, too; a forked child does not give it up."""
+    """flock(2) on a file and its directory, by descriptors of their own: conflicts inside one process, too.
 
-    __slots__ = ("_descriptor", "_process_id")
+    A forked child does not give it up. Who takes the file away does not free the directory for others.
+    """
 
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
+    __slots__ = ("_held", "_process_id")
+
+    def __init__(self) -> None:
+        #: (path, descriptor).
+        self._held: list[tuple[str, int]] = []
         self._process_id: Final = os.getpid()
 
-    def try_to_hold(self) -> bool:
-        """Whether nobody else has it."""
-        with suppress(BlockingIOError):
-            if self._descriptor is not None:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        return False
+    def try_to_hold(self, path: str, descriptor: int) -> bool:
+        """Whether nobody else has it; otherwise nothing is held any more."""
+        self._held.append((path, descriptor))
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            return False
+        except OSError:
+            # Some network file systems lock no directories; the file is held all the same.
+            if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise
+        return True
+
+    def find_loss(self) -> str:
+        for path, descriptor in self._held:
+            try:
+                found, held = os.stat(path), os.fstat(descriptor)
+            except (FileNotFoundError, NotADirectoryError):
+                return f"{path} was removed or moved away while it was in use"
+            except OSError:
+                # Who may not look, or cannot, has seen nothing.
+                continue
+            if (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
+                return f"{path} was replaced by another one while it was in use"
+        return ""
 
     def release(self) -> None:
-        if self._descriptor is not None:
+        while self._held:
+            _, descriptor = self._held.pop()
             if self._process_id == os.getpid():
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            os.close(self._descriptor)
-            self._descriptor = None
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
     def __del__(self) -> None:
         self.release()
@@ -369,21 +398,21 @@ class DiskFileSystem:
         self.open_directory(path).sync()
 
     def lock(self, path: str, owner: str) -> DiskLock | None:
+        directory, lock = os.path.dirname(path) or ".", DiskLock()
         with _clear_errors("lock", path):
-            if self._reads_only and not os.access(path if self.exists(path) else os.path.dirname(path), os.W_OK):
-                return self._lock_unmarked(path)
+            if not lock.try_to_hold(directory, open_descriptor(directory, os.O_RDONLY | os.O_DIRECTORY, self.files)):
+                return None
+            if self._reads_only and not os.access(path if self.exists(path) else directory, os.W_OK):
+                # Without its owner's name; nobody can come where there is no file and none can be made.
+                if self.exists(path) and not lock.try_to_hold(path, open_descriptor(path, os.O_RDONLY, self.files)):
+                    return None
+                return lock
             descriptor = open_descriptor(path, os.O_RDWR | os.O_CREAT, self.files)
-            lock = DiskLock(descriptor)
-            if not lock.try_to_hold():
+            if not lock.try_to_hold(path, descriptor):
                 return None
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{owner} {os.getpid()}\n".encode(), 0)
             return lock
-
-    def _lock_unmarked(self, path: str) -> DiskLock | None:
-        """A lock without its owner's name; nobody can come where there is no file and none can be made."""
-        lock = DiskLock(open_descriptor(path, os.O_RDONLY, self.files) if self.exists(path) else None)
-        return lock if lock.try_to_hold() else None
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)

@@ -119,6 +119,9 @@ class _Lock:
     def release(self) -> None:
         self._held.discard(self._path)
 
+    def find_loss(self) -> str:
+        return ""
+
 
 class VolatileFileSystem:
     """Directories and files in memory.
