@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from kohort.errors import ConfigError, ErrorCode, Refused, StorageError, Unknown
 from kohort.ids import OFFSETS_TOPIC, TopicId, format_topic_id
 from kohort.storage.files.diskerrors import DiskFailedError, SyncFailedError
 from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.offline.inspection import inspect_directory
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import Crashed, MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
@@ -159,6 +162,7 @@ def test_kill_9_loses_nothing_that_was_appended(directory: str) -> None:
     script = f"""
 import os, signal
 from support.storage_logs import TOPIC_ID, sequenced
+from kohort.storage.offline.inspection import inspect_directory
 from kohort.storage.store import Store
 store = Store.open({directory!r})
 log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]
@@ -258,6 +262,40 @@ def test_directory_without_its_lock_is_not_opened_by_a_second_broker(directory: 
         store.close()
     assert not Path(directory, ".kohort_cleanshutdown").exists(), "what another one has is not said to be whole"
     Store.open(directory).close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("kind", ["directory", "pipe", "link to nothing", "folder that is a file"])
+def test_what_is_no_file_makes_one_partition_offline(directory: str, kind: str, is_clean: bool) -> None:
+    """Apache Kafka serves the others, too."""
+    store = Store.open(directory)
+    for log in store.create_topic("orders", 3, topic_id=TOPIC_ID).partitions:
+        log.append(batch(), now_ms=5)
+    store.close(clean=is_clean)
+    path = Path(directory, "orders-1", f"{0:020d}.log")
+    if kind == "folder that is a file":
+        shutil.rmtree(path.parent)
+        path.parent.write_text("")
+    else:
+        path.unlink()
+        if kind == "directory":
+            path.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("nowhere")
+    named = str(path if kind != "folder that is a file" else path.parent)
+    for _ in range(2):
+        (content,) = [each for each in inspect_directory(DiskFileSystem(reads_only=True), directory) if each.is_damaged]
+        assert content.partition == 1
+        assert any(named in str(damage) for damage in content.damages)
+        store = Store.open(directory)
+        (offline,) = store.recovery.offline
+        assert offline[0] == "orders-1"
+        assert named in offline[1]
+        assert [values(log) for log in store.topics["orders"].partitions if not log.offline] == [[b"v"]] * 2
+        store.close(clean=is_clean)
+    assert path.is_dir() or path.is_fifo() or path.is_symlink() or path.parent.is_file(), "it is left as it is"
 
 
 def test_a_missing_catalog_is_an_error(directory: str) -> None:

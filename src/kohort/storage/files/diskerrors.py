@@ -62,13 +62,15 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _USED_UP: Final = frozenset({errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 #: What a disk says that fails, if it is to change something.
 _BROKEN: Final = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.ESTALE})
+#: Also of a directory, a file or a link where something else should be: only that is concerned.
+_NOT_READ: Final = _BROKEN | {errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 
 
 def refusal_of(why: OSError, doing: str, path: str) -> StorageError:
     """What an error of the system means to who wanted to do that, and would have changed nothing."""
     if why.errno in _FULL:
         return DiskFullError(os.path.dirname(path))
-    kind = NoRoomError if why.errno in _USED_UP else UnreadableError if why.errno in _BROKEN else StorageError
+    kind = NoRoomError if why.errno in _USED_UP else UnreadableError if why.errno in _NOT_READ else StorageError
     return kind(f"cannot {doing} {path}: {why.strerror or why}{_advice(why)}")
 
 

@@ -10,6 +10,7 @@ Source: pwrite(2), fdatasync(2), flock(2); architecture, rooms.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
@@ -168,6 +169,10 @@ def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> 
         raise (refusal_of if changing is None else changing.judge)(why, doing, path) from why
 
 
+#: What is said of a directory or a pipe in the place of a file.
+_NO_FILE: Final = "It is no file; move it away"
+
+
 class DiskFile(ReopenableFile):
     """A file of the operating system by a descriptor, which it may have to give back while it is not used."""
 
@@ -182,6 +187,11 @@ class DiskFile(ReopenableFile):
         with _clear_errors("look at", self.path):
             held = self.descriptor()
             return os.fstat(held.number).st_size
+
+    def has_positions(self) -> bool:
+        """Whether it is no directory and no pipe; `OSError`."""
+        mode = os.fstat(self.descriptor().number).st_mode
+        return not (stat.S_ISDIR(mode) or stat.S_ISFIFO(mode))
 
     def write(self, position: int, data: Buffer) -> None:
         self._health.check()
@@ -369,9 +379,19 @@ class DiskFileSystem:
         return os.path.lexists(path)
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = self.files.access | (os.O_CREAT if create else 0)
+        # A pipe without a writer would be waited for; files of records know no waiting.
+        flags = self.files.access | os.O_NONBLOCK | (os.O_CREAT if create else 0)
         with _clear_errors("open", path, self.health if create else None):
-            return DiskFile(path, open_descriptor(path, flags, self.files), self)
+            try:
+                descriptor = open_descriptor(path, flags, self.files)
+            except FileNotFoundError:
+                if os.path.islink(path):
+                    raise OSError(errno.ELOOP, "It is a link to nothing") from None
+                raise
+            file = DiskFile(path, descriptor, self)
+            if not file.has_positions():
+                raise OSError(errno.EISDIR, _NO_FILE)
+            return file
 
     def rename(self, source: str, target: str) -> None:
         with _clear_errors("rename", source, self.health):
