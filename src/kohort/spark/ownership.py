@@ -6,7 +6,7 @@ Source: architecture, journey of a micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from kohort.client.consumer.consumer import Consumer
@@ -17,6 +17,8 @@ from kohort.spark.offsets import OffsetJson, QueryOffset, Span
 from kohort.spark.options import SourceOptions
 
 Spans = dict[TopicPartition, Span]
+#: partition -> id of its topic, empty where the broker has none; of all that is there, in order.
+Existing = Mapping[TopicPartition, str]
 #: Picks the next batch: a span for each of these places, which may be read now.
 Choose = Callable[[Places], Spans]
 
@@ -31,9 +33,7 @@ class Ownership(Protocol):
     #: Everything was given up as the driver wanted: nothing is to be planned any more.
     has_drained: bool
 
-    def plan(
-        self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose, *, renewed: Collection[str] = ()
-    ) -> Plan:
+    def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
         """Everything up to `start` is finished; let `choose` pick among what may be read now of what there is.
 
         `renewed`: topics that were made anew since `start`.
@@ -48,9 +48,7 @@ class Ownership(Protocol):
         """Spark has written down what was planned last."""
         ...
 
-    def resume(
-        self, start: QueryOffset, end: QueryOffset, existing: Sequence[TopicPartition], renewed: Collection[str]
-    ) -> Spans:
+    def resume(self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]) -> Spans:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
         ...
 
@@ -73,9 +71,7 @@ class EveryPartition:
         #: partition -> offset at which it goes on.
         self._ends: dict[TopicPartition, int] = {}
 
-    def plan(
-        self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose, *, renewed: Collection[str] = ()
-    ) -> Plan:
+    def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
         """Everything may be read, partitions that were added since included."""
         self._ends.update({partition: span.end for partition, span in start.spans.items()})
         places: Places = dict.fromkeys(existing)
@@ -93,9 +89,7 @@ class EveryPartition:
     def note_logged(self) -> None:
         """Nobody asks."""
 
-    def resume(
-        self, start: QueryOffset, end: QueryOffset, existing: Sequence[TopicPartition], renewed: Collection[str]
-    ) -> Spans:
+    def resume(self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]) -> Spans:
         """Nobody else could have read any of it."""
         return end.following(start)
 

@@ -29,7 +29,7 @@ from kohort.spark.member.requests import Places
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson, QueryOffset, from_json, to_json
 from kohort.spark.options import SourceOptions, tell_remarks
-from kohort.spark.ownership import EveryPartition, Ownership, Spans
+from kohort.spark.ownership import EveryPartition, Existing, Ownership, Spans
 from kohort.spark.planning import (
     check_starts,
     choose_spans,
@@ -152,7 +152,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with self._reasons():
                 ownership = self._open(wanted)
                 topics = find_topics(ownership.consumer, self._options)
-                existing = partitions_of(topics, self._options)
+                existing = _with_ids(partitions_of(topics, self._options), topics)
                 self._note_first(ownership, topics, existing, is_new=False)
                 renewed = self._find_renewed(topics, wanted)
                 spans = ownership.resume(before, wanted, existing, renewed)
@@ -185,7 +185,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = from_json(start)
         # That a topic is gone is said before anything of it is committed, or waited for.
         topics = find_topics(ownership.consumer, self._options)
-        existing = partitions_of(topics, self._options)
+        existing = _with_ids(partitions_of(topics, self._options), topics)
         self._note_first(ownership, topics, existing, is_new=not done.spans)
         renewed = self._find_renewed(topics, done)
         self._has_skipped = False
@@ -234,17 +234,17 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         ownership: Ownership,
         topics: Mapping[str, ListedTopic],
-        existing: Sequence[TopicPartition],
+        existing: Existing,
         *,
         is_new: bool,
     ) -> None:
         """The first look at what there is says where a new query starts and a bounded one ends."""
         if self._is_bounded and self._horizon is None:
-            self._horizon = ownership.consumer.end_offsets(existing)
+            self._horizon = ownership.consumer.end_offsets(list(existing))
         if self._existing_first is None:
             self._existing_first = set(existing) if is_new else set()
             if is_new:
-                check_starts(existing, self._options.starting)
+                check_starts(list(existing), self._options.starting)
         for name, topic in topics.items():
             self._seen_ids.setdefault(name, topic.topic_id)
 
@@ -308,3 +308,7 @@ def is_own(place: Place | None) -> bool:
     Who deletes a topic deletes what groups remember of it, so that others' offsets are about the new one.
     """
     return place is not None and len(place.chain) <= 1
+
+
+def _with_ids(partitions: Sequence[TopicPartition], topics: Mapping[str, ListedTopic]) -> Existing:
+    return {each: topics[each.topic].topic_id for each in partitions}

@@ -220,3 +220,29 @@ def test_what_another_query_has_read_of_the_new_one_is_not_read_again(
     pass_by(name, 20, first.checkpoint)
     assert offsets(second, behind=10) == list(range(10))
     assert offsets(first, behind=10) == list(range(10, 20))
+
+
+@pytest.mark.parametrize("start", ["in a group"], indirect=True)
+@pytest.mark.parametrize("follower", ["the same query", "one that had it from another", "a new query"])
+def test_a_commit_of_the_old_one_that_the_new_one_has_taken_does_not_count(
+    start: Start,
+    pass_by: Callable[..., Query],
+    topic: Any,
+    fill: Any,
+    *,
+    make_anew: Any,
+    admin: kohort.Admin,
+    follower: str,
+) -> None:
+    """One that is tried again until there is a topic of that name: what stands there was said of the old topic."""
+    name = topic(1)
+    first = pass_by(name, 10)
+    if follower != "the same query":
+        first = pass_by(name, 10)
+    stale = admin.list_group_offsets([f"{name}-g"])[f"{name}-g"]
+    make_anew(name, 25)
+    admin.alter_group_offsets(f"{name}-g", stale)
+    query = start(name, failOnDataLoss="false", checkpoint=None if follower == "a new query" else first.checkpoint)
+    before = len(query.checkpoint.sink)
+    query.read(before + 25)
+    assert offsets(query, behind=before) == list(range(25))

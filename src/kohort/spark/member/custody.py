@@ -8,7 +8,8 @@ over, and the end of the batch that the last of them has planned.
 Laws: what this query has read itself is settled by its checkpoint alone, what others have read by the group alone; a
 checkpoint that was put back to an older copy makes the query read again what it read after the copy, and only that;
 offsets that nobody is known to have read are read; an offset that was committed from outside, without our metadata, to
-a partition that this query held is an order, which it follows. Nothing here reads a clock or talks to a broker.
+a partition that this query held is an order, which it follows; what was said of a topic that was deleted does not count
+for the one that has its name now. Nothing here reads a clock or talks to a broker.
 Source: Kafka's OffsetCommit, `metadata` (at most offset.metadata.max.bytes, 4096).
 """
 
@@ -65,6 +66,8 @@ class Ledger:
     planned: int | None = None
     #: How many batches were planned, by which one plan is told from the next.
     count: int = 0
+    #: Of the topic of which this was said; empty where that was not known.
+    topic_id: str = ""
 
     @property
     def holder(self) -> str | None:
@@ -105,6 +108,7 @@ def parse_ledger(offset: int, metadata: str) -> Ledger:
             chain=chain,
             planned=None if planned is None else int(planned),
             count=int(said.get("n", 0)),
+            topic_id=str(said.get("id", "")),
         )
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return Ledger(offset=offset)
@@ -123,6 +127,8 @@ def format_ledger(ledger: Ledger) -> str:
             said["to"] = ledger.planned
         if ledger.count:
             said["n"] = ledger.count
+        if ledger.topic_id:
+            said["id"] = ledger.topic_id
         text = json.dumps(said, separators=(",", ":"))
         if len(text) <= _MOST_BYTES or not chain:
             return text
@@ -208,7 +214,9 @@ def build_claims(
         taken[partition] = Holder(name, place.since, place.orders)
         before = found.get(partition)
         count = 0 if before is None else before.count
-        claim = Ledger(offset=span.start, chain=place.chain, count=count)
+        claim = Ledger(
+            offset=span.start, chain=place.chain, count=count, topic_id="" if before is None else before.topic_id
+        )
         if span.size > 0:
             claim = replace(claim, planned=span.end, count=count + 1)
         if place.stop is None and claim != before:

@@ -11,6 +11,7 @@ Source: Kafka's offsets of groups without members; they expire by `offsets.reten
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.client.records import OffsetAndMetadata
@@ -27,33 +28,56 @@ def group_of_notes(group_id: str, name: str) -> str:
     return f"{group_id}.{name}.notes"
 
 
-def to_offsets(ledgers: Mapping[TopicPartition, Ledger]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Ledgers as what is committed of each partition."""
-    return {each: OffsetAndMetadata(ledger.offset, format_ledger(ledger)) for each, ledger in ledgers.items()}
+def to_offsets(
+    ledgers: Mapping[TopicPartition, Ledger], topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Ledgers as what is committed of each partition, with the id of its topic.
+
+    A commit that a broker refuses because the topic is gone may be tried again until there is one of the same name.
+
+    Args:
+        topic_ids: of the topics that the ledgers are about, by their names.
+    """
+    return {
+        each: OffsetAndMetadata(
+            ledger.offset, format_ledger(replace(ledger, topic_id=topic_ids.get(each.topic) or ledger.topic_id))
+        )
+        for each, ledger in ledgers.items()
+    }
 
 
-def from_offsets(found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> dict[TopicPartition, Ledger]:
-    """The inverse; nothing for a partition of which the group remembers nothing."""
-    return {each: parse_ledger(entry.offset, entry.metadata) for each, entry in found.items() if entry is not None}
+def from_offsets(
+    found: Mapping[TopicPartition, OffsetAndMetadata | None], topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, Ledger]:
+    """The inverse; nothing for a partition of which the group remembers nothing, or of another topic of that name."""
+    ledgers = {each: parse_ledger(entry.offset, entry.metadata) for each, entry in found.items() if entry is not None}
+    return {
+        each: ledger
+        for each, ledger in ledgers.items()
+        if ledger.topic_id in ("", topic_ids.get(each.topic) or ledger.topic_id)
+    }
 
 
-def leave_notes(client: Mapping[str, str], group: str, ledgers: Mapping[TopicPartition, Ledger]) -> None:
+def leave_notes(
+    client: Mapping[str, str], group: str, ledgers: Mapping[TopicPartition, Ledger], topic_ids: Mapping[str, str]
+) -> None:
     """Say how far these partitions are read.
 
     Args:
         client: settings of the connection.
         group: from `group_of_notes`.
+        topic_ids: as for `to_offsets`.
     """
     with _open(client, group) as consumer:
-        consumer.commit(to_offsets(ledgers))
+        consumer.commit(to_offsets(ledgers, topic_ids))
 
 
 def read_notes(
-    client: Mapping[str, str], group: str, partitions: Sequence[TopicPartition]
+    client: Mapping[str, str], group: str, partitions: Sequence[TopicPartition], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, Ledger]:
     """What was said of these partitions."""
     with _open(client, group) as consumer:
-        return from_offsets(consumer.committed(partitions, metadata=True))
+        return from_offsets(consumer.committed(partitions, metadata=True), topic_ids)
 
 
 def _open(client: Mapping[str, str], group: str) -> Consumer:

@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 from kohort.client.consumer.consumer import Consumer
@@ -34,7 +34,7 @@ from kohort.spark.member.requests import NoAssignment, Plan
 from kohort.spark.neighbours import announce
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span, from_json
 from kohort.spark.options import SourceOptions
-from kohort.spark.ownership import Choose
+from kohort.spark.ownership import Choose, Existing
 from kohort.spark.planning import join
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,9 @@ class GroupMember:
         #: The end of the open batch; `None` while a batch is being planned, and until its end is known.
         self._planned: OffsetJson | None = None
         #: What there was at the last plan, or when a batch was repeated.
-        self._existing: Sequence[TopicPartition] = ()
+        self._existing: Existing = {}
+        #: topic -> its id, then.
+        self._topic_ids: dict[str, str] = {}
         # The reader's process is a child of the JVM.
         self._lookout = Lookout(os.getppid())
         #: Everything was given up as the driver wanted, and nothing is planned any more.
@@ -108,9 +110,7 @@ class GroupMember:
 
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
-    def plan(
-        self, start: QueryOffset, existing: Sequence[TopicPartition], choose: Choose, *, renewed: Collection[str] = ()
-    ) -> Plan:
+    def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
         """Tell the group that everything up to `start` is finished, and let `choose` pick the next batch.
 
         Raises:
@@ -119,7 +119,7 @@ class GroupMember:
         """
         if self._planned is not None and from_json(self._planned) == start:
             check_logged(self._look())
-        self._existing = existing
+        self._note(existing)
         return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
 
     def note_planned(self, end: OffsetJson) -> None:
@@ -133,11 +133,15 @@ class GroupMember:
         self._lookout.note_logged()
 
     def resume(
-        self, start: QueryOffset, end: QueryOffset, existing: Sequence[TopicPartition], renewed: Collection[str]
+        self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]
     ) -> dict[TopicPartition, Span]:
         """A batch that an earlier run has planned is read again: what of it is still to be read."""
-        self._existing = existing
+        self._note(existing)
         return self._carry_out(lambda: self._core.resume(start, end, _now_ms(), renewed=renewed))
+
+    def _note(self, existing: Existing) -> None:
+        self._existing = existing
+        self._topic_ids = {partition.topic: topic_id for partition, topic_id in existing.items()}
 
     def check(self) -> None:
         """Raise what has ended the membership."""
@@ -202,13 +206,14 @@ class GroupMember:
                     raise StateError("this query has ended")
                 return _now_ms()
             case requests.Fetch(partitions=partitions):
-                return from_offsets(self.consumer.committed(partitions, timeout_s, metadata=True))
+                return from_offsets(self.consumer.committed(partitions, timeout_s, metadata=True), self._topic_ids)
             case requests.Commit(ledgers=ledgers):
                 return self._commit(ledgers, timeout_s)
             case requests.LeaveNotes(ledgers=ledgers):
                 return self._leave_notes(ledgers)
             case requests.ReadNotes(name=name, partitions=partitions):
-                return read_notes(self._options.client, group_of_notes(self._group_id, name), partitions)
+                group = group_of_notes(self._group_id, name)
+                return read_notes(self._options.client, group, partitions, self._topic_ids)
             case requests.Names():
                 return find_names(self._options.client, self._group_id)
             case requests.Existing():
@@ -221,7 +226,7 @@ class GroupMember:
         if timeout_s is None:
             timeout_s = self._options.api_timeout_ms / 1000
         try:
-            self.consumer.commit(to_offsets(ledgers), timeout=timeout_s)
+            self.consumer.commit(to_offsets(ledgers, self._topic_ids), timeout=timeout_s)
         except FencedError as why:
             self.check()
             _log.warning("the group could not be told how far this query is: %s", why)
@@ -230,7 +235,8 @@ class GroupMember:
 
     def _leave_notes(self, ledgers: Mapping[TopicPartition, Ledger]) -> bool:
         try:
-            leave_notes(self._options.client, group_of_notes(self._group_id, self._core.name), ledgers)
+            group = group_of_notes(self._group_id, self._core.name)
+            leave_notes(self._options.client, group, ledgers, self._topic_ids)
         except KohortError as why:
             _log.warning("whoever holds %s cannot be told how far it is read: %s", join(set(ledgers)), why)
             return False

@@ -254,10 +254,10 @@ class ReaderProcess:
                     raise StateError("this query has ended")
                 return self.world.loop.now_ms()
             case requests.Fetch(partitions=partitions):
-                return from_offsets(await self._consumer.committed(partitions, metadata=True))
+                return from_offsets(await self._consumer.committed(partitions, metadata=True), {})
             case requests.Commit(ledgers=ledgers):
                 try:
-                    await self._consumer.commit(to_offsets(ledgers))
+                    await self._consumer.commit(to_offsets(ledgers, {}))
                 except FencedError:
                     return False
                 self._tell(f"commits {ledgers}")
@@ -266,11 +266,11 @@ class ReaderProcess:
                 assert self.core is not None
                 self._tell(f"notes {ledgers}")
                 async with self.build(group_id=self._notes(self.core.name)) as notes:
-                    await notes.commit(to_offsets(ledgers))
+                    await notes.commit(to_offsets(ledgers, {}))
                 return True
             case requests.ReadNotes(name=name, partitions=partitions):
                 async with self.build(group_id=self._notes(name)) as notes:
-                    return from_offsets(await notes.committed(partitions, metadata=True))
+                    return from_offsets(await notes.committed(partitions, metadata=True), {})
             case requests.Names():
                 return self.world.names()
             case requests.Existing():

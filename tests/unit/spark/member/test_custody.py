@@ -31,6 +31,7 @@ ledgers = st.builds(
     ),
     planned=st.one_of(st.none(), st.integers(0, 1 << 60)),
     count=st.integers(0, 1 << 40),
+    topic_id=st.text(max_size=22),
 )
 
 
