@@ -63,8 +63,7 @@ def test_full_disk_is_said_once_on_both_sides_and_once_that_it_is_over(
     with kohort.Producer(bootstrap_servers=place.bootstrap, linger_ms=0) as producer:
         stored = [producer.send("orders", RECORD, partition=partition) for partition in (0, 1)]
         # Enough for several attempts.
-        with pytest.raises(KohortTimeoutError):
-            producer.flush(3.0)
+        assert producer.flush(3.0) == 2
         (line,) = [record.getMessage() for record in caplog.records]
         directory = place.directory / line.partition(":")[0].removeprefix("producing to ")
         assert directory.is_dir()

@@ -19,6 +19,7 @@ from kohort.client.membership.beats import Beats
 from kohort.client.membership.consumer_member import ConsumerMember
 from kohort.client.membership.states import MemberState
 from kohort.client.producer.core.accumulator import BatchState
+from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import Sender
 from kohort.coordinator import watching
 from kohort.errors import ErrorCode, InvariantViolation
@@ -74,6 +75,9 @@ HASTY = replace(
 #: The same on one broker, which all fetch from, and which holds nothing.
 TOLD = replace(HASTY, brokers=1, hold_share=0.0)
 
+#: One broker that dies, and may be away when a program begins.
+LONELY = replace(ROUGH, brokers=1, weights={"kill_broker": 2}, perturbed_s=10.0)
+
 
 def do_nothing(*_: object) -> None:
     """In place of what should be done."""
@@ -91,7 +95,7 @@ def law_that_finds(plan: Plan, *, first: int = 0) -> str:
 
 
 def test_worlds_without_a_bug_find_none() -> None:
-    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD):
+    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY):
         for seed in range(3):
             ClientWorld(seed, plan=plan).run()
 
@@ -214,6 +218,17 @@ def test_identity_that_is_renewed_before_all_is_settled(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Sender, "_try_again", give_up_early)
     assert law_that_finds(ROUGH) in {"StoredOnce", "OrderKept"}
+
+
+def test_records_that_are_given_up_before_their_first_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a producer that was made while none was there."""
+
+    def give_up(self: ProducerMachine, error: Any, now_ms: int) -> None:
+        del now_ms
+        self._homeless.drop_all(error)
+
+    monkeypatch.setattr(ProducerMachine, "_on_unreachable", give_up)
+    assert law_that_finds(LONELY) == "BrokersAreAwaited"
 
 
 def test_interval_that_counts_from_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

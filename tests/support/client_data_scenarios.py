@@ -6,6 +6,8 @@ header.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import wait
 from time import monotonic, time_ns
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +30,7 @@ from support.client_scenarios import (
     wait_until,
 )
 from support.lossy_proxy import LossyProxy
+from support.waiting import until
 
 
 class Plain(NamedTuple):
@@ -234,7 +237,10 @@ def lost_answers_double_nothing(bootstrap: str, proxy: LossyProxy) -> None:
 
 
 def wrong_address_is_named(port: int) -> None:
-    """Nobody listens there: every client says so long before anything times out, naming the address."""
+    """Nobody listens there: every client says so long before anything times out, naming the address.
+
+    Records alone wait for a broker that may start later.
+    """
     address = f"127.0.0.1:{port}"
     hour_ms, hour_s = 3_600_000, 3_600.0
     with (
@@ -246,11 +252,24 @@ def wrong_address_is_named(port: int) -> None:
         Producer(bootstrap_servers=address, delivery_timeout_ms=hour_ms) as producer,
         pytest.raises(BrokersUnreachableError, match=address),
     ):
-        producer.send("orders", b"x").result(hour_s)
+        producer.connect(hour_s)
     with Consumer(bootstrap_servers=address, group_id="orders") as consumer:
         consumer.subscribe(["orders"])
         with pytest.raises(BrokersUnreachableError, match=address):
             consumer.poll(hour_s)
+
+
+def records_wait_for_their_first_broker(bootstrap: str, port: int, lines: Callable[[], list[str]]) -> None:
+    """Nobody listens at their address, and later somebody does: what was sent meanwhile is stored, in order."""
+    early = "8 records wait for a broker, the oldest for another 119 s at most (delivery.timeout.ms)"
+    with new_topic(bootstrap, "early") as topic, Producer(bootstrap_servers=f"127.0.0.1:{port}") as producer:
+        sent = [producer.send(topic, b"%d" % number, partition=0) for number in range(8)]
+        until(lambda: any(line.startswith(early) for line in lines()), what="a word", step=lambda: wait(sent, 0.05))
+        assert producer.flush(0) == 8
+        assert not any(future.done() for future in sent)
+        with LossyProxy(port=port, target_port=int(bootstrap.rpartition(":")[2])):
+            assert [each.result(PATIENCE_SECONDS).offset for each in sent] == list(range(8))
+            assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def missing_topic_is_named(bootstrap: str) -> None:

@@ -174,6 +174,12 @@ class ClientSuite:
         """Nobody listens."""
         client_data_scenarios.wrong_address_is_named(quiet_port())
 
+    def test_records_wait_for_their_first_broker(self, address: str, caplog: pytest.LogCaptureFixture) -> None:
+        """As for any other: for delivery.timeout.ms."""
+        client_data_scenarios.records_wait_for_their_first_broker(
+            address, quiet_port(), lambda: [record.getMessage() for record in caplog.records]
+        )
+
     def test_topics_are_made_grown_and_deleted(self, address: str) -> None:
         """Admin: topics."""
         admin_scenarios.topics_are_made_grown_and_deleted(address)

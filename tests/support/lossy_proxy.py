@@ -15,11 +15,15 @@ from kohort.wire.registry import ApiKey
 
 
 class LossyProxy:
-    """Passes bytes on between clients and 127.0.0.1:`target_port`, until it is told to lose something."""
+    """Passes bytes on between clients and 127.0.0.1:`target_port`, until it is told to lose something.
 
-    def __init__(self) -> None:
-        self.target_port = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    Args:
+        port: where it listens; 0 takes a free one.
+    """
+
+    def __init__(self, *, port: int = 0, target_port: int = 0) -> None:
+        self.target_port = target_port
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         #: API -> how many connections are still to be broken at its answer.

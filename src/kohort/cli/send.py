@@ -11,7 +11,6 @@ import os
 import sys
 from collections import deque
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.advice import nearest
@@ -19,7 +18,7 @@ from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.main import add_json, exit_code
 from kohort.cli.output import complain, print_json
 from kohort.cli.recordformat import add_key_separator
-from kohort.errors import ConfigError, KohortError, KohortTimeoutError
+from kohort.errors import ConfigError, KohortError
 
 if TYPE_CHECKING:
     from kohort import RecordMetadata
@@ -128,8 +127,7 @@ class Lines:
                     self._settle(down_to=_UNDER_WAY // 2)
             self._settle()
         except KeyboardInterrupt:
-            with suppress(KohortTimeoutError):
-                self._producer.flush(_LAST_ANSWERS_S)
+            self._producer.flush(_LAST_ANSWERS_S)
             self.sent += self._count_acknowledged()
             raise
         return 0

@@ -116,17 +116,15 @@ class Cluster:
         #: Whom the request in flight has asked.
         self._asked = bootstrap[0]
         #: (address, how it failed) of the present round.
-        self._round: list[tuple[str, RequestFailed]] = []
+        self._round: list[tuple[Endpoint, RequestFailed]] = []
         #: Why nobody has answered lately; `None` where the last question was answered.
         self.trouble: str | None = None
         #: Where the last answer came from.
         self._answered: Endpoint | None = None
         #: Whether a broker was reached under an address that an answer has named.
-        self._is_reached = False
-        #: Until then: named address -> why it cannot be reached.
-        self._unreached: dict[Endpoint, str] = {}
+        self.is_reached = False
         #: Address under which nobody was when it was tried last, since `forget_absent` -> how that showed.
-        self._absent: dict[Endpoint, str] = {}
+        self._absent: dict[Endpoint, RequestFailed] = {}
         requests.on_end = self._on_any_end
 
     # -- what is known ------------------------------------------------------------------------------------------
@@ -164,14 +162,14 @@ class Cluster:
     def is_cut_off(self) -> bool:
         """Whether all addresses that the brokers have named have failed, and none was ever reached."""
         named = self.brokers.values()
-        return not self._is_reached and bool(named) and all(endpoint in self._unreached for endpoint in named)
+        return not self.is_reached and bool(named) and all(endpoint in self._absent for endpoint in named)
 
     def find_desertion(self) -> BrokersUnreachableError | None:
         """That every address was tried since `forget_absent`, and nobody is there; `None` if somebody may be."""
         candidates = self._candidates()
         if any(endpoint not in self._absent for endpoint in candidates):
             return None
-        return BrokersUnreachableError([(str(endpoint), self._absent[endpoint]) for endpoint in candidates])
+        return _unreachable([(endpoint, self._absent[endpoint]) for endpoint in candidates])
 
     def forget_absent(self) -> None:
         """What was tried so far does not count."""
@@ -339,30 +337,25 @@ class Cluster:
         if isinstance(answer, RequestFailed) and answer.failure is Failure.NOT_AUTHENTICATED:
             self._on_unreachable(AuthenticationError([(str(to), _reason(to, answer))]), now_ms)
             return
-        if not isinstance(answer, RequestFailed):
-            self._absent.pop(to, None)
-        elif answer.failure in _NOT_THERE:
-            self._absent[to] = _reason(to, answer)
-        if self._is_reached:
-            return
         is_named = to in self.brokers.values()
         if not isinstance(answer, RequestFailed):
-            self._answered = to
             was_cut_off = self.is_cut_off
-            self._is_reached = is_named
+            self._absent.pop(to, None)
+            self._answered = to
+            self.is_reached |= is_named
             if was_cut_off and is_named:
                 self._on_change(now_ms)
-        elif is_named and answer.failure in _NOT_THERE:
-            self._unreached[to] = _reason(to, answer)
-            if self.is_cut_off:
+        elif answer.failure in _NOT_THERE:
+            self._absent[to] = answer
+            if is_named and self.is_cut_off:
                 assert self._answered is not None, "somebody has named it"
-                attempts = [(str(endpoint), self._unreached[endpoint]) for endpoint in self.brokers.values()]
+                attempts = [(str(each), _reason(each, self._absent[each])) for each in self.brokers.values()]
                 self._on_unreachable(AdvertisedAddressError(str(self._answered), attempts), now_ms)
 
     def _on_failure(self, answer: RequestFailed, now_ms: int) -> None:
         candidates = self._candidates()
         endpoint = candidates[self._cursor % len(candidates)]
-        self._round.append((str(endpoint), answer))
+        self._round.append((endpoint, answer))
         self.trouble = f"{endpoint}: {_reason(endpoint, answer)}"
         self._cursor += 1
         if len(self._round) < len(candidates):
@@ -373,13 +366,17 @@ class Cluster:
         self._attempts += 1
         is_told = any(failed.failure is Failure.NOT_AUTHENTICATED for _, failed in tried)
         if self.generation == 0 and not is_told:
-            are_open = all(failed.failure is Failure.NO_BROKER for _, failed in tried)
-            kind = NotKafkaError if are_open else BrokersUnreachableError
-            self._on_unreachable(kind([(address, _reason(address, failed)) for address, failed in tried]), now_ms)
+            self._on_unreachable(_unreachable(tried), now_ms)
 
     def _candidates(self) -> list[Endpoint]:
         known = [self.brokers[node] for node in sorted(self.brokers)]
         return [*known, *(endpoint for endpoint in self._bootstrap if endpoint not in known)]
+
+
+def _unreachable(tried: Sequence[tuple[Endpoint, RequestFailed]]) -> BrokersUnreachableError:
+    are_open = all(failed.failure is Failure.NO_BROKER for _, failed in tried)
+    kind = NotKafkaError if are_open else BrokersUnreachableError
+    return kind([(str(endpoint), _reason(endpoint, failed)) for endpoint, failed in tried])
 
 
 def _reason(address: object, failed: RequestFailed) -> str:

@@ -87,7 +87,8 @@ def test_producer_counts_records_batches_and_room(address: str) -> None:
 
 
 def test_records_that_fail_are_counted(address: str) -> None:
-    with kohort.Producer(bootstrap_servers="127.0.0.1:1") as producer:
+    nowhere = "127.0.0.1:1"
+    with kohort.Producer(bootstrap_servers=nowhere, delivery_timeout_ms=20, request_timeout_ms=10) as producer:
         with pytest.raises(KohortError):
             producer.send("counted", b"lost").result(WAIT_S)
         assert (producer.metrics()["record-send-total"], producer.metrics()["record-error-total"]) == (0, 1)

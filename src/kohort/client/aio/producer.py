@@ -18,7 +18,7 @@ from kohort.client.aio.rounds import Rounds
 from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.elsewhere import PRODUCERS, answering
 from kohort.client.io.in_loop import InLoop
-from kohort.client.producer.core.producer_events import FlushAsked, PartitionsAsked, ProducerCloseAsked
+from kohort.client.producer.core.producer_events import ConnectAsked, FlushAsked, PartitionsAsked, ProducerCloseAsked
 from kohort.client.producer.deliveries import Deliveries
 from kohort.client.producer.many import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
@@ -104,7 +104,7 @@ class Producer(ProducerSide):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
-        """Nothing is sent or connected before the first `send`, and no loop is needed yet.
+        """Nothing is sent or connected before the first `send` or `connect`, and no loop is needed yet.
 
         Args:
             config: options by Kafka's dotted names; may be mixed with keywords.
@@ -117,8 +117,19 @@ class Producer(ProducerSide):
         self._set_up(config, options, AsyncRoom, InLoop, _told_at_once)
 
     async def start(self) -> None:
-        """There is nothing to start (aiokafka has it): a producer connects with its first record."""
+        """Wait until a broker has answered (as aiokafka has it); `connect` with its usual time.
+
+        Nothing needs it: a producer that was not started connects with its first record, which waits for a broker for
+        `delivery_timeout_ms`.
+        """
+        await self.connect()
+
+    async def connect(self, timeout: float | None = None) -> None:
+        """Wait until a broker has answered; raise as soon as every address was tried. See `kohort.Producer.connect`."""
         self._check_open()
+        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
+        deadline = self._io.deadline_ms(seconds)
+        await self._io.call(lambda ticket: ConnectAsked(ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S)
 
     async def stop(self) -> None:
         """The same as `close` (as aiokafka has it)."""
@@ -243,17 +254,20 @@ class Producer(ProducerSide):
         return cast("list[int]", found)
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Send what is queued at once; returns 0 when every record so far has its end, good or bad.
+        """Send what is queued at once; returns how many records have no end after `timeout` seconds.
 
-        Raises:
-            KohortTimeoutError: not within `timeout` seconds (`None`: no limit); sending goes on.
+        See `kohort.Producer.flush`.
         """
         seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
         self._io.raise_failure()
+        left: object = 0
         if self._io.is_running:
-            await self._io.call(lambda ticket: FlushAsked(ticket=ticket), seconds)
+            deadline = None if timeout is None else self._io.deadline_ms(seconds)
+            left = await self._io.call(
+                lambda ticket: FlushAsked(ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S
+            )
         self._deliveries.serve()
-        return 0
+        return cast("int", left)
 
     async def close(self, timeout: float = 30.0) -> None:
         """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`."""

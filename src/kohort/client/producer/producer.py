@@ -14,6 +14,7 @@ from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.elsewhere import PRODUCERS, answering
 from kohort.client.io.thread import IoThread
 from kohort.client.producer.core.producer_events import (
+    ConnectAsked,
     FlushAsked,
     PartitionsAsked,
     ProducerCloseAsked,
@@ -50,7 +51,7 @@ class Producer(ProducerSide):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
-        """Nothing is sent or connected before the first `send`.
+        """Nothing is sent or connected before the first `send` or `connect`.
 
         Args:
             config: options by Kafka's dotted names; may be mixed with keywords.
@@ -66,6 +67,27 @@ class Producer(ProducerSide):
             lambda machine, *most, **named: IoThread(machine, *most, holds=machine.holds, **named),
         )
 
+    def connect(self, timeout: float | None = None) -> None:
+        """Wait until a broker has answered; raise as soon as every address was tried in vain.
+
+        No other call needs it: `send` connects, and a record waits `delivery_timeout_ms` for its broker, also for one
+        that has not started yet. This is for programs that are to end where there is none.
+
+        Args:
+            timeout: how long the brokers may take, in seconds; `None`: `max_block_ms`.
+
+        Raises:
+            BrokersUnreachableError: no address leads to a broker, or (`AdvertisedAddressError`) none that a broker has
+                named; or no broker lets this client in (`AuthenticationError`).
+            KohortTimeoutError: no broker has answered within `timeout`.
+            StateError: the producer is closed.
+        """
+        if self._room.is_shut:
+            raise self._refusal()
+        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
+        deadline = self._io.deadline_ms(seconds)
+        self._io.call(lambda ticket: ConnectAsked(ticket=ticket, deadline_ms=deadline), seconds + _CALLBACKS_S)
+
     def send(
         self,
         topic: str,
@@ -78,6 +100,9 @@ class Producer(ProducerSide):
         on_delivery: DeliveryCall | None = None,
     ) -> Future[RecordMetadata]:
         """Queue a record and return at once; the future ends when the broker has it, or with the reason why not.
+
+        It waits for a broker for `delivery_timeout_ms`, whether there has ever been one or not; the log says so after a
+        second.
 
         Args:
             topic: created by the broker if it is missing and the broker allows that.
@@ -277,27 +302,33 @@ class Producer(ProducerSide):
         return cast("list[int]", found)
 
     def flush(self, timeout: float | None = None) -> int:
-        """Send what is queued at once; returns when every record so far has its end, good or bad.
+        """Send what is queued at once; returns when every record so far has its end, good or bad, or the time is over.
+
+        Args:
+            timeout: seconds; `None`: no limit. Sending goes on behind it.
 
         Returns:
-            0, the records that are left; a number for those who compare, as confluent-kafka has it.
+            How many records have no end yet, as confluent-kafka has it. How many have failed since the producer was
+            made is "record-error-total" in `metrics()`; why, their futures and callbacks know.
 
         Raises:
-            KohortTimeoutError: not within `timeout` seconds (`None`: no limit); sending goes on.
             StateError: called in a callback, or the producer has stopped after an internal error.
         """
         seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
         self._deliveries.check_outside("flush()")
         self._io.raise_failure()
+        left: object = 0
         if self._io.is_running:
-            self._io.call(lambda ticket: FlushAsked(ticket=ticket), seconds)
+            deadline = None if timeout is None else self._io.deadline_ms(seconds)
+            left = self._io.call(lambda ticket: FlushAsked(ticket=ticket, deadline_ms=deadline), seconds + _CALLBACKS_S)
         self._deliveries.serve(patience_s=_CALLBACKS_S)
-        return 0
+        return cast("int", left)
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`.
 
-        Records that failed, and whose futures nobody has asked, are counted in a line of the log.
+        Records that failed, and whose futures nobody has asked, are counted in a line of the log: here, or a second
+        after they failed.
 
         Raises:
             StateError: called in a callback, or the producer has stopped after an internal error.

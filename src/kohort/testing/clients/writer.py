@@ -5,6 +5,7 @@ Laws held here, by name:
 - `StoredOnce`: with idempotence an acknowledged record is in the log once.
 - `OrderKept`: with idempotence acknowledged records of a partition stand in the order in which they were sent.
 - `EndsInTime`: every future ends, good or bad, within the delivery timeout.
+- `BrokersAreAwaited`: no record is given up because no broker is there, be it before the first one has answered.
 Source: KIP-98, KIP-360; Kafka's `delivery.timeout.ms`.
 """
 
@@ -24,7 +25,7 @@ from kohort.client.producer import producer as door
 from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked
 from kohort.client.producer.producer import Producer
 from kohort.client.records import RecordMetadata
-from kohort.errors import BrokerError, KohortError, KohortTimeoutError
+from kohort.errors import BrokerError, BrokersUnreachableError, KohortError, KohortTimeoutError
 from kohort.testing.clients.ledger import LawBroken
 from kohort.testing.clients.plan import FLEETING
 from kohort.testing.clients.wires import PROGRAM
@@ -150,7 +151,10 @@ class Writer:
     def check_ended(self, *, now_s: float | None = None) -> None:
         """Whatever was sent long enough ago has its end; without a time all of it."""
         while self._ended < len(self.sent) and self.sent[self._ended].future.done():
+            sent = self.sent[self._ended]
             self._ended += 1
+            if isinstance(error := sent.future.exception(), BrokersUnreachableError):
+                raise LawBroken("BrokersAreAwaited", f"record {sent.number} of {self.name} has ended: {error}")
         for sent in self.sent[self._ended :]:
             if now_s is not None and now_s - sent.sent_s <= DELIVERY_TIMEOUT_S + GRACE_S:
                 break

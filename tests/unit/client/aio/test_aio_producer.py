@@ -14,7 +14,16 @@ import pytest
 import kohort
 from kohort import Admin, Broker, RecordMetadata, TopicPartition
 from kohort.aio import Producer
-from kohort.errors import BufferFullError, ConfigError, KohortError, KohortTimeoutError, StateError
+from kohort.errors import (
+    BrokersUnreachableError,
+    BufferFullError,
+    ConfigError,
+    KohortError,
+    KohortTimeoutError,
+    StateError,
+)
+from support.ports import quiet_port
+from support.virtual_broker import beside_a_broker
 from support.waiting import PATIENCE_SECONDS, until
 
 ORDERS = TopicPartition("orders", 0)
@@ -81,6 +90,51 @@ def test_has_the_names_of_aiokafka(broker: Broker) -> None:
             await producer.partitions_for("orders")
 
     run(main)
+
+
+def test_start_says_at_once_that_nobody_is_there() -> None:
+    """As aiokafka's; a producer that is not started waits."""
+
+    async def main() -> None:
+        nowhere = f"127.0.0.1:{quiet_port()}"
+        producer = Producer(bootstrap_servers=nowhere, max_block_ms=3_600_000)
+        with pytest.raises(BrokersUnreachableError, match=nowhere):
+            await producer.start()
+        await producer.close()
+        with pytest.raises(StateError, match="closed"):
+            await producer.connect()
+
+    run(main)
+
+
+def test_a_record_a_second_is_stored_though_the_broker_starts_after_three() -> None:
+    """As in a composition of containers; its topic is made by the first of them."""
+
+    async def application(address: str) -> list[int]:
+        async with Producer(bootstrap_servers=address) as producer:
+            sent = []
+            for number in range(8):
+                sent.append(await producer.send("early", b"%d" % number, partition=0))
+                await asyncio.sleep(1)
+            assert await producer.flush(20) == 0
+            assert (producer.metrics()["record-send-total"], producer.metrics()["record-error-total"]) == (8, 0)
+            return [(await record).offset for record in sent]
+
+    assert beside_a_broker(application, topics={}, late_s=3.0) == list(range(8))
+
+
+def test_flush_says_how_many_are_left_and_metrics_how_many_have_failed() -> None:
+    async def application(address: str) -> None:
+        producer = Producer(bootstrap_servers=address, delivery_timeout_ms=60_000, request_timeout_ms=30_000)
+        for number in range(5):
+            await producer.send("early", b"%d" % number)
+        assert await producer.flush(0) == 5
+        assert await producer.flush(50) == 5
+        assert await producer.flush(20) == 0
+        assert producer.metrics()["record-error-total"] == 5
+        await producer.close()
+
+    beside_a_broker(application, topics={}, late_s=100.0)
 
 
 def test_flush_and_the_end_wait_for_every_record(broker: Broker) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from kohort.client.actions import Action, Complete, Endpoint, Send, Stop, Warn
+from kohort.client.actions import Action, Complete, Endpoint, Fail, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.losses import Losses
 from kohort.client.producer.core.producer_events import (
+    ConnectAsked,
     FlushAsked,
     PartitionsAsked,
     ProducerCloseAsked,
@@ -24,6 +25,7 @@ from kohort.client.producer.record_future import RecordFuture
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
     AdvertisedAddressError,
+    AuthenticationError,
     AuthorizationError,
     BrokerError,
     BrokersUnreachableError,
@@ -269,11 +271,11 @@ def test_batch_that_is_too_large_for_the_broker_is_cut() -> None:
     dialogue.answer_produce(whole, error=ErrorCode.MESSAGE_TOO_LARGE)
     halves = [dialogue.next(ProduceRequest), dialogue.next(ProduceRequest)]
     assert [(values_of(half), sequence_of(half)) for half in halves] == [([b"1", b"2"], 2), ([b"3", b"4"], 4)]
-    assert Complete(ticket="flush", value=None) not in dialogue.actions
+    assert Complete(ticket="flush", value=0) not in dialogue.actions
     for half, offset in zip(halves, (2, 4), strict=True):
         dialogue.answer_produce(half, offset=offset)
     assert [future.result(0).offset for future in futures] == [2, 3, 4, 5]
-    assert Complete(ticket="flush", value=None) in dialogue.actions
+    assert Complete(ticket="flush", value=0) in dialogue.actions
     assert dialogue.released == len(b"first01234") + 6 * 24
 
 
@@ -431,11 +433,11 @@ def test_flush_waits_for_every_record_before_it() -> None:
     dialogue = Dialogue(linger_ms=60_000)
     dialogue.submit(b"1")
     dialogue.take(FlushAsked(ticket="flush"))
-    assert Complete(ticket="flush", value=None) not in dialogue.actions
+    assert Complete(ticket="flush", value=0) not in dialogue.actions
     dialogue.answer_metadata()
     dialogue.answer_identity()
     dialogue.answer_produce(dialogue.next(ProduceRequest))
-    assert Complete(ticket="flush", value=None) in dialogue.actions
+    assert Complete(ticket="flush", value=0) in dialogue.actions
 
 
 def test_record_not_sent_in_time_fails() -> None:
@@ -494,7 +496,7 @@ def test_refused_producer_id_is_said_and_named_in_the_end() -> None:
         dialogue.advance(1_000)
     dialogue.advance(120_000)
 
-    assert dialogue.warnings() == ["asking for a producer id: KAFKA_STORAGE_ERROR, retrying for 120 s"]
+    assert dialogue.warnings()[:-1] == ["asking for a producer id: KAFKA_STORAGE_ERROR, retrying for 120 s"]
     with pytest.raises(KohortTimeoutError, match="KAFKA_STORAGE_ERROR while asking for a producer id"):
         stored.result(0)
 
@@ -511,19 +513,6 @@ def test_record_that_was_refused_until_its_time_was_over_says_why() -> None:
 
     for future in (first, second):
         with pytest.raises(KohortTimeoutError, match="NOT_LEADER_OR_FOLLOWER while producing to orders-0"):
-            future.result(0)
-
-
-def test_advertised_address_that_nobody_reaches_fails_what_is_for_it() -> None:
-    """advertised.listeners: not after two minutes."""
-    dialogue = Dialogue(bootstrap="10.0.0.1:9092")
-    stored, more = dialogue.submit(b"1"), dialogue.submit(b"2", partition=1)
-    dialogue.answer_metadata(partitions=3)
-    while dialogue.unanswered(InitProducerIdRequest):
-        dialogue.fail(dialogue.next(InitProducerIdRequest), Failure.UNREACHABLE)
-
-    for future in (stored, more):
-        with pytest.raises(AdvertisedAddressError, match=r"10.0.0.1:9092 answers but names itself 127.0.0.1:9092"):
             future.result(0)
 
 
@@ -584,7 +573,7 @@ def test_topic_that_the_broker_cannot_make_says_why() -> None:
 
     with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR while looking up topic orders"):
         stored.result(0)
-    assert dialogue.warnings() == ["looking up topic orders: KAFKA_STORAGE_ERROR, retrying for 120 s"]
+    assert dialogue.warnings()[:-1] == ["looking up topic orders: KAFKA_STORAGE_ERROR, retrying for 120 s"]
 
 
 def test_topic_that_was_refused_is_looked_up_again() -> None:
@@ -604,13 +593,218 @@ def test_topic_that_was_refused_is_looked_up_again() -> None:
     assert stored.result(0).offset == 3
 
 
-def test_nobody_listens() -> None:
-    """A wrong address fails what waits, with host and port."""
-    dialogue = Dialogue()
-    future = dialogue.submit(b"1")
-    dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
-    with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:9092"):
-        future.result(0)
+class TestBeforeTheFirstBroker:
+    """`delivery.timeout.ms` means the same before the first connection and after it."""
+
+    def refuse(self, dialogue: Dialogue, ms: int, *, failure: Failure = Failure.UNREACHABLE) -> None:
+        """Nobody listens for so long, whatever is tried."""
+        until = dialogue.now_ms + ms
+        while dialogue.now_ms < until:
+            for send in list(dialogue.sent):
+                dialogue.sent.remove(send)
+                dialogue.fail(send, failure)
+            deadline = dialogue.machine.next_deadline()
+            dialogue.advance(min(until, until if deadline is None else deadline) - dialogue.now_ms)
+
+    def start(self, dialogue: Dialogue) -> None:
+        """A broker listens, and is asked."""
+        while not dialogue.unanswered(MetadataRequest):
+            dialogue.advance(100)
+
+    def test_record_waits_for_a_broker_that_starts_later(self) -> None:
+        """By then the topic is not there either: the time that it may take to be made begins with the first answer."""
+        dialogue = Dialogue()
+        stored = dialogue.submit(b"1")
+        self.refuse(dialogue, 10_000)
+        for error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE):
+            self.start(dialogue)
+            dialogue.answer_metadata(error=error)
+        dialogue.answer_identity()
+        dialogue.answer_produce(dialogue.next(ProduceRequest), offset=4)
+
+        assert stored.result(0).offset == 4
+
+    @pytest.mark.parametrize("failure", [Failure.UNREACHABLE, Failure.NO_BROKER])
+    def test_each_record_waits_for_a_time_of_its_own(self, failure: Failure) -> None:
+        """A port that is mapped to a broker that has not started hangs up."""
+        dialogue = Dialogue()
+        first = dialogue.submit(b"1")
+        self.refuse(dialogue, 100_000, failure=failure)
+        second = dialogue.submit(b"2")
+        self.refuse(dialogue, 20_001, failure=failure)
+
+        with pytest.raises(KohortTimeoutError, match=r"within 120000 ms: 127\.0\.0\.1:9092: said the system"):
+            first.result(0)
+        assert not second.done()
+        self.refuse(dialogue, 100_000, failure=failure)
+        assert isinstance(second.exception(0), KohortTimeoutError)
+
+    def test_time_before_the_first_answer_counts(self) -> None:
+        dialogue = Dialogue()
+        stored = dialogue.submit(b"1")
+        self.refuse(dialogue, 100_000)
+        self.start(dialogue)
+        dialogue.leaderless = True
+        dialogue.answer_metadata()
+        dialogue.answer_identity()
+        dialogue.advance(1_120_000 - dialogue.now_ms)
+
+        with pytest.raises(KohortTimeoutError, match="LEADER_NOT_AVAILABLE while producing to orders-0"):
+            stored.result(0)
+
+    def test_log_says_how_many_wait_and_for_how_long(self) -> None:
+        """After a second, then after twice that time; and that they wait no more."""
+        dialogue = Dialogue()
+        stored = dialogue.submit(b"1")
+        heard = []
+        for _ in range(5_000):
+            self.refuse(dialogue, 1)
+            heard += [dialogue.now_ms - 1_000_000] * (len(dialogue.warnings()) - len(heard))
+        dialogue.submit(b"2")
+        self.refuse(dialogue, 4_000)
+        heard += [dialogue.now_ms - 1_000_000] * (len(dialogue.warnings()) - len(heard))
+
+        assert heard == [1_000, 2_000, 4_000, 9_000]
+        waits, why = "for a broker, the oldest for another", "(delivery.timeout.ms): 127.0.0.1:9092: said the system"
+        assert dialogue.warnings() == [
+            f"1 record waits {waits} 119 s at most {why}",
+            f"1 record waits {waits} 118 s at most {why}",
+            f"1 record waits {waits} 116 s at most {why}",
+            f"2 records wait {waits} 112 s at most {why}",
+        ]
+        self.start(dialogue)
+        dialogue.answer_metadata()
+        dialogue.answer_identity()
+        dialogue.answer_produce(dialogue.next(ProduceRequest), offset=0)
+        assert stored.done()
+        dialogue.advance(10_000)
+        assert dialogue.warnings()[4:] == ["no record waits for a broker any more"]
+
+    def test_records_that_wait_for_a_broker_that_went_away_are_told_alike(self) -> None:
+        dialogue = Dialogue().ready()
+        dialogue.submit(b"1")
+        dialogue.submit(b"2")
+        self.refuse(dialogue, 1_500)
+
+        (line,) = dialogue.warnings()
+        assert line.startswith("2 records wait for a broker, the oldest for another 119 s at most")
+
+    def test_linger_is_no_wait(self) -> None:
+        dialogue = Dialogue(linger_ms=60_000)
+        dialogue.submit(b"1")
+        dialogue.answer_metadata()
+        dialogue.advance(30_000)
+
+        assert dialogue.warnings() == []
+
+    def test_advertised_address_that_nobody_reaches_is_named(self) -> None:
+        """advertised.listeners: while the record waits, and in its error."""
+        dialogue = Dialogue(bootstrap="10.0.0.1:9092")
+        stored = dialogue.submit(b"1")
+        dialogue.answer_metadata(partitions=3)
+        named = r"10.0.0.1:9092 answers but names itself 127.0.0.1:9092"
+        while dialogue.now_ms < 1_121_000:
+            for send in list(dialogue.sent):
+                if send.to == BROKER:
+                    dialogue.sent.remove(send)
+                    dialogue.fail(send, Failure.UNREACHABLE)
+                elif isinstance(send.request, MetadataRequest):
+                    dialogue.answer_metadata(partitions=3)
+            dialogue.advance(100)
+
+        assert named in dialogue.warnings()[0]
+        with pytest.raises(KohortTimeoutError, match=named):
+            stored.result(0)
+
+    def test_login_that_is_refused_ends_what_waits(self) -> None:
+        """Which does not pass by itself."""
+        dialogue = Dialogue()
+        stored = dialogue.submit(b"1")
+        dialogue.fail(dialogue.next(MetadataRequest), Failure.NOT_AUTHENTICATED)
+
+        with pytest.raises(AuthenticationError, match="said the system"):
+            stored.result(0)
+
+    def test_flush_ends_in_time_with_the_number_of_records_that_are_left(self) -> None:
+        dialogue = Dialogue()
+        dialogue.submit(b"1")
+        dialogue.submit(b"2")
+        dialogue.take(FlushAsked(ticket="flush", deadline_ms=dialogue.now_ms + 3_000))
+        self.refuse(dialogue, 3_000)
+        assert Complete(ticket="flush", value=2) in dialogue.actions
+
+        dialogue.answer_pending_metadata()
+        dialogue.take(FlushAsked(ticket="again", deadline_ms=dialogue.now_ms))
+        assert Complete(ticket="again", value=2) in dialogue.actions
+
+
+class TestConnecting:
+    """For programs that are to end where no broker is."""
+
+    def ask(self, dialogue: Dialogue) -> None:
+        dialogue.take(ConnectAsked(ticket="connect", deadline_ms=dialogue.now_ms + 10_000))
+
+    def ends(self, dialogue: Dialogue) -> list[Action]:
+        return [action for action in dialogue.actions if isinstance(action, Complete | Fail)]
+
+    def failure(self, dialogue: Dialogue) -> Exception:
+        (end,) = self.ends(dialogue)
+        assert isinstance(end, Fail)
+        assert end.ticket == "connect"
+        return end.error
+
+    def test_answer_ends_it(self) -> None:
+        dialogue = Dialogue()
+        self.ask(dialogue)
+        assert self.ends(dialogue) == []
+        dialogue.answer_metadata()
+
+        assert self.ends(dialogue) == [Complete(ticket="connect", value=None)]
+
+    def test_round_of_refusals_ends_it_and_nothing_else(self) -> None:
+        dialogue = Dialogue(bootstrap="10.0.0.1:9092,127.0.0.1:9092")
+        record = dialogue.submit(b"1")
+        self.ask(dialogue)
+        dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+        assert self.ends(dialogue) == []
+        dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+
+        error = self.failure(dialogue)
+        assert isinstance(error, BrokersUnreachableError)
+        assert [address for address, _ in error.attempts] == ["10.0.0.1:9092", "127.0.0.1:9092"]
+        assert not record.done()
+
+    def test_round_of_refusals_ends_it_after_an_answer_too(self) -> None:
+        dialogue = Dialogue().ready()
+        self.ask(dialogue)
+        dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+
+        assert isinstance(self.failure(dialogue), BrokersUnreachableError)
+
+    def test_login_that_is_refused_ends_it(self) -> None:
+        dialogue = Dialogue()
+        self.ask(dialogue)
+        dialogue.fail(dialogue.next(MetadataRequest), Failure.NOT_AUTHENTICATED)
+
+        assert isinstance(self.failure(dialogue), AuthenticationError)
+
+    def test_address_that_the_broker_names_has_to_answer(self) -> None:
+        dialogue = Dialogue(bootstrap="10.0.0.1:9092")
+        self.ask(dialogue)
+        dialogue.answer_metadata()
+        dialogue.advance(500)
+        asked = dialogue.next(MetadataRequest)
+        assert (asked.to, self.ends(dialogue)) == (BROKER, [])
+        dialogue.fail(asked, Failure.UNREACHABLE)
+
+        assert isinstance(self.failure(dialogue), AdvertisedAddressError)
+
+    def test_silence_ends_it_at_its_deadline(self) -> None:
+        dialogue = Dialogue()
+        self.ask(dialogue)
+        dialogue.advance(10_000)
+
+        assert isinstance(self.failure(dialogue), KohortTimeoutError)
 
 
 def test_acks_0_ends_with_the_send() -> None:
@@ -678,6 +872,23 @@ class TestLossesAtTheEnd:
         cancelled = a_record()
         cancelled.cancel()
         assert self.end([cancelled]) == []
+
+    def test_what_nobody_has_asked_for_within_a_second_is_said_then(self) -> None:
+        """While more fail the pause until the next line doubles."""
+        dialogue = Dialogue()
+        heard = []
+        for _ in range(80):
+            dialogue.submit(b"1", topic="secret")
+            asked = dialogue.submit(b"2", topic="secret")
+            dialogue.answer_metadata(topic="secret", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            assert asked.exception(0) is not None
+            dialogue.advance(100)
+            heard += [dialogue.now_ms - 1_000_000] * (len(dialogue.warnings()) - len(heard))
+
+        assert [round(each, -3) for each in heard] == [1_000, 3_000, 7_000]
+        lost = "records were not stored, and nobody has asked what send returned for them: TOPIC_AUTHORIZATION_FAILED"
+        assert [line.split()[0] for line in dialogue.warnings()] == ["10", "20", "40"]
+        assert all(lost in line for line in dialogue.warnings())
 
     def test_nothing_is_said_after_an_error_of_the_application(self) -> None:
         assert self.end([a_record()], is_quiet=True) == []

@@ -1,15 +1,18 @@
-"""What a producer says of refusals that it repeats after, but that somebody has to do something about.
+"""What a producer says while it tries again: of refusals that call for a remedy, and of records that wait for brokers.
 
-Laws: a line per cause, not per attempt nor per partition; and one when all that had that cause is stored again.
-Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk looks like a slow broker.
+Laws: a refusal is a line per cause, not per attempt nor per partition; and one when all that had that cause is stored
+again. Records that wait are a line after a second, another after twice that time and so on, and one when none waits
+any more.
+Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk, or no broker at all, looks like a slow one.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from kohort.client.requests import Requests
-from kohort.errors import ErrorCode
+from kohort.errors import BrokerError, ErrorCode
 
 #: Codes that seldom pass by themselves; the others are those of a cluster that is settling.
 _WORTH_A_LINE: Final = frozenset(
@@ -19,6 +22,8 @@ _WORTH_A_LINE: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
+#: Records that wait for so long are worth a line.
+_FIRST_LINE_MS: Final = 1_000
 
 
 class Complaints:
@@ -52,3 +57,65 @@ class Complaints:
         code = self._open.pop(doing, None)
         if code is not None and code not in self._open.values():
             self._requests.warn(f"{self._said.pop(code)}: works again")
+
+
+def is_complaint(error: object) -> bool:
+    """Whether `Complaints` has a line of its own for that error."""
+    return isinstance(error, BrokerError) and error.code in _WORTH_A_LINE
+
+
+class Wait(NamedTuple):
+    """Records that brokers keep waiting."""
+
+    record_count: int
+    #: Since when the oldest of them waits.
+    since_ms: int
+    reason: str
+
+
+class WaitLines:
+    """Says of records that wait how many they are, why, and for how long they will.
+
+    Args:
+        complaints: know how long a record waits at most.
+        find: looks which records wait; `None` where none does.
+    """
+
+    def __init__(self, requests: Requests, complaints: Complaints, *, find: Callable[[], Wait | None]) -> None:
+        self._requests = requests
+        self._delivery_timeout_ms = complaints.delivery_timeout_ms
+        self._find = find
+        #: When to look next; `None` where nothing is known to be wrong.
+        self._due_ms: int | None = None
+        #: Until the line after the next one.
+        self._pause_ms = _FIRST_LINE_MS
+
+    def next_deadline(self) -> int | None:
+        """When `on_tick` has something to do."""
+        return self._due_ms
+
+    def on_trouble(self, now_ms: int) -> None:
+        """Something keeps records waiting."""
+        if self._due_ms is None:
+            self._due_ms = now_ms + _FIRST_LINE_MS
+
+    def on_tick(self, now_ms: int) -> None:
+        """Look, if it is time, whether records wait still."""
+        if self._due_ms is None or now_ms < self._due_ms:
+            return
+        wait = self._find()
+        if wait is None:
+            if self._pause_ms > _FIRST_LINE_MS:
+                self._requests.warn("no record waits for a broker any more")
+            self._due_ms, self._pause_ms = None, _FIRST_LINE_MS
+        elif now_ms < wait.since_ms + _FIRST_LINE_MS:
+            self._due_ms = wait.since_ms + _FIRST_LINE_MS
+        else:
+            left_s = max(0, wait.since_ms + self._delivery_timeout_ms - now_ms) / 1000
+            records = "1 record waits" if wait.record_count == 1 else f"{wait.record_count} records wait"
+            self._requests.warn(
+                f"{records} for a broker, the oldest for another {left_s:.0f} s at most (delivery.timeout.ms): "
+                f"{wait.reason}"
+            )
+            self._due_ms = now_ms + self._pause_ms
+            self._pause_ms *= 2

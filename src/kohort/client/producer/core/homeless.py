@@ -1,8 +1,9 @@
 """Records whose topic is not known, or whose partition its topic is not known to have.
 
-Laws: each is placed or ends, in the order in which those of its partition came. Only a topic that was seen to be
-missing is created. A partition is refused only by an answer that was asked for after the record had come: the topic may
-have grown since it was looked at.
+Laws: each is placed or ends, in the order in which those of its partition came. While no broker answers each waits for
+`delivery.timeout.ms` of its own, counted on when it is placed. Only a topic that was seen to be missing is created. A
+partition is refused only by an answer that was asked for after the record had come: the topic may have grown since it
+was looked at.
 Source: Kafka's producer, which waits for metadata for max.block.ms; KIP-195 (topics grow).
 """
 
@@ -10,11 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from kohort.client.cluster import Cluster
 from kohort.client.producer.core.complaints import Complaints
-from kohort.client.producer.core.partition_lookups import lateness
+from kohort.client.producer.core.lookups import lateness
 from kohort.client.producer.core.submissions import Outgoing
 from kohort.client.refusals import refused
 from kohort.client.requests import Requests
@@ -31,12 +35,23 @@ def name_of(record: Outgoing) -> str:
     return record.name if record.is_bulk else record.topic
 
 
+@dataclass(slots=True, eq=False)
+class _Lost:
+    """Those of one topic whose partitions are not known."""
+
+    #: (since when, record), in the order in which they came.
+    records: deque[tuple[int, Outgoing]] = field(default_factory=deque)
+    #: Since when brokers have answered, and without partitions of this topic; `None` while they do not answer.
+    missing_ms: int | None = None
+
+
 class Homeless:
     """Those of one producer.
 
     Args:
         complaints: told what looking up a topic is refused with; knows how long a record may wait for answers.
-        place: takes records whose time has come, and whether a partition that is not there now is refused.
+        place: takes records whose time has come, the time, whether a partition that is not there now is refused, and
+            since when they have waited.
         end: ends a record in an error.
     """
 
@@ -46,7 +61,7 @@ class Homeless:
         cluster: Cluster,
         complaints: Complaints,
         *,
-        place: Callable[[list[Outgoing], int, bool], None],
+        place: Callable[[list[Outgoing], int, bool, int], None],
         end: Callable[[Outgoing, KohortError], None],
     ) -> None:
         self._requests = requests
@@ -55,8 +70,8 @@ class Homeless:
         self._delivery_timeout_ms = complaints.delivery_timeout_ms
         self._place = place
         self._end = end
-        #: topic -> (since when, records) while its partitions are not known.
-        self._lost: dict[str, tuple[int, list[Outgoing]]] = {}
+        #: By topic; none without records.
+        self._lost: dict[str, _Lost] = {}
         #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
         self._missing: set[str] = set()
         #: (generation of the cluster's picture that decides, since when, record), of partitions that are not known.
@@ -66,36 +81,45 @@ class Homeless:
         return bool(self._lost or self._beyond)
 
     def __iter__(self) -> Iterator[Outgoing]:
-        for _, records in self._lost.values():
-            yield from records
-        for _, _, record in self._beyond:
-            yield record
+        for lost in self._lost.values():
+            yield from map(itemgetter(1), lost.records)
+        yield from map(itemgetter(2), self._beyond)
 
     @property
-    def _is_cut_off(self) -> bool:
+    def is_cut_off(self) -> bool:
         """Whether a topic that is not known says nothing: nobody answers."""
         return self._cluster.generation == 0 or self._cluster.trouble is not None
 
+    def first_ms(self) -> int | None:
+        """Since when the oldest has waited."""
+        since = [lost.records[0][0] for lost in self._lost.values()]
+        since += [since_ms for _, since_ms, _ in self._beyond]
+        return min(since, default=None)
+
     def next_deadline(self) -> int | None:
         """When somebody has waited for long enough."""
-        patience_ms = self._delivery_timeout_ms if self._is_cut_off else _TOPIC_PATIENCE_MS
-        deadlines = [since_ms + patience_ms for since_ms, _ in self._lost.values()]
+        deadlines = [self._deadline_of(lost) for lost in self._lost.values()]
         deadlines += [since_ms + self._delivery_timeout_ms for _, since_ms, _ in self._beyond]
         return min(deadlines, default=None)
 
-    def add(self, record: Outgoing, now_ms: int) -> None:
+    def _deadline_of(self, lost: _Lost) -> int:
+        if lost.missing_ms is not None:
+            return lost.missing_ms + _TOPIC_PATIENCE_MS
+        return lost.records[0][0] + self._delivery_timeout_ms
+
+    def add(self, record: Outgoing, now_ms: int, since_ms: int) -> None:
         """Its topic has no partitions, as far as is known."""
         name = name_of(record)
         if name not in self._lost:
-            self._lost[name] = (now_ms, [])
+            self._lost[name] = _Lost()
             # One that was given up is followed still, and would not be asked for before long.
             self._cluster.refresh(now_ms)
-        self._lost[name][1].append(record)
+        self._lost[name].records.append((since_ms, record))
         self._cluster.also_want([name], now_ms)
 
-    def add_beyond(self, record: Outgoing, now_ms: int) -> None:
+    def add_beyond(self, record: Outgoing, now_ms: int, since_ms: int) -> None:
         """It names a partition that its topic does not have, as far as is known."""
-        self._beyond.append((self._cluster.next_generation, now_ms, record))
+        self._beyond.append((self._cluster.next_generation, since_ms, record))
         self._cluster.refresh_soon(now_ms)
 
     # -- what the cluster says --------------------------------------------------------------------------------------
@@ -103,21 +127,26 @@ class Homeless:
     def on_metadata(self, now_ms: int) -> set[str]:
         """There is a new picture of the cluster; returns the topics of records that were placed."""
         placed = set()
-        for name in list(self._lost):
+        for name, lost in list(self._lost.items()):
             topic = self._cluster.topics.get(name)
             if topic is None:
                 continue
             if topic.partitions:
                 self._note_existence(name, len(topic.partitions))
-                self._place(self._lost.pop(name)[1], now_ms, False)
+                del self._lost[name]
+                for since_ms, group in groupby(lost.records, itemgetter(0)):
+                    self._place([record for _, record in group], now_ms, False, since_ms)
                 placed.add(name)
-            elif topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            if lost.missing_ms is None:
+                lost.missing_ms = now_ms
+            if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._note_absence(name, now_ms)
             elif topic.error is not ErrorCode.NONE:
                 self._note_error(name, topic.error)
         for _ in range(len(self._beyond)):
-            generation, _, record = self._beyond.popleft()
-            self._place([record], now_ms, self._cluster.generation >= generation)
+            generation, since_ms, record = self._beyond.popleft()
+            self._place([record], now_ms, self._cluster.generation >= generation, since_ms)
             placed.add(name_of(record))
         return placed
 
@@ -149,12 +178,14 @@ class Homeless:
 
     def on_tick(self, now_ms: int) -> None:
         """End what has waited for long enough."""
-        for name, (since_ms, _) in list(self._lost.items()):
-            if self._is_cut_off:
-                if now_ms - since_ms >= self._delivery_timeout_ms:
-                    text = f"topic {name} could not be looked up within {now_ms - since_ms} ms"
-                    self._drop_topic(name, lateness(text, self._cluster))
-            elif now_ms - since_ms >= _TOPIC_PATIENCE_MS:
+        for name, lost in list(self._lost.items()):
+            if self.is_cut_off:
+                lost.missing_ms = None
+            if now_ms < self._deadline_of(lost):
+                continue
+            if lost.missing_ms is None:
+                self._drop_late(name, lost, now_ms)
+            else:
                 topic = self._cluster.topics.get(name)
                 code = ErrorCode.NONE if topic is None else topic.error
                 during = f"looking up topic {name}"
@@ -166,6 +197,13 @@ class Homeless:
             text = f"the partitions of {name_of(record)} could not be looked up within {now_ms - since_ms} ms"
             self._end(record, lateness(text, self._cluster))
 
+    def _drop_late(self, name: str, lost: _Lost, now_ms: int) -> None:
+        error = lateness(f"topic {name} could not be looked up within {self._delivery_timeout_ms} ms", self._cluster)
+        while lost.records and now_ms - lost.records[0][0] >= self._delivery_timeout_ms:
+            self._end(lost.records.popleft()[1], error)
+        if not lost.records:
+            self._drop_topic(name, error)
+
     def drop_all(self, error: KohortError) -> None:
         """None of them will be placed."""
         for name in list(self._lost):
@@ -174,7 +212,7 @@ class Homeless:
             self._end(self._beyond.popleft()[2], error)
 
     def _drop_topic(self, name: str, error: KohortError) -> None:
-        for record in self._lost.pop(name)[1]:
+        for _, record in self._lost.pop(name).records:
             self._end(record, error)
         self._forget_missing(name)
         self._cluster.topics.pop(name, None)

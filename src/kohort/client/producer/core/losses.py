@@ -1,7 +1,8 @@
 """Records that were not stored, and whose futures nobody has asked: their loss would go unsaid.
 
-Laws: a future that somebody has looked at counts for nothing here, nor does one whose end is told to a callback; memory
-is bounded, whatever fails.
+Laws: a future that is looked at within a second of its end counts for nothing here, nor does one whose end is told to a
+callback. What is left is a line then; while more fail the pause before the next line doubles, up to a minute. Memory is
+bounded, whatever fails.
 Source: requirement: no record is lost without a word.
 """
 
@@ -15,6 +16,9 @@ from kohort.errors import KohortError
 
 #: So many futures are kept to be looked at again; earlier ones that were not asked by then count as lost.
 _KEPT: Final = 10_000
+#: How long a program may take to look at a future that has its end.
+_GRACE_MS: Final = 1_000
+_LONGEST_PAUSE_MS: Final = 60_000
 
 
 class Losses:
@@ -25,6 +29,28 @@ class Losses:
         #: Of those that are not kept any more.
         self._unseen = 0
         self._last_error: KohortError | None = None
+        #: When to say what was noted; `None` where nothing was.
+        self._due_ms: int | None = None
+        self._pause_ms = _GRACE_MS
+
+    def next_deadline(self) -> int | None:
+        """When `find_line` has something to tell."""
+        return self._due_ms
+
+    def find_line(self, now_ms: int) -> str | None:
+        """The line that is due; `None` where there is none."""
+        if self._due_ms is None:
+            if self._futures or self._unseen:
+                self._due_ms = now_ms + self._pause_ms
+            return None
+        if now_ms < self._due_ms:
+            return None
+        self._due_ms = None
+        line = self.summary()
+        self._pause_ms = _GRACE_MS if line is None else min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
+        self._futures.clear()
+        self._unseen = 0
+        return line
 
     def note(self, record: RecordFuture, error: KohortError) -> None:
         """That record was not stored."""
@@ -46,7 +72,7 @@ class Losses:
         return sum(not record.is_noticed for record in self._futures)
 
     def summary(self) -> str | None:
-        """One sentence about all of them; `None` if there are none."""
+        """One sentence about all that were not told yet; `None` if there are none."""
         count = self._unseen + self._count_kept()
         if not count:
             return None

@@ -12,9 +12,14 @@ class RecordsSubmitted:
 
 @value
 class FlushAsked:
-    """Send at once; the ticket ends when every record submitted so far has an end, good or bad."""
+    """Send at once; the ticket ends when every record submitted so far has an end, good or bad, or at the deadline.
+
+    It ends with the number of records that have none.
+    """
 
     ticket: object
+    #: `None` means never.
+    deadline_ms: int | None = None
 
 
 @value
@@ -36,4 +41,12 @@ class PartitionsAsked:
     deadline_ms: int
 
 
-ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked | PartitionsAsked
+@value
+class ConnectAsked:
+    """The ticket ends when a broker has answered, or with the error that says why none does."""
+
+    ticket: object
+    deadline_ms: int
+
+
+ProducerEvent = RecordsSubmitted | FlushAsked | ProducerCloseAsked | PartitionsAsked | ConnectAsked

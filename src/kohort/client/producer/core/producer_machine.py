@@ -7,7 +7,7 @@ Source: architecture rule 6; KIP-98, KIP-360.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, assert_never
 
 from kohort.client.actions import Action, Lane, Stop
@@ -15,11 +15,13 @@ from kohort.client.cluster import Cluster
 from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
+from kohort.client.producer.core.complaints import Wait, WaitLines, is_complaint
 from kohort.client.producer.core.homeless import Homeless, name_of
 from kohort.client.producer.core.idempotence import Identity
-from kohort.client.producer.core.partition_lookups import PartitionLookups
+from kohort.client.producer.core.lookups import Lookups, lateness
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partitioner, PartitionerCall
 from kohort.client.producer.core.producer_events import (
+    ConnectAsked,
     FlushAsked,
     PartitionsAsked,
     ProducerCloseAsked,
@@ -38,7 +40,6 @@ from kohort.errors import (
     ConfigError,
     ErrorCode,
     KohortError,
-    KohortTimeoutError,
 )
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -107,10 +108,11 @@ class ProducerMachine:
         self._homeless = Homeless(
             self._requests, self._cluster, self._sender.complaints, place=self._place, end=self._end_record
         )
-        #: (ticket, batches that it waits for).
-        self._flushes: list[tuple[object, set[Batch]]] = []
+        #: (question, batches that it waits for).
+        self._flushes: list[tuple[FlushAsked, set[Batch]]] = []
         self._closing: ProducerCloseAsked | None = None
-        self._lookups = PartitionLookups(self._requests, self._cluster)
+        self._lookups = Lookups(self._requests, self._cluster)
+        self._wait_lines = WaitLines(self._requests, self._sender.complaints, find=self._find_wait)
         #: When an identity may be asked for again; `None` while one is being asked for.
         self._identity_due_ms: int | None = 0
         self._identity_attempts = 0
@@ -124,13 +126,15 @@ class ProducerMachine:
                 pass
             case FlushAsked():
                 self._take_records(now_ms)
-                self._flush(event.ticket)
+                self._flush(event)
             case ProducerCloseAsked():
                 self._take_records(now_ms)
-                self._flush(None)
+                self._flush(FlushAsked(ticket=None))
                 self._closing = event
             case PartitionsAsked():
                 self._lookups.ask(event, now_ms)
+            case ConnectAsked():
+                self._lookups.connect(event, now_ms)
             case _:
                 assert_never(event)
         self._on_tick(now_ms)
@@ -139,10 +143,12 @@ class ProducerMachine:
     def next_deadline(self) -> int | None:
         """When something is to be done without being asked."""
         deadlines = [self._cluster.next_deadline(), self._accumulator.next_linger(), self._sender.next_deadline()]
-        deadlines.append(self._homeless.next_deadline())
+        deadlines += [self._homeless.next_deadline(), self._wait_lines.next_deadline()]
+        deadlines.append(self._sender.losses.next_deadline())
         if self._accumulator.queues and not self._identity.is_ready and self._identity_due_ms:
             deadlines.append(self._identity_due_ms)
         deadlines += self._lookups.deadlines()
+        deadlines += [asked.deadline_ms for asked, _ in self._flushes]
         if self._closing is not None:
             deadlines.append(self._closing.deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -181,6 +187,7 @@ class ProducerMachine:
         self._sender.send_ready(now_ms)
         self._cluster.on_tick(now_ms)
         self._finish(now_ms)
+        self._tell(now_ms)
 
     # -- records in ---------------------------------------------------------------------------------------------
 
@@ -194,7 +201,10 @@ class ProducerMachine:
             self._place(self._submissions.take(), now_ms)
             self._submissions.is_watched = True
 
-    def _place(self, records: list[Outgoing], now_ms: int, is_last_look: bool = False) -> None:
+    def _place(
+        self, records: list[Outgoing], now_ms: int, is_last_look: bool = False, since_ms: int | None = None
+    ) -> None:
+        since_ms = now_ms if since_ms is None else since_ms
         self._placing = records
         topics = self._cluster.topics
         position = 0
@@ -208,30 +218,32 @@ class ProducerMachine:
                 if run > position:
                     position = run
                     continue
-                self._add(record, count, now_ms, is_last_look)
+                self._add(record, count, now_ms, is_last_look, since_ms)
             else:
-                self._homeless.add(record, now_ms)
+                self._homeless.add(record, now_ms, since_ms)
             position += 1
         self._placing = []
 
-    def _add(self, record: Outgoing, partition_count: int, now_ms: int, is_last_look: bool) -> None:
+    def _add(self, record: Outgoing, partition_count: int, now_ms: int, is_last_look: bool, since_ms: int) -> None:
         try:
             if record.is_bulk:
-                self._accumulator.add_bulk(record, partition_count, now_ms)
+                self._accumulator.add_bulk(record, partition_count, since_ms)
             elif record.partition is not None and record.partition >= partition_count:
                 text = f"{record.topic} has partitions 0 to {partition_count - 1}, there is no {record.partition}"
                 raise PartitionMissingError(text)
             else:
-                self._accumulator.add(record, partition_count, now_ms)
+                self._accumulator.add(record, partition_count, since_ms)
         except PartitionMissingError as missing:
             if is_last_look:
                 self._end_record(record, ConfigError(str(missing)))
             else:
-                self._homeless.add_beyond(record, now_ms)
+                self._homeless.add_beyond(record, now_ms, since_ms)
         except ConfigError as error:
             self._end_record(record, error)
 
     def _on_metadata(self, now_ms: int) -> None:
+        if isinstance(self._sender.trouble, BrokersUnreachableError) and not self._cluster.is_cut_off:
+            self._sender.trouble = None
         placed = self._homeless.on_metadata(now_ms)
         # A flush that was asked for meanwhile waits for these too.
         for _, waiting in self._flushes if placed else ():
@@ -251,6 +263,13 @@ class ProducerMachine:
         self._on_release(record.size_bytes)
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
+        self._lookups.fail_connects(error)
+        if error.retriable:
+            # A broker may start later than its producers: records wait for it for delivery.timeout.ms, as ever.
+            self._sender.trouble = error
+            for batch in self._accumulator.batches():
+                batch.last_error = error
+            return
         self._homeless.drop_all(error)
         for batch in self._accumulator.batches():
             # What is in flight hears of its own end.
@@ -289,6 +308,7 @@ class ProducerMachine:
             # Moves on to another broker, and reports if none answers.
             self._cluster.refresh(now_ms)
         error = refused(code, detail, during=doing, operation="idempotent_write")
+        self._sender.trouble = error
         self._sender.complaints.on_refused(doing, code, None)
         for batch in self._accumulator.batches():
             batch.last_error = error
@@ -300,9 +320,9 @@ class ProducerMachine:
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def _flush(self, ticket: object) -> None:
+    def _flush(self, asked: FlushAsked) -> None:
         self._accumulator.close_all()
-        self._flushes.append((ticket, set(self._accumulator.batches())))
+        self._flushes.append((asked, set(self._accumulator.batches())))
 
     def _on_batch_end(self, batch: Batch) -> None:
         self._on_release(batch.size_bytes - BATCH_OVERHEAD_BYTES)
@@ -317,24 +337,61 @@ class ProducerMachine:
 
     def _finish(self, now_ms: int) -> None:
         """End flushes whose batches have ended, and the machine when it is closing and empty."""
-        if not self._homeless:
-            done = [entry for entry in self._flushes if not entry[1]]
-            self._flushes = [entry for entry in self._flushes if entry[1]]
-            for ticket, _ in done:
-                self._requests.complete(ticket)
+        self._flushes = [entry for entry in self._flushes if not self._end_flush(*entry, now_ms)]
         if self._closing is None:
             return
         if now_ms >= self._closing.deadline_ms:
-            error = KohortTimeoutError("the producer was closed before this record was acknowledged")
+            text, trouble = "the producer was closed before this record was acknowledged", self._sender.trouble
+            error = lateness(text if trouble is None else f"{text}: {trouble}", self._cluster)
             self._homeless.drop_all(error)
             for batch in self._accumulator.batches():
                 self._sender.fail(batch, error)
         if not self._accumulator.queues and not self._homeless:
-            for ticket, _ in self._flushes:
-                self._requests.complete(ticket)
+            for asked, _ in self._flushes:
+                self._requests.complete(asked.ticket, 0)
             lost = None if self._closing.is_quiet else self._sender.losses.summary()
             if lost is not None:
                 self._requests.warn(lost)
             self._requests.complete(self._closing.ticket)
             self._requests.add(Stop())
             self._closing = None
+
+    def _end_flush(self, asked: FlushAsked, waiting: set[Batch], now_ms: int) -> bool:
+        is_late = asked.deadline_ms is not None and now_ms >= asked.deadline_ms
+        if is_late or not (waiting or self._homeless):
+            left = sum(batch.count for batch in waiting) + _count(self._homeless)
+            self._requests.complete(asked.ticket, left)
+            return True
+        return False
+
+    # -- what is said ---------------------------------------------------------------------------------------------
+
+    def _tell(self, now_ms: int) -> None:
+        """Say what was lost, and what waits for brokers."""
+        is_stuck = self._sender.trouble is not None and bool(self._accumulator.queues)
+        if is_stuck or (self._homeless and self._homeless.is_cut_off):
+            self._wait_lines.on_trouble(now_ms)
+        self._wait_lines.on_tick(now_ms)
+        lost = self._sender.losses.find_line(now_ms)
+        if lost is not None:
+            self._requests.warn(lost)
+
+    def _find_wait(self) -> Wait | None:
+        """Records that were tried in vain, those behind them, and those for which no broker has answered."""
+        count, since_ms, reason = 0, list[int](), None
+        if self._homeless.is_cut_off and (first_ms := self._homeless.first_ms()) is not None:
+            count, since_ms = _count(self._homeless), [first_ms]
+            reason = self._cluster.trouble or "none has answered yet"
+        for queue in self._accumulator.queues.values():
+            error = queue[0].last_error
+            if error is not None and not is_complaint(error):
+                count += sum(batch.count for batch in queue)
+                since_ms.append(queue[0].created_ms)
+                reason = reason or str(error)
+        if reason is None:
+            return None
+        return Wait(count, min(since_ms), reason)
+
+
+def _count(members: Iterable[Member]) -> int:
+    return sum(member.count if member.is_bulk else 1 for member in members)

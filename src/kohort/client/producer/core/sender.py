@@ -97,7 +97,7 @@ class Sender:
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
         #: What went wrong last; `None` after a batch that was stored. Of those that were never sent it says why not.
-        self._trouble: KohortError | None = None
+        self.trouble: KohortError | None = None
         #: Batches that wait before they are sent again.
         self._pausing: list[Batch] = []
 
@@ -136,7 +136,9 @@ class Sender:
             if leader is None:
                 self._cluster.refresh_soon(now_ms)
                 if batch.last_error is None:
-                    batch.last_error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, during=f"producing to {partition}")
+                    self.trouble = batch.last_error = BrokerError(
+                        ErrorCode.LEADER_NOT_AVAILABLE, during=f"producing to {partition}"
+                    )
                 continue
             if self._in_flight.get(leader, 0) >= self._settings.max_in_flight:
                 continue
@@ -290,7 +292,7 @@ class Sender:
         return self._identity.is_spoilt or self._accumulator.queues[batch.partition][0] is not batch
 
     def _try_again(self, batch: Batch, error: KohortError, now_ms: int) -> None:
-        self._trouble = error
+        self.trouble = error
         is_late = now_ms - batch.created_ms >= self._settings.delivery_timeout_ms
         if is_late or batch.attempts >= self._settings.retries:
             self.fail(batch, error)
@@ -327,7 +329,7 @@ class Sender:
 
     def succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         """Give every record of a batch its offset; -1 where the broker was not asked."""
-        self._trouble = None
+        self.trouble = None
         self._identity.acknowledge(batch.partition)
         batch.end.base_offset, batch.end.append_time_ms = base_offset, append_time_ms
         self.tally.sent_records += batch.count
@@ -376,7 +378,7 @@ class Sender:
     def expire(self, now_ms: int) -> None:
         """Give up the batches that wait for longer than `delivery.timeout.ms`."""
         for queue in list(self._accumulator.queues.values()):
-            error = self._trouble
+            error = self.trouble
             for batch in list(queue):
                 age_ms = now_ms - batch.created_ms
                 if batch.state is BatchState.IN_FLIGHT or age_ms < self._settings.delivery_timeout_ms:
