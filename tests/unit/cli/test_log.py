@@ -157,6 +157,27 @@ def test_repair_shows_what_it_would_do_and_does_it_when_asked(data: Path, capsys
     assert capsys.readouterr().out.endswith("nothing is damaged\n")
 
 
+def test_repair_makes_a_missing_catalogue(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in data.rglob("*.log")}
+    (data / "kohort.catalog").unlink()
+    assert run("check", data) == 1
+    assert f"kohort log repair {data}" in capsys.readouterr().err
+    assert run("repair", data) == 0
+    told = capsys.readouterr()
+    assert ["orders", "1"] in [line.split()[:2] for line in told.out.splitlines()]
+    assert "retention.ms=-1" in told.out
+    assert "Configs of topics and of the broker are lost" in told.err
+    assert not (data / "kohort.catalog").exists()
+    assert run("repair", data, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["executed"], len(document["catalog"])) == (False, 2)
+    assert run("repair", data, "--execute", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["executed"], [row["topic"] for row in document["catalog"]]) == (True, [OFFSETS_TOPIC, "orders"])
+    assert run("check", data) == 0
+    assert {path: path.read_bytes() for path in data.rglob("*.log")} == before
+
+
 def test_repair_leaves_everything_where_a_backup_is_needed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damage(data)
     (data / f"{OFFSETS_TOPIC}-0").rename(data.parent / "away")

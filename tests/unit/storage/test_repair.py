@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.errors import Refused
+from kohort.errors import Refused, StorageError
+from kohort.ids import OFFSETS_TOPIC, TopicId
+from kohort.storage.directory.checkpoints import CLEANED_NAME, save_offsets
+from kohort.storage.directory.datadir import write_partition_metadata
 from kohort.storage.offline.inspection import PartitionContent, inspect_directory
-from kohort.storage.offline.repair import Remedy, plan_repair, repair
+from kohort.storage.offline.repair import Remedy, make_catalog, plan_catalog, plan_repair, repair
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import MemoryFileSystem
-from support.storage_logs import TOPIC_ID, batch, offsets, values
+from support.storage_logs import TOPIC_ID, batch, offsets, sequenced, values
 
 SIZE = len(batch())
 FILE = "/data/orders-0/00000000000000000000.log"
@@ -163,3 +166,73 @@ def test_repaired_directory_is_as_after_a_clean_stop() -> None:
     log.append(batch(value=b"more"), now_ms=1)
     assert values(log) == [b"0", b"1", b"3", b"4", b"5", b"more"]
     store.close()
+
+
+# ---- a catalog that is missing
+
+
+def summary(store: Store) -> dict[str, tuple[TopicId, list[int]]]:
+    return {
+        name: (topic.topic_id, [log.log_end_offset for log in topic.partitions]) for name, topic in store.topics.items()
+    }
+
+
+def without_catalog() -> tuple[MemoryFileSystem, dict[str, tuple[TopicId, list[int]]]]:
+    """Topics of several kinds, and what there was of them."""
+    fs = MemoryFileSystem()
+    store = Store.open("/data", fs=fs)
+    ids = {name: TopicId(bytes([number]) * 16) for number, name in enumerate(("orders", "keyed", "a-1", OFFSETS_TOPIC))}
+    for count, (name, topic_id) in enumerate(ids.items(), start=1):
+        for log in store.create_topic(name, count, topic_id=topic_id).partitions:
+            log.append(sequenced(0, 3, producer_id=4_321), now_ms=1)
+    before = summary(store)
+    save_offsets(fs, "/data", CLEANED_NAME, {("keyed", 0): 1})
+    store.close()
+    fs.remove("/data/kohort.catalog")
+    return fs, before
+
+
+def test_missing_catalog_is_made_from_the_folders() -> None:
+    fs, before = without_catalog()
+    # What is no partition's folder is nobody's topic.
+    fs.make_directory("/data/photos-7")
+    fs.open("/data/photos-7/cat.jpg", create=True).write(0, b"x")
+    with pytest.raises(StorageError, match=r"kohort\.catalog is missing .*: kohort log repair /data"):
+        Store.open("/data", fs=fs)
+    with pytest.raises(StorageError, match=r"kohort\.catalog is missing; .*: kohort log repair /data"):
+        inspected(fs)
+
+    make_catalog(fs, "/data", plan_catalog(fs, "/data"))
+    assert remedies(fs) == []
+    store = Store.open("/data", fs=fs)
+    assert summary(store) == before
+    keeps = {"retention.ms": "-1", "retention.bytes": "-1"}
+    compacts = {"cleanup.policy": "compact"}
+    assert {name: topic.configs for name, topic in store.topics.items()} == {
+        "orders": keeps,
+        "keyed": compacts,
+        "a-1": keeps,
+        OFFSETS_TOPIC: compacts,
+    }
+    # None that an earlier run may have given out.
+    assert store.next_producer_id_block().start == 1_005_000
+    store.close()
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_catalog_is_not_made_of_topics_with_a_partition_missing(missing: int) -> None:
+    """A number in a folder's name is no reason to count so far."""
+    fs, _ = without_catalog()
+    fs.remove(f"/data/keyed-{missing}")
+    fs.make_directory("/data/keyed-4000000000")
+    with pytest.raises(StorageError, match=rf"/data/keyed-{missing} is missing though there is keyed-4000000000"):
+        plan_catalog(fs, "/data")
+
+
+def test_catalog_is_not_made_of_folders_of_different_topics() -> None:
+    fs, _ = without_catalog()
+    fs.remove("/data/keyed-1/partition.metadata")
+    plan_catalog(fs, "/data")
+    write_partition_metadata(fs, "/data/keyed-1", TOPIC_ID)
+    with pytest.raises(StorageError, match=r"/data/keyed-0 and /data/keyed-1 belong to different topics of the name"):
+        plan_catalog(fs, "/data")

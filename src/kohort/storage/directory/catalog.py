@@ -11,7 +11,7 @@ Source: Apache Kafka's naming rules of topics and its blocks of 1,000 producer i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -161,6 +161,13 @@ def split_folder_name(folder: str) -> tuple[str, int] | None:
     """Topic and partition of a partition's folder; `None` for other names."""
     match = _FOLDER_NAME.fullmatch(folder)
     return (match[1], int(match[2])) if match else None
+
+
+def first_missing(partitions: Collection[int]) -> int | None:
+    """The first partition that is missing below the largest one; `None`: none is. The largest may be any number."""
+    if len(partitions) == max(partitions, default=-1) + 1:
+        return None
+    return next(number for number in range(len(partitions) + 1) if number not in partitions)
 
 
 def _list(document: Mapping[str, object], name: str) -> list[Mapping[str, object]]:

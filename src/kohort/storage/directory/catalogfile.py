@@ -53,8 +53,11 @@ class CatalogCut:
 class CatalogFile:
     """The catalog in force, and the file that keeps it; used by one thread at a time."""
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
-        """Opens the catalog of a directory, or makes the first one; `StorageError` says what is wrong with it."""
+    def __init__(self, fs: FileSystem, directory: str, *, first: Catalog | None = None) -> None:
+        """Opens the catalog of a directory, or makes the first one; `StorageError` says what is wrong with it.
+
+        `first`: what a file that is made has; `None`: no topics.
+        """
         self._fs: Final = fs
         self._directory: Final = directory
         #: Opened by the first change that is appended.
@@ -63,7 +66,7 @@ class CatalogFile:
         self._size = self._base = 0
         #: The number of the last change.
         self._number = 0
-        self.catalog = Catalog()
+        self.catalog = first or Catalog()
         #: What opening it has cut.
         self.cut: CatalogCut | None = None
         if fs.volatile:
@@ -149,9 +152,16 @@ def has_catalog(fs: FileSystem, directory: str) -> bool:
     return any(fs.exists(f"{directory}/{name}") for name in (CATALOG_NAME, FORMER_CATALOG_NAME))
 
 
+def remedy_of_missing(directory: str) -> str:
+    """What to do about a directory whose catalog has gone, as a sentence."""
+    return f"restore it from a backup, or have it made from the folders: kohort log repair {directory}"
+
+
 def load_catalog(fs: FileSystem, directory: str) -> Catalog:
     """The catalog of a directory that nobody changes; nothing is written."""
     path = f"{directory}/{CATALOG_NAME}"
+    if not has_catalog(fs, directory):
+        raise StorageError(f"{path} is missing; {remedy_of_missing(directory)}")
     if not fs.exists(path):
         return _read_former(fs, f"{directory}/{FORMER_CATALOG_NAME}")
     return read_records(read_bounded(fs, path, limit_bytes=CATALOG_LIMIT_BYTES), path)[0]

@@ -17,7 +17,7 @@ from kohort.errors import StorageError
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
 from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
-from kohort.storage.directory.catalogfile import CATALOG_NAME, has_catalog
+from kohort.storage.directory.catalogfile import CATALOG_NAME, has_catalog, remedy_of_missing
 from kohort.storage.files.fs import FileLock, FileSystem, read_bounded, replace_file
 
 #: The version of the directory's layout that this code writes; older ones are read.
@@ -206,7 +206,7 @@ def is_new(fs: FileSystem, directory: str) -> bool:
     others = set(fs.list_directory(directory)) - known
     if others:
         raise StorageError(
-            f"{directory}/{CATALOG_NAME} is missing but {min(others)} is there; restore it from a backup"
+            f"{directory}/{CATALOG_NAME} is missing but {min(others)} is there; {remedy_of_missing(directory)}"
         )
     return True
 

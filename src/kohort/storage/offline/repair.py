@@ -1,26 +1,47 @@
 """Repairs a data directory that no broker works on: what a start would do about damage, and what it leaves to people.
 
 Laws: a torn tail, which was promised to nobody, is cut; damage in the middle is kept in a file of its own. Whether
-readers may pass a hole is for people to say. What only a backup can bring back is named, and stays as it is.
+readers may pass a hole is for people to say. What only a backup can bring back is named, and stays as it is. A catalog
+that is made from folders lets no record go: configs of topics are in no folder, so all is kept until they are set.
 Source: `recovery` and `quarantine`, which do the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kohort.storage.directory.datadir import PartitionEnd, load_marker, save_marker
+from kohort.errors import Refused, StorageError
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, TopicId
+from kohort.storage.directory.catalog import (
+    PRODUCER_ID_BLOCK,
+    Catalog,
+    TopicEntry,
+    check_topic_name,
+    first_missing,
+    split_folder_name,
+)
+from kohort.storage.directory.catalogfile import CatalogFile
+from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets
+from kohort.storage.directory.datadir import PartitionEnd, load_marker, read_partition_metadata, save_marker
+from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileSystem
-from kohort.storage.offline.inspection import Damage, PartitionContent
+from kohort.storage.offline.inspection import Damage, FoundBatch, PartitionContent, walk_segment
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, settle
-from kohort.storage.segments.segment import SUFFIX
+from kohort.storage.segments.segment import SUFFIX, segment_base
 from kohort.storage.store import Store
+from kohort.storage.topicconfig import LONG_MAX
+from kohort.storage.topics.topicfolders import holds_only_ours
 
 #: No log has this size, so that a start reads all of it anew.
 _NO_SIZE: Final = -1
+#: Producer ids that are left out above the largest that a log has: of those that were given out not all have written.
+_SPARE_PRODUCER_IDS: Final = 1_000_000
+#: What a topic has whose own configs are not known: nothing of it expires.
+_KEEPS_ALL: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
+_COMPACTED: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 
 
 class Remedy(Enum):
@@ -96,3 +117,86 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
             for hole in log.holes:
                 if not hole.is_settled:
                     settle(fs, log.directory, hole)
+
+
+def plan_catalog(fs: FileSystem, directory: str) -> Catalog:
+    """The catalog that the folders of a data directory tell of, where its own is missing.
+
+    Raises:
+        StorageError: a partition is missing, or folders of one name belong to different topics.
+    """
+    folders: dict[str, dict[int, str]] = {}
+    for folder in fs.list_directory(directory):
+        parts = split_folder_name(folder)
+        if parts is not None and _is_partition(fs, f"{directory}/{folder}", parts[0]):
+            folders.setdefault(parts[0], {})[parts[1]] = f"{directory}/{folder}"
+    compacted = {name for name, _ in load_offsets(fs, directory, CLEANED_NAME)}
+    topics, largest = {}, -1
+    for name, partitions in folders.items():
+        missing = first_missing(partitions)
+        if missing is not None:
+            raise StorageError(
+                f"the folder {directory}/{name}-{missing} is missing though there is {name}-{max(partitions)}; restore "
+                "it from a backup, or make an empty folder of that name to go on without its records"
+            )
+        topics[name] = TopicEntry(
+            name=name,
+            topic_id=_topic_id(fs, name, partitions.values()),
+            partition_count=len(partitions),
+            configs=_configs(name, is_compacted=name in compacted),
+        )
+        largest = max([largest, *(_largest_producer_id(fs, path) for path in partitions.values())])
+    blocks = (largest + _SPARE_PRODUCER_IDS) // PRODUCER_ID_BLOCK + 1
+    return Catalog(topics=topics, next_producer_id=blocks * PRODUCER_ID_BLOCK)
+
+
+def make_catalog(fs: FileSystem, directory: str, catalog: Catalog) -> None:
+    """Put a catalog that was planned in the place of the missing one."""
+    CatalogFile(fs, directory, first=catalog)
+
+
+def _is_partition(fs: FileSystem, path: str, topic: str) -> bool:
+    """Whether it is a folder of ours; a file in the place of one is."""
+    try:
+        check_topic_name(topic)
+        return holds_only_ours(fs, path)
+    except UnreadableError:
+        return True
+    except Refused:
+        return False
+
+
+def _topic_id(fs: FileSystem, name: str, folders: Iterable[str]) -> TopicId:
+    """What the folders say, or a new one where none does."""
+    found: dict[TopicId, str] = {}
+    for path in folders:
+        try:
+            topic_id = read_partition_metadata(fs, path)
+        except UnreadableError:
+            continue
+        if topic_id is not None:
+            found.setdefault(topic_id, path)
+    if len(found) > 1:
+        one, other = list(found.values())[:2]
+        raise StorageError(f"{one} and {other} belong to different topics of the name {name}; move one of them away")
+    return next(iter(found), None) or TopicId(fs.random_bytes(16))
+
+
+def _configs(name: str, *, is_compacted: bool) -> Mapping[str, str]:
+    if name == JOURNAL_TOPIC:
+        return {"flush.messages": str(LONG_MAX)}
+    return _COMPACTED if is_compacted or name == OFFSETS_TOPIC else _KEEPS_ALL
+
+
+def _largest_producer_id(fs: FileSystem, folder: str) -> int:
+    largest = -1
+    try:
+        for name in fs.list_directory(folder):
+            base = segment_base(name)
+            for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):
+                if isinstance(each, FoundBatch):
+                    largest = max(largest, each.header.producer_id)
+    except UnreadableError:
+        # What it had stays unknown; the spare ones are for that, too.
+        return largest
+    return largest

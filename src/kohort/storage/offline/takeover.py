@@ -19,6 +19,7 @@ from kohort.storage.directory.catalog import (
     CatalogChange,
     TopicEntry,
     check_topic_name,
+    first_missing,
     split_folder_name,
 )
 from kohort.storage.directory.catalogfile import CatalogFile
@@ -98,10 +99,10 @@ def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
         _add_folders(fs, source, survey)
     assert survey is not None, "there is a source"
     for topic in survey.topics.values():
-        missing = set(range(max(topic.folders) + 1)) - topic.folders.keys()
-        if missing:
+        missing = first_missing(topic.folders)
+        if missing is not None:
             raise StorageError(
-                f"partition {min(missing)} of topic {topic.name} is in none of the directories given: name all "
+                f"partition {missing} of topic {topic.name} is in none of the directories given: name all "
                 "log.dirs of the broker; a topic that is spread over brokers cannot be taken over"
             )
     return survey

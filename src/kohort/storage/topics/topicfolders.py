@@ -110,7 +110,7 @@ class TopicFolders:
             if name in known or split_folder_name(name) is None:
                 continue
             path = f"{self._directory}/{name}"
-            if not self._holds_only_ours(path):
+            if not holds_only_ours(self._fs, path):
                 continue
             if not self._holds_no_records(path):
                 raise StorageError(f"the folder {path} holds records, but the catalog does not know it; move it away")
@@ -118,7 +118,7 @@ class TopicFolders:
 
     def _clear_way(self, path: str, topic: str) -> None:
         # Left by an attempt that failed in this process (`Store.open` leaves none behind), or somebody else's.
-        if not (self._holds_only_ours(path) and self._holds_no_records(path)):
+        if not (holds_only_ours(self._fs, path) and self._holds_no_records(path)):
             raise StorageError(f"the folder {path} is in the way of topic {topic}; move it away")
         self._fs.remove(path)
 
@@ -128,13 +128,15 @@ class TopicFolders:
             with suppress(StorageError):
                 self._fs.remove(path)
 
-    def _holds_only_ours(self, path: str) -> bool:
-        files = self._fs.list_directory(path)
-        return all(segment_base(file) is not None or file.endswith(NAMES_BESIDE + SUFFIXES_BESIDE) for file in files)
-
     def _holds_no_records(self, path: str) -> bool:
         segments = [file for file in self._fs.list_directory(path) if segment_base(file) is not None]
         return not any(self._fs.open(f"{path}/{file}").size() for file in segments)
+
+
+def holds_only_ours(fs: FileSystem, path: str) -> bool:
+    """Whether a folder has nothing in it but what lies in a partition's."""
+    files = fs.list_directory(path)
+    return all(segment_base(file) is not None or file.endswith(NAMES_BESIDE + SUFFIXES_BESIDE) for file in files)
 
 
 def _deleted_folder_name(entry: TopicEntry, partition: int) -> str:
