@@ -8,12 +8,23 @@ an offset file has a version, a line of metadata and one line for each source.
 from __future__ import annotations
 
 import json
+import re
 from enum import Enum
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlparse
 
 from kohort.errors import KohortError
 from kohort.spark.offsets import OffsetJson
+
+#: What a reader cannot look into, and what to do where it sees no checkpoint: sentences of lines of the log.
+REMOTE: Final = "on no file system of the driver's machine, so that the reader cannot see there which batch is finished"
+TELL_THE_END: Final = (
+    "add kohort.spark.QueryListener() to spark.streams, or stop the query by kohort.spark.drain_and_stop: without "
+    "either its partitions wait for the session timeout when it ends"
+)
+#: A checkpoint that Spark makes where none was named, and deletes with the query.
+_TEMPORARY: Final = re.compile(r"temporary-[0-9a-f-]{36}")
 
 #: More than the offsets of any query; a longer file is none of ours.
 _MOST_BYTES = 64 << 20
@@ -78,6 +89,15 @@ def read_batch_state(location: str | None, end: OffsetJson | None) -> BatchState
         return BatchState.UNKNOWN
     is_ours = any(isinstance(each, dict) and each.get("name") == end.get("name") for each in sources)
     return BatchState.UNWRITTEN if is_ours else BatchState.UNKNOWN
+
+
+def is_temporary(location: str) -> bool:
+    """Whether Spark has made that checkpoint because its query was given none.
+
+    >>> is_temporary("/tmp/temporary-0f1e2d3c-0f1e-2d3c-4b5a-0f1e2d3c4b5a"), is_temporary("/data/orders")
+    (True, False)
+    """
+    return _TEMPORARY.fullmatch(Path(location).name) is not None
 
 
 def check_logged(batch: BatchState) -> None:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kohort.errors import KohortError
-from kohort.spark.pythons import worker_python
+from kohort.spark.pythons import is_python_free, worker_python
 
 OLDEST_JAVA = 17
 
@@ -101,7 +101,7 @@ def use_java(*, quiet_in: Path | None = None) -> str:
 
 def use_this_python() -> None:
     """Let Spark's workers run on the Python of this process, unless the environment names another."""
-    if "PYSPARK_PYTHON" not in os.environ:
+    if is_python_free():
         os.environ["PYSPARK_PYTHON"] = worker_python()
 
 

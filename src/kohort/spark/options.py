@@ -15,6 +15,7 @@ from typing import Any
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
+from kohort.spark.checkpoint import REMOTE, TELL_THE_END, to_local_path
 from kohort.spark.kafka_settings import check_security, split_options
 from kohort.spark.option_table import IDLE, OF_BATCHES, OF_MEMBERS, OF_STREAMS, OPTIONS, REFUSED
 from kohort.spark.option_values import (
@@ -88,6 +89,10 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if group_instance_id is not None and group_id is None:
         remarks.append("option kafka.group.instance.id changes nothing without kafka.group.id")
     _check_what(values, group_id)
+    location = values["checkpointLocation"]
+    if location is not None and to_local_path(location) is None:
+        remarks.append(f"option checkpointLocation changes nothing: {location} is {REMOTE}; {TELL_THE_END}")
+        location = None
     options = SourceOptions(
         topics=tuple(sorted(set(values["subscribe"] or ()))),
         partitions=() if values["assign"] is None else parse_assign(values["assign"]),
@@ -108,7 +113,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         group_rebalance_timeout_ms=parse_duration_ms(values["groupRebalanceTimeout"], option="groupRebalanceTimeout"),
         waits_in_doubt=values["inDoubt"] == "wait",
         follows_external_offsets=values["externalOffsets"] == "follow",
-        checkpoint_location=values["checkpointLocation"],
+        checkpoint_location=location,
         api_timeout_ms=api_timeout_ms,
         poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"] or api_timeout_ms,
         # Whoever asks for a topic that does not exist must not create it, be it by a mistake of its name.

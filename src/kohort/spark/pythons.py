@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -46,6 +47,26 @@ def worker_python() -> str:
     except OSError:
         pass
     return sys.executable
+
+
+def is_this_python(command: str) -> bool:
+    """Whether a command, as in `PYSPARK_PYTHON`, starts this Python, in this environment.
+
+    >>> is_this_python(sys.executable), is_this_python("/nonexistent/python3")
+    (True, False)
+    """
+    found = shutil.which(command)
+    if found is None:
+        return False
+    # Environments link to the same program: that alone says nothing.
+    is_beside = Path(found).parent.resolve() == Path(sys.executable).parent.resolve()
+    return is_beside and os.path.samefile(found, sys.executable)
+
+
+def is_python_free() -> bool:
+    """Whether the environment leaves it to us by which Python Spark starts its processes, or names this one."""
+    named = os.environ.get("PYSPARK_PYTHON")
+    return named is None or is_this_python(named)
 
 
 def use_file_sockets() -> None:

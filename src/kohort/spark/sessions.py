@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import kohort
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.spark.java import use_java, use_this_python
-from kohort.spark.pythons import use_file_sockets, worker_python
+from kohort.spark.pythons import is_python_free, use_file_sockets, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def register(spark: SparkSession) -> None:
     from kohort.spark.source import KohortDataSource
 
     context = _context(spark)
-    if context is not None and _is_local(context) and "PYSPARK_PYTHON" not in os.environ:
+    if context is not None and _is_local(context) and is_python_free():
         context.pythonExec = worker_python()
     if context is not None:
         _hand_on_archive(context)

@@ -158,3 +158,66 @@ def test_a_query_that_drains_while_spark_asks_for_topics_plans_nothing(
     fill(name, {0: 4})
     assert not query.plan()
     assert committed(admin, f"{name}-g") == {0: 4}
+
+
+def told_of_checkpoint(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "checkpoint" in message]
+
+
+def test_checkpoint_of_another_query_is_said_once(
+    start: Start, topic: Any, fill: Any, *, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The option names a folder in which Spark does not write down what this query has planned."""
+    name = topic(1)
+    query = start(**of_group(name, checkpointLocation=tmp_path / "other"))
+    for count in (5, 10):
+        fill(name, {0: 5})
+        query.read(count)
+    assert told_of_checkpoint(caplog) == [
+        f"checkpointLocation of the source, {tmp_path / 'other'}, has no batch of this query: give it the folder that "
+        "writeStream's checkpointLocation names, or leave it out"
+    ]
+    caplog.clear()
+    own = start(**of_group(topic(1), checkpointLocation=tmp_path))
+    own.checkpoint.location = tmp_path
+    own.run()
+    own.stop()
+    assert told_of_checkpoint(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "listens", "line"),
+    [
+        ("temporary-0f1e2d3c-0f1e-2d3c-4b5a-0f1e2d3c4b5a", False, "the query has no checkpointLocation"),
+        ("kept", False, None),
+        (None, False, "the query's checkpoint was not found"),
+        (None, True, None),
+    ],
+)
+def test_query_without_a_checkpoint_that_lasts_is_said_once(
+    start: Start,
+    topic: Any,
+    fill: Any,
+    *,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    folder: str | None,
+    listens: bool,
+    line: str | None,
+) -> None:
+    """What the lookout has found, or has given up to find: the listener takes its place."""
+    name = topic(1)
+    query = start(**of_group(name))
+    query.plan()
+    member = query.reader._ownership
+    assert isinstance(member, GroupMember)
+    if listens:
+        post(query.name, BatchDone("any"))
+    until(lambda: member._has_listener is listens, what="it has heard of the driver")
+    until(lambda: not member._lookout.is_watching, what="nothing is looked for any more")
+    member._lookout.location = None if folder is None else str(tmp_path / folder)
+    member._lookout._left = 0
+    fill(name, {0: 5})
+    query.read(5)
+    query.stop()
+    assert [each.startswith(line or "none") for each in told_of_checkpoint(caplog)] == ([True] if line else [])

@@ -402,3 +402,16 @@ def test_an_unknown_column_names_the_nearest() -> None:
     """Also among several."""
     with pytest.raises(UnknownOptionError, match=r"unknown column valeu; did you mean value\?"):
         parse(columns="key,valeu")
+
+
+@pytest.mark.parametrize("location", ["s3a://bucket/orders", "hdfs://host/orders", "file://host/orders"])
+def test_checkpoint_that_the_reader_cannot_see_is_said(location: str) -> None:
+    """It is taken, because nothing is lost by it; what to do instead is in the line."""
+    options = parse(kafka__group__id="g", checkpointLocation=location)
+    assert options.checkpoint_location is None
+    (remark,) = options.remarks
+    assert remark.startswith(
+        f"option checkpointLocation changes nothing: {location} is on no file system of the driver"
+    )
+    assert "QueryListener" in remark
+    assert parse(kafka__group__id="g", checkpointLocation="file:///data/orders").remarks == ()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kohort.spark.pythons import build_python, use_file_sockets, worker_python
+from kohort.spark.pythons import build_python, is_this_python, use_file_sockets, worker_python
 
 Package = Callable[[str], Path]
 
@@ -117,3 +117,15 @@ def test_sockets_are_files_where_that_was_tried_and_nobody_says_otherwise(
         monkeypatch.delenv("PYSPARK_UDS_MODE")
     use_file_sockets()
     assert os.environ.get("PYSPARK_UDS_MODE") == after
+
+
+def test_this_python_is_known_by_every_name_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments share one program: another environment's link to it is another Python."""
+    here = Path(sys.executable)
+    monkeypatch.setenv("PATH", f"{here.parent}{os.pathsep}{tmp_path}")
+    other = tmp_path / "python-elsewhere"
+    other.symlink_to(here.resolve())
+    assert is_this_python(sys.executable)
+    assert is_this_python(here.name)
+    assert not is_this_python("python-elsewhere")
+    assert not is_this_python("python-that-is-not-there")

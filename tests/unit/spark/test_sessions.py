@@ -15,7 +15,8 @@ import kohort
 import kohort.spark
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.spark import java
-from kohort.spark.java import JavaNotFoundError, find_java_home, use_java
+from kohort.spark.java import JavaNotFoundError, find_java_home, use_java, use_this_python
+from kohort.spark.pythons import worker_python
 from kohort.spark.sessions import check_settings, is_remote, require_packages
 
 Home = Callable[[str], str]
@@ -143,6 +144,26 @@ def test_reader_of_a_stream_is_told_of_the_archive_that_kohort_came_in(
     assert session.environment["PYTHONPATH"] == f"{archive}:/mine"
     assert session.registered == 2, "what is there already is not registered again, of which Spark would warn"
     assert session.pythonExec == "python3", "on a cluster the Python is the cluster's"
+
+
+@pytest.mark.parametrize("named", [None, sys.executable, Path(sys.executable).name, "/opt/python3"])
+def test_workers_of_this_python_start_by_its_launcher_however_it_is_named(
+    named: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`PYSPARK_PYTHON` that names this Python leaves out nothing; another one stands."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.setenv("PYSPARK_PYTHON", named or "")
+    if named is None:
+        monkeypatch.delenv("PYSPARK_PYTHON")
+    session: Any = Context()
+    session.master, session.pythonExec = "local[2]", named or "python3"
+    kohort.spark.register(session)
+    expected = "/opt/python3" if named == "/opt/python3" else worker_python()
+    assert session.pythonExec == expected
+    use_this_python()
+    assert os.environ["PYSPARK_PYTHON"] == expected
+    assert worker_python() != sys.executable
 
 
 def test_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,11 @@ class Lookout:
         self._lasting: set[str] = set()
 
     @property
+    def has_given_up(self) -> bool:
+        """Whether it has looked often enough, or cannot look."""
+        return self.location is None and self._left == 0 and not self.is_watching
+
+    @property
     def is_watching(self) -> bool:
         """Whether it looks at this moment."""
         return self._thread is not None and self._thread.is_alive()

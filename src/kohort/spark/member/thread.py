@@ -22,7 +22,14 @@ from typing import Any, Final, TypeVar
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
-from kohort.spark.checkpoint import BatchState, check_logged, read_batch_state
+from kohort.spark.checkpoint import (
+    REMOTE,
+    TELL_THE_END,
+    BatchState,
+    check_logged,
+    is_temporary,
+    read_batch_state,
+)
 from kohort.spark.mailbox import BatchDone, Drain, Mailbox, fingerprint
 from kohort.spark.member import requests
 from kohort.spark.member.core import Membership
@@ -74,6 +81,10 @@ class GroupMember:
         self._topic_ids: dict[str, str] = {}
         # The reader's process is a child of the JVM.
         self._lookout = Lookout(os.getppid())
+        #: The driver has told that a batch is finished.
+        self._has_listener = False
+        #: It was said that no checkpoint, or none that lasts, was found.
+        self._has_told = False
         #: Everything was given up as the driver wanted, and nothing is planned any more.
         self.has_drained = False
         # Flags for the signal handler: set without a lock, never taken back.
@@ -131,6 +142,7 @@ class GroupMember:
     def note_logged(self) -> None:
         """Spark has written down what was planned last."""
         self._lookout.note_logged()
+        self._check_location()
 
     def resume(
         self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]
@@ -345,8 +357,40 @@ class GroupMember:
                     with self._changed:
                         self._core.is_draining = True
                 case BatchDone(end=end):
+                    self._has_listener = True
                     self._end_batch(end)
         self._end_batch(None)
+        self._tell_of_checkpoint()
+
+    def _tell_of_checkpoint(self) -> None:
+        """Say once where the reader has seen no checkpoint, or one that does not outlive the query."""
+        location = self._lookout.location
+        if self._has_told or self._options.checkpoint_location is not None:
+            return
+        if location is not None and is_temporary(location):
+            _log.warning(
+                "the query has no checkpointLocation: %s goes with it, and when it is started again it is another "
+                "member of group %s, which begins where the group stands; give writeStream a checkpointLocation",
+                location,
+                self._group_id,
+            )
+        elif self._lookout.has_given_up and not self._has_listener:
+            _log.warning("the query's checkpoint was not found, it is perhaps %s; %s", REMOTE, TELL_THE_END)
+        else:
+            return
+        self._has_told = True
+
+    def _check_location(self) -> None:
+        """Say once that the folder of the option `checkpointLocation` does not have what Spark has just written."""
+        location = self._options.checkpoint_location
+        if location is None or self._has_told or self._look() is not BatchState.UNKNOWN:
+            return
+        self._has_told = True
+        _log.warning(
+            "checkpointLocation of the source, %s, has no batch of this query: give it the folder that writeStream's "
+            "checkpointLocation names, or leave it out",
+            location,
+        )
 
     def _end_batch(self, said: str | None) -> None:
         """Tell the group, if the open batch is what was `said` or is in Spark's log; Spark's thread does it itself."""
