@@ -133,7 +133,9 @@ def test_users_and_limits_are_those_of_kafkas_tool(kafka: SecuredKafka, admin: k
     assert nobody.value.code is ErrorCode.RESOURCE_NOT_FOUND
 
 
-def test_right_that_is_taken_away_is_named_by_every_client(kafka: SecuredKafka, admin: kohort.Admin) -> None:
+def test_right_that_is_taken_away_is_named_by_every_client(
+    kafka: SecuredKafka, admin: kohort.Admin, caplog: pytest.LogCaptureFixture
+) -> None:
     """The one that is missing, on what; with it all goes on."""
     make_user(admin, kafka, "gina")
     admin.create_topic("rights", 1)
@@ -156,6 +158,9 @@ def test_right_that_is_taken_away_is_named_by_every_client(kafka: SecuredKafka, 
         until(ends, what="a right is missing")
         assert "kohort acl add --principal User:NAME" in str(found[0])
         return found[0].operation, found[0].resource_type, found[0].name
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "read again" in record.getMessage()]
 
     def works(call: Callable[[], object]) -> bool:
         with contextlib.suppress(AuthorizationError):
@@ -185,8 +190,17 @@ def test_right_that_is_taken_away_is_named_by_every_client(kafka: SecuredKafka, 
             poll = partial(consumer.poll, 0.2)
             assert missing(poll) == ("read", "topic", "rights")
             admin.create_acls([read])
-            # It rests until then.
-            until(lambda: consumer.seek(first, 0) or works(poll), what="gina may read")
+            until(lambda: works(poll), what="gina may read")
+            until(lambda: lines() == ["rights-0 can be read again"], what="a line says so")
+            # The other way about: what was read goes on where it was.
+            admin.delete_acls([read])
+            assert missing(poll) == ("read", "topic", "rights")
+            send()
+            assert poll() == []
+            admin.create_acls([read])
+            until(lambda: works(poll), what="gina may read again")
+            until(lambda: lines() == ["rights-0 can be read again"] * 2, what="a line says so")
+            assert consumer.position(first) == 2
             admin.delete_acls([write, read])
             assert missing(send) == ("write", "topic", "rights")
             assert missing(poll) == ("read", "topic", "rights")

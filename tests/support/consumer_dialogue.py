@@ -95,6 +95,8 @@ class ConsumerDialogue:
         self.log_ends: dict[TopicPartition, int] = {}
         #: Requests of these classes are left to the test.
         self.by_hand: set[type[Message]] = set()
+        #: Topics of which metadata says nothing but that they may not be described.
+        self.hidden: set[str] = set()
         #: Requests without an answer, in order.
         self.open: list[Send] = []
         self.actions: list[Action] = []
@@ -200,8 +202,10 @@ class ConsumerDialogue:
         topics = []
         for name in sorted(self.topics) if request.topics is None else [asked.name for asked in request.topics]:
             assert name is not None
-            if name not in self.topics:
-                topics.append(MetadataResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            if name not in self.topics or name in self.hidden:
+                missing, hidden = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                error = hidden if name in self.hidden else missing
+                topics.append(MetadataResponseTopic(name=name, error_code=error))
                 continue
             topic_id, count = self.topics[name]
             partitions = [

@@ -72,6 +72,7 @@ class FetchAnswers:
                 if data.error_code:
                     self._on_error(fetch, asked.reading, ErrorCode.of(data.error_code), now_ms)
                     continue
+                self._readings.accept(asked.reading)
                 ends = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
                 if ends != asked.reading.watermarks and data.high_watermark >= 0:
                     asked.reading.watermarks = seen[asked.reading.partition] = ends
@@ -147,9 +148,7 @@ class FetchAnswers:
 
     def _on_error(self, fetch: Fetch, reading: Reading, code: ErrorCode, now_ms: int) -> None:
         reading.preferred_node = -1
-        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
-        reading.attempts += 1
-        self._readings.touch(reading)
+        self._readings.rest(reading, now_ms)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetch.source.endpoint != self._cluster.leader_of(
             reading.partition
         ):
@@ -169,7 +168,7 @@ class FetchAnswers:
             self._cluster.refresh(now_ms)
         elif not code.retriable:
             during = f"reading {reading.partition}"
-            self._readings.stick(reading, refused(code, during=during, operation="read", name=reading.partition.topic))
+            self._readings.refuse(reading, refused(code, during=during, operation="read", name=reading.partition.topic))
 
 
 class End(NamedTuple):

@@ -1,8 +1,9 @@
 """From where each partition is read: the table of readings, and finding a first offset for those that have none.
 
 Laws: a reading has the fence that the application's side gave it; an answer that was asked under another fence changes
-nothing; a partition without a first offset is not fetched. A paused partition needs none, so none is looked for. Who
-changes a reading touches it, so that nobody has to look at all of them.
+nothing; a partition without a first offset is not fetched. A paused partition needs none, so none is looked for. A
+refusal is told once and the broker asked again, with pauses that grow; that it has passed is one line. Who changes a
+reading touches it, so that nobody has to look at all of them.
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -15,6 +16,7 @@ from typing import Final
 from kohort.client.exchange import EARLIEST, LATEST, Chunk, Fence, Sought, Start, Watermarks, empty_chunk
 from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import Found, OffsetQueries, Result
+from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError, UnknownTopicError
 from kohort.ids import TopicPartition
 
@@ -43,11 +45,13 @@ class Reading:
     is_given: bool = False
     #: It cannot be read until the application seeks.
     is_stuck: bool = False
+    #: Why brokers do not let it be read, which the application was told; they are asked again. `NONE` otherwise.
+    refusal: ErrorCode = ErrorCode.NONE
     #: A look-up of its first offset is under way.
     is_asked: bool = False
     #: The application wants to know its offset, though it may be paused.
     is_wanted: bool = False
-    #: No fetch before this instant: the last one failed.
+    #: No fetch, and no look-up of its first offset, before this instant: the last one failed.
     not_before_ms: int = 0
     attempts: int = 0
     #: Leader epoch of the record before `offset` (KIP-320); -1 means unknown.
@@ -76,7 +80,9 @@ class Readings:
     Args:
         committed: asked for committed offsets; `None` without a group.
         reset: `earliest`, `latest` or `none`.
+        retry: pauses after a refusal.
         on_trouble: told of a partition for which no first offset can be found.
+        on_back: told of a partition whose refusal has passed.
         deliver: takes to the application's side where a reading goes on whose offset did not exist.
         on_skipped: told how many records lie before the ends at which partitions without a committed offset start;
             `None` if nobody wants to know.
@@ -88,14 +94,18 @@ class Readings:
         *,
         committed: CommittedOffsets | None,
         reset: str,
+        retry: Backoff,
         on_trouble: Callable[[TopicPartition, KohortError], None],
+        on_back: Callable[[TopicPartition], None],
         deliver: Callable[[Chunk], None],
         on_skipped: Callable[[int], None] | None = None,
     ) -> None:
         self._queries = queries
         self._committed = committed
         self._reset: Final = reset
+        self._retry: Final = retry
         self._on_trouble = on_trouble
+        self._on_back = on_back
         self._deliver = deliver
         self._on_skipped = on_skipped
         #: Partitions whose start at the end was told: each rebalance starts there anew until something is committed.
@@ -108,6 +118,8 @@ class Readings:
         self._touched: dict[Reading, None] = {}
         #: Those of them that had no offset, since `on_tick` was called last.
         self._without_offset: dict[Reading, None] = {}
+        #: Those without an offset that pause after a refusal.
+        self._resting: dict[Reading, None] = {}
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._table
@@ -209,6 +221,31 @@ class Readings:
         self.touch(reading)
         self._on_trouble(reading.partition, error)
 
+    def rest(self, reading: Reading, now_ms: int) -> None:
+        """Nothing is asked about it for a while, which grows with each failure."""
+        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
+        reading.attempts += 1
+        if reading.offset is None:
+            self._resting[reading] = None
+        else:
+            self.touch(reading)
+
+    def refuse(self, reading: Reading, error: BrokerError) -> None:
+        """A broker does not let it be read: the application hears of that once."""
+        if reading.refusal is not error.code:
+            reading.refusal = error.code
+            self._on_trouble(reading.partition, error)
+
+    def accept(self, reading: Reading) -> None:
+        """A broker lets it be read."""
+        if reading.refusal is not ErrorCode.NONE:
+            reading.refusal, reading.attempts = ErrorCode.NONE, 0
+            self._on_back(reading.partition)
+
+    def next_deadline(self) -> int | None:
+        """When a pause after a refusal is over."""
+        return min((reading.not_before_ms for reading in self._resting), default=None)
+
     def _put(self, reading: Reading) -> None:
         old = self._table.get(reading.partition)
         self._table[reading.partition] = reading
@@ -258,6 +295,10 @@ class Readings:
 
     def on_tick(self, now_ms: int) -> None:
         """Find first offsets for readings that have none."""
+        if self._resting:
+            for reading in [each for each in self._resting if each.is_over or each.not_before_ms <= now_ms]:
+                del self._resting[reading]
+                self._without_offset[reading] = None
         if not self._without_offset:
             return
         touched, self._without_offset = self._without_offset, {}
@@ -266,7 +307,7 @@ class Readings:
             for reading in touched
             if reading.offset is None
             and (reading.is_wanted or not reading.is_paused)
-            and not (reading.is_asked or reading.is_stuck or reading.is_over)
+            and not (reading.is_asked or reading.is_stuck or reading.is_over or reading in self._resting)
         ]
         if not idle:
             return
@@ -286,10 +327,10 @@ class Readings:
         for reading in readings:
             reading.is_asked = True
 
-        def then(result: Committed, _: int) -> None:
+        def then(result: Committed, now_ms: int) -> None:
             for reading in self._still_wanted(readings):
                 if isinstance(result, KohortError):
-                    self._on_error(reading, result)
+                    self._on_error(reading, result, now_ms)
                 elif (found := result[reading.partition]) is not None:
                     reading.offset, reading.offset_epoch = found.offset, found.leader_epoch
                 else:
@@ -318,16 +359,16 @@ class Readings:
             ended = list(open_) if isinstance(result, KohortError) else list(result)
             for reading in self._still_wanted([open_.pop(each) for each in ended]):
                 if isinstance(result, KohortError):
-                    self._on_error(reading, result)
+                    self._on_error(reading, result, now_ms)
                 elif not self._begin(reading, result[reading.partition]):
                     begun[reading.partition] = reading.offset or 0
                     reading.began_at_end = reset == LATEST
             if begun and reset == LATEST:
                 self._count_skipped(begun, now_ms)
 
-        def on_error(partition: TopicPartition, error: KohortError) -> None:
+        def on_error(partition: TopicPartition, error: KohortError, now_ms: int) -> None:
             for reading in self._still_wanted([open_.pop(partition)]):
-                self._on_error(reading, error)
+                self._on_error(reading, error, now_ms)
 
         reset = EARLIEST if self._reset == "earliest" else LATEST
         wanted = {each.partition: reset if each.timestamp is None else each.timestamp for each in readings}
@@ -374,9 +415,14 @@ class Readings:
                 wanted.append(reading)
         return wanted
 
-    def _on_error(self, reading: Reading, error: KohortError) -> None:
+    def _on_error(self, reading: Reading, error: KohortError, now_ms: int) -> None:
         is_late = reading.is_given and isinstance(error, UnknownTopicError)
-        if not (error.retriable or is_late):
+        if error.retriable or is_late:
+            return
+        if isinstance(error, BrokerError):
+            self.rest(reading, now_ms)
+            self.refuse(reading, error)
+        else:
             self.stick(reading, error)
 
     def _give_up(self, reading: Reading, why: str) -> None:

@@ -17,7 +17,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
-from kohort.errors import ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
+from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -35,7 +35,7 @@ Found = tuple[int, int] | None
 Result = Mapping[TopicPartition, Found] | KohortError
 Then = Callable[[Result, int], None]
 #: Told of a partition for which no offset can be found, and why.
-OnError = Callable[[TopicPartition, KohortError], None]
+OnError = Callable[[TopicPartition, KohortError, int], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -84,8 +84,9 @@ class OffsetQueries:
             then: told once.
             deadline_ms: what is not found by then ends in an error.
             now_ms: the driver's time.
-            on_error: told of each partition that has none. With it `then` is told whenever something is found, so that
-                nobody waits for the leaders of others, and an error that it is told is about what is still missing.
+            on_error: told of each partition that has none, with the time. With it `then` is told whenever something is
+                found, so that nobody waits for the leaders of others, and an error that it is told is about what is
+                still missing.
         """
         self._queries.append(
             _Query(
@@ -134,8 +135,9 @@ class OffsetQueries:
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
                 continue
-            if self._is_unknown(query, partition, now_ms):
-                self._fail(query, partition, self._unknown(partition), now_ms)
+            refusal = self.find_refusal(partition.topic)
+            if refusal is not None or self._is_unknown(query, partition, now_ms):
+                self._fail(query, partition, refusal or self._unknown(partition), now_ms)
                 if query.is_over:
                     return
             else:
@@ -157,6 +159,13 @@ class OffsetQueries:
             return False
         is_missing = topic.error is ErrorCode.NONE and partition.partition not in topic.partitions
         return is_missing or topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+    def find_refusal(self, name: str) -> BrokerError | None:
+        """Why brokers do not even say where the partitions of a topic are; `None` where they do."""
+        topic = self._cluster.topics.get(name)
+        if topic is None or topic.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return None
+        return refused(topic.error, during=f"looking up topic {name}", operation="read", name=name)
 
     def _unknown(self, partition: TopicPartition) -> UnknownTopicError:
         there = self._cluster.partitions_of(partition.topic)
@@ -234,7 +243,7 @@ class OffsetQueries:
             self._end(query, error, now_ms)
         else:
             del query.open[partition]
-            query.on_error(partition, error)
+            query.on_error(partition, error, now_ms)
 
     def _end(self, query: _Query, result: Result, now_ms: int) -> None:
         query.is_over = True

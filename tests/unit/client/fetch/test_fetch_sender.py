@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kohort.client.actions import Disconnect, Endpoint, Lane
+from kohort.client.actions import Disconnect, Endpoint, Lane, Send
 from kohort.client.events import Failure
 from kohort.client.exchange import (
     Chunk,
@@ -599,6 +601,111 @@ def test_partition_that_may_not_be_read_is_an_error() -> None:
 
     assert [trouble.partition for trouble in consumer.troubles()] == [partition(0)]
     assert consumer.fetching() == {partition(1): 0}
+
+
+class TestRefusal:
+    """Of what is not in our hands: told once, asked again with pauses that grow, and a line when it has passed."""
+
+    BACK = "orders-0 can be read again"
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        ],
+    )
+    def test_partition_is_read_on_when_a_refusal_has_passed(self, code: ErrorCode) -> None:
+        """As in Java, kafka-python and aiokafka."""
+        consumer = reading(5, 0)
+        consumer.serve({0: batch(5, 5)})
+        asked = 0
+        began_ms = consumer.now_ms
+        while consumer.now_ms < began_ms + 6_000:
+            if partition(0) in consumer.fetching():
+                asked += 1
+                consumer.serve(errors={0: code})
+            consumer.advance(50)
+
+        (trouble,) = consumer.troubles()
+        assert isinstance(trouble.error, BrokerError)
+        assert trouble.error.code is code
+        assert 6 <= asked <= 14, "6 s of pauses between 0.1 and 1 s"
+        assert consumer.warnings() == []
+        consumer.advance(1_200)
+        consumer.serve({0: batch(10, 5)})
+        consumer.advance(1_200)
+        assert consumer.fetching()[partition(0)] == 15
+        assert consumer.chunks()[-1].offset == 10
+        assert consumer.warnings() == [self.BACK]
+
+    def test_next_refusal_is_told_anew(self) -> None:
+        consumer = reading(0)
+        for _ in range(2):
+            consumer.serve(errors={0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+            consumer.advance(1_200)
+            consumer.serve()
+
+        assert (len(consumer.troubles()), consumer.warnings()) == (2, [self.BACK] * 2)
+
+    def test_partitions_that_come_back_together_are_one_line(self) -> None:
+        consumer = reading(0, 0, 0)
+        consumer.serve(errors=dict.fromkeys(range(3), ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        consumer.advance(1_200)
+        consumer.serve()
+
+        assert consumer.warnings() == ["orders-0 and 2 more can be read again"]
+
+    @pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetFetchRequest])
+    def test_first_offset_that_may_not_be_asked_for_is_asked_for_again(self, kind: type[Any]) -> None:
+        consumer = ConsumerDialogue()
+        consumer.by_hand.add(kind)
+        assign(consumer, {0: None})
+        asked = 0
+        began_ms = consumer.now_ms
+        while consumer.now_ms < began_ms + 6_000:
+            if consumer.find(kind):
+                asked += 1
+                request: Any = consumer.expect(kind)
+                answer: Any = consumer.offsets(request) if kind is ListOffsetsRequest else None
+                if answer is None:
+                    answer = consumer.committed_offsets(request)
+                    answer.groups[0].error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+                else:
+                    answer.topics[0].partitions[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                consumer.answer(request, answer)
+            consumer.advance(50)
+
+        assert [trouble.partition for trouble in consumer.troubles()] == [partition(0)]
+        assert 6 <= asked <= 14, "6 s of pauses between 0.1 and 1 s"
+        consumer.by_hand.clear()
+        consumer.settle()
+        consumer.advance(2_500)
+        consumer.serve({0: batch(0, 5)})
+        assert (consumer.chunks()[-1].offset, consumer.warnings()[-1]) == (0, self.BACK)
+
+    @pytest.mark.parametrize("offset", [None, 5])
+    def test_topic_that_is_hidden_for_a_while_is_looked_up_again(self, offset: int | None) -> None:
+        """DESCRIBE was taken away: metadata does not even say who leads."""
+        consumer = ConsumerDialogue(group_id=None, metadata_max_age_ms=1_000)
+        assign(consumer, {0: 5})
+        consumer.hidden = {"orders"}
+        consumer.advance(1_500)
+        assign(consumer, {0: offset})
+        before = sum(isinstance(each, Send) and isinstance(each.request, MetadataRequest) for each in consumer.actions)
+        consumer.advance(6_000)
+        looks = sum(isinstance(each, Send) and isinstance(each.request, MetadataRequest) for each in consumer.actions)
+
+        (error,) = {str(trouble.error) for trouble in consumer.troubles()}
+        assert error.startswith("TOPIC_AUTHORIZATION_FAILED while looking up topic orders")
+        assert looks - before <= 20, "6 s of pauses that grow"
+        consumer.hidden.clear()
+        consumer.advance(2_500)
+        consumer.serve()
+        assert partition(0) in consumer.fetching()
+        assert consumer.warnings() == [self.BACK]
 
 
 def test_topic_that_does_not_exist_is_an_error_for_who_assigns_it() -> None:

@@ -96,11 +96,15 @@ class ConsumerMachine:
                 on_refused=self._on_group_refused,
             )
         committed = None if self._group is None else self._group.committed
+        #: Partitions whose refusal has passed, since that was said last.
+        self._back: list[TopicPartition] = []
         self._readings = Readings(
             self._queries,
             committed=committed,
             reset=settings.auto_offset_reset,
+            retry=client.retry,
             on_trouble=self._on_partition_trouble,
+            on_back=self._back.append,
             deliver=self._requests.deliver,
             on_skipped=None if self._group is None or settings.is_reset_chosen else self._silence.tell_skipped,
         )
@@ -152,6 +156,7 @@ class ConsumerMachine:
             None if self._member is None else self._member.next_deadline(),
             None if self._group is None else self._group.next_deadline(),
             self._queries.next_deadline(),
+            self._readings.next_deadline(),
             self._lookups.next_deadline(),
             self._sender.next_deadline(),
             self._cluster.next_deadline(),
@@ -177,6 +182,7 @@ class ConsumerMachine:
         if self._group is not None:
             self._group.on_tick(now_ms, None if self._member is None else self._member.speak)
         self._cluster.on_tick(now_ms)
+        self._silence.tell_back(self._back)
         self._silence.on_tick(now_ms, self._member, self._readings, self._sender)
         if self._member is not None:
             self._member.tell_identity()
@@ -311,9 +317,16 @@ class ConsumerMachine:
             self._is_unreachable = False
             self._requests.deliver(Recovered())
         missing = self._subscription.find_missing(self._readings.topics, now_ms)
-        for reading in self._readings.all() if missing else ():
-            if reading.partition.topic in missing and not reading.is_stuck:
-                self._readings.stick(reading, UnknownTopicError(reading.partition.topic))
+        refusals = {
+            name: why for name in self._readings.topics if (why := self._queries.find_refusal(name)) is not None
+        }
+        for reading in self._readings.all() if missing or refusals else ():
+            name = reading.partition.topic
+            if name in missing and not reading.is_stuck:
+                self._readings.stick(reading, UnknownTopicError(name))
+            elif name in refusals and reading.is_readable:
+                self._readings.rest(reading, now_ms)
+                self._readings.refuse(reading, refusals[name])
 
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         self._is_unreachable = True

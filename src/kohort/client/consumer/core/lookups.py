@@ -128,7 +128,7 @@ class Lookups:
             self._requests.fail(asked.ticket, StateError(f"{asked.partition} is not assigned"))
         elif reading.offset is not None:
             self._requests.complete(asked.ticket, reading.offset)
-        elif now_ms >= asked.deadline_ms or reading.is_stuck:
+        elif now_ms >= asked.deadline_ms or reading.is_stuck or reading.refusal is not ErrorCode.NONE:
             error = KohortTimeoutError(f"the position of {asked.partition} was not found in time")
             self._requests.fail(asked.ticket, error)
         else:

@@ -71,6 +71,15 @@ class Silence:
             f"{records} read with auto_offset_reset='earliest'"
         )
 
+    def tell_back(self, partitions: list[TopicPartition]) -> None:
+        """These can be read again; the list is taken."""
+        if partitions:
+            names = (
+                str(min(partitions)) if len(partitions) == 1 else f"{min(partitions)} and {len(partitions) - 1} more"
+            )
+            self._requests.warn(f"{names} can be read again")
+            partitions.clear()
+
     def on_tick(self, now_ms: int, member: Member | None, readings: Readings, sender: FetchSender) -> None:
         """Look, if it is time, whether anything has come; and if not, why."""
         is_reached = self._cluster.generation > 0 and not self._cluster.is_cut_off
@@ -118,6 +127,7 @@ class Silence:
     def _reason_of_readings(self, active: Sequence[Reading], sender: FetchSender) -> Reason | None:
         """What keeps partitions from being read, the first of these that is the case for any."""
         cluster = self._cluster
+        active = [each for each in active if each.refusal is ErrorCode.NONE]
         leaderless = [each for each in active if each.is_readable and cluster.leader_of(each.partition) is None]
         if leaderless:
             return Reason("leader", f"{_names(leaderless)} without a leader at present")
