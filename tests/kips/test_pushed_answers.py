@@ -90,7 +90,7 @@ def test_a_gain_is_told_directly_and_the_heartbeat_still_detects_failures(group:
     """Robert Withers, 21 July 2014: the heartbeat is kept, to control how failures are found and to tell clients
     directly that they gain or lose a partition, above all that they gain."""
     group.at_rest(a=[0, 1], b=[2, 3])
-    group.beat("b")
+    group.beat("b", counts_requests=True)
     group.advance(SESSION_MS - HOLD_MS)
     of_a = group.beat("a")
     # What was held of b was answered meanwhile, which is no sign of its life.

@@ -13,11 +13,12 @@ from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
 from kohort.broker.groups import push
 from kohort.broker.groups.push import Pushing, Terms
 from kohort.coordinator import parking, shard
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.news import News
+from kohort.coordinator.shard import Shard
 from kohort.testing import World
 from kohort.testing.scenario import GroupPlan, Kind
 from support.planted_bugs import HELD, always, law_that_finds, without_timers
@@ -41,8 +42,10 @@ def test_hold_that_nothing_ends() -> None:
 def test_hold_that_takes_all_the_time_its_client_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka closes the connection when the announced interval has passed: its answer needs some of it, too."""
 
-    def terms(_: Pushing, request: Any, member: MemberKey, *, is_join: bool) -> Terms:
-        return Terms(request.connection.told_intervals.get(member, 0) if request.connection.software else -1, -1)
+    def terms(pushing: Pushing, request: Any, member: MemberKey, **_: Any) -> Terms:
+        connection = request.connection
+        told_ms = connection.told_intervals.get(member, 0) if connection.software else -1
+        return Terms(told_ms, -1, pushing.counts_requests(connection))
 
     monkeypatch.setattr(Pushing, "terms", terms)
 
@@ -73,6 +76,23 @@ def test_session_that_an_answer_prolongs(kind: Kind, monkeypatch: pytest.MonkeyP
     scenario = replace(HELD, groups=(GroupPlan(group_id="blue", kind=kind, member_count=4),))
 
     assert law_that_finds(scenario=scenario) == "SessionsCountFromArrival"
+
+
+@pytest.mark.parametrize("kind", ["consumer", "eager"])
+def test_session_that_ends_before_that_of_a_client_which_counts_from_the_answer(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stock clients read on for as long as their last answer was held, beside whoever has their partitions then."""
+    answer = parking.answer
+
+    def answer_as_to_ours(command: AnyHeartbeat, decision: Decision) -> Decision:
+        return answer(replace(command, counts_requests=True), decision)
+
+    monkeypatch.setattr(parking, "answer", answer_as_to_ours)
+    monkeypatch.setattr(Shard, "find_ended", always(None))
+    scenario = replace(HELD, groups=(GroupPlan(group_id="blue", kind=kind, member_count=4),))
+
+    assert law_that_finds(scenario=scenario) == "SessionsOutlastAnswers"
 
 
 def test_hold_that_ends_with_another_interval_than_its_member_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

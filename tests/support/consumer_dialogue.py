@@ -279,6 +279,7 @@ class ConsumerDialogue:
         number: int = 0,
         should_compute: bool = False,
         said: heartbeat.ClientAssignment | None = None,
+        session_ms: int = -1,
     ) -> ConsumerGroupHeartbeatRequest:
         """Answer the open heartbeat, of two the one that was sent first; returns the request."""
         self.settle()
@@ -304,6 +305,7 @@ class ConsumerDialogue:
             number=number,
             should_compute_assignment=should_compute,
             client_assignment=said,
+            session_timeout_ms=session_ms,
         )
         self.answer(request, response, version=1)
         return request

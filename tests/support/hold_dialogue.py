@@ -58,7 +58,7 @@ class ClassicHoldDialogue(HoldDialogue, MixedDialogue):
 
     beat = MixedDialogue.beat  # type: ignore[assignment]
 
-    def wait(self, client: ClassicClient, *, hold_ms: int = HOLD_MS) -> Answer:
+    def wait(self, client: ClassicClient, *, hold_ms: int = HOLD_MS, counts_requests: bool = False) -> Answer:
         """A heartbeat of a client that bears it."""
         former = self.shard.held(self.group_id, client.member_id)
         if former is not None:
@@ -72,6 +72,7 @@ class ClassicHoldDialogue(HoldDialogue, MixedDialogue):
                 member_id=client.member_id,
                 instance_id=client.instance_id,
                 hold_ms=hold_ms,
+                counts_requests=counts_requests,
             )
         )
         self.tell_news()

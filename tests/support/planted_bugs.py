@@ -10,9 +10,9 @@ import pytest
 
 from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import GroupCommand, ReplyBody
-from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.decision import Arm, Decision
 from kohort.coordinator.records import Record
-from kohort.coordinator.shard import Shard
+from kohort.coordinator.shard import EndedHold, Shard
 from kohort.errors import InvariantViolation
 from kohort.testing import NetworkQuality, SimulatedBroker, World
 from kohort.testing.assignors import OWN_ASSIGNOR
@@ -212,7 +212,7 @@ class Tampered(Shard):
         """Nothing goes the short way, past what is changed."""
         return None
 
-    def find_ended(self, now_ms: int) -> tuple[TimerKey, Reply] | None:
+    def find_ended(self, now_ms: int) -> EndedHold | None:
         """Nor does the end of a hold."""
         return None
 

@@ -256,6 +256,14 @@ ConsumerEvent = Progress | Change | Word | Question | Publication
 # -- to the application ---------------------------------------------------------------------------------------------
 
 
+@value
+class OwnedUntil:
+    """What the group has given may be handed out until then, unless the application is told otherwise before."""
+
+    #: On the driver's clock, milliseconds; 0: nothing is handed out now, `None`: there is no such time.
+    until_ms: int | None
+
+
 class CallbackKind(Enum):
     """Which of the application's callbacks is wanted."""
 

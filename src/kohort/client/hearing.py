@@ -3,7 +3,8 @@
 Laws: what the coordinator told is taken in the order in which it was decided, by its numbers, whichever way it came.
 What is heard while a list of what is owned is on its way counts when that is answered: what the list leaves out may be
 another's by then. An answer to what was asked before the coordinator was lost is not listened to. Nothing is said to a
-broker that is none of kohort's. A refusal is only asked about: heartbeats alone end a membership.
+broker that is none of kohort's. A refusal is asked about at once, whatever else is on its way, and nothing is handed
+out until that is answered.
 Source: requirement H10; docs/private-protocol.md.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from kohort.client.actions import Lane
 from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
 from kohort.wire.messages.membership import MemberNews, MemberWord
@@ -30,6 +32,10 @@ class Hearer(Protocol):
 
     def take_news(self, news: MemberNews, now_ms: int) -> None:
         """The coordinator has told something that is newer than all before."""
+        ...
+
+    def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
+        """The coordinator has told, by that connection, that a heartbeat would be refused."""
         ...
 
 
@@ -98,9 +104,15 @@ class Hearing:
             return None
         return self.hearer.say()
 
-    def hear(self, news: MemberNews | None, *, era: int, now_ms: int) -> None:
-        """What came with the answer to something that was asked in that era."""
-        if news is not None and era == self.era and self.is_on:
+    def hear(self, news: MemberNews | None, *, era: int, lane: Lane, now_ms: int) -> None:
+        """What came by that connection with the answer to something that was asked in that era."""
+        if news is None or not self._is_wanted:
+            return
+        if news.error_code:
+            # It says of which epoch; and whoever is cut off from its coordinator does not know where that is.
+            if self.hearer is not None and news.number > self._number:
+                self.hearer.take_refusal(news, lane, now_ms)
+        elif era == self.era and self.is_on:
             self._weigh(news, now_ms)
 
     def on_said(self, now_ms: int) -> None:

@@ -190,6 +190,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     `classic`: this stands for a JoinGroup of a classic member, which says everything.
     `hold_ms`: how long the answer may wait for news; 0: not at all, -1: this client never waits.
     `since_cut_ms`: how long ago a request of its own client ended one of its holds, -1: none did.
+    `counts_requests`: its client counts its session from its requests, as the coordinator does, not from the answers.
     `tells_all`: the answer names what the member has, whether it knows it or not.
     `is_aside`: this stands for no heartbeat, and what the member was told beside them is not told for that alone.
     `registration_timeout_ms`, `expansion_timeout_ms`: with one of them the first member of a group makes it a static
@@ -214,6 +215,7 @@ class ConsumerGroupHeartbeat(GroupCommand):
     classic: ClassicMemberFacts | None = None
     hold_ms: int = -1
     since_cut_ms: int = -1
+    counts_requests: bool = False
     tells_all: bool = False
     is_aside: bool = False
     registration_timeout_ms: int = -1
@@ -317,12 +319,14 @@ class Heartbeat(GroupCommand):
     """Classic heartbeat; answered with `Done` or a `Refusal`.
 
     `hold_ms`: how long the answer may wait for news; 0 and less: not at all.
+    `counts_requests`: as in `ConsumerGroupHeartbeat`.
     """
 
     generation_id: int
     member_id: str
     instance_id: str | None = None
     hold_ms: int = -1
+    counts_requests: bool = False
 
 
 #: What may be held.

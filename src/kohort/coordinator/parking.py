@@ -6,8 +6,9 @@ interval. A new epoch alone is none: the member learns of it when its heartbeat 
 that joins is answered with its share once that is complete.
 
 Laws: at most one heartbeat of a member is held. An answer that is released is what a heartbeat would be told now, and
-no sign of life: a session counts from the arrival of a request. Who was given something or was asked for it is not held
-before it has said what it owns since: its acknowledgement may wait behind its own heartbeat.
+no sign of life: a session counts from the arrival of a request. Stock clients count theirs from the answer, so what was
+held of it is added to their session: the member lets go before the coordinator does. Who was given something or was
+asked for it is not held before it has said what it owns since: its acknowledgement may wait behind its own heartbeat.
 Source: requirement H1; KIP-848 (a coordinator answers heartbeats); T14 (a coordinator that tells consumers of a
 rebalance).
 """
@@ -217,7 +218,8 @@ def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
     """What `ask_again` leads to, as the answer to the heartbeat that was held."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     key = hold_key(command.group_id, command.member_id)
-    return Decision((*decision.records, released), (*without_life(decision.effects), Disarm(key)))
+    effects = without_life(decision.effects) if command.counts_requests else decision.effects
+    return Decision((*decision.records, released), (*effects, Disarm(key)))
 
 
 def keep(command: AnyHeartbeat, decision: Decision) -> Decision:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
@@ -54,6 +54,14 @@ _MESSAGE_LIMIT: Final = 1_000
 SPARED_MS: Final = 10_000
 #: Deadlines of a member, and of its group, behind which somebody is fenced who has not said what is waited for.
 _FENCING: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "pending", "join", "sync")
+
+
+class EndedHold(NamedTuple):
+    """A heartbeat that was held, its answer, and the session that counts from it: one, or none, see `parking`."""
+
+    key: TimerKey
+    reply: Reply
+    session: tuple[Arm, ...]
 
 
 class Shard:
@@ -130,7 +138,7 @@ class Shard:
         self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
         return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
 
-    def find_ended(self, now_ms: int) -> tuple[TimerKey, Reply] | None:
+    def find_ended(self, now_ms: int) -> EndedHold | None:
         """The next deadline and the answer to the heartbeat that is held until then, if that is due and nothing is new.
 
         What is due soon is, too: many holds end together, since each end by itself would wake the broker. `None`
@@ -145,10 +153,15 @@ class Shard:
         if found is None:
             return None
         settings = self._settings_of.get(command.group_id, self.settings)
-        return key, Reply(command.request, build_settled_reply(command, settings, *found))
+        ends_ms = now_ms + settings.group_consumer_session_timeout_ms
+        session = () if command.counts_requests else (Arm(found[1].session_key, ends_ms),)
+        return EndedHold(key, Reply(command.request, build_settled_reply(command, settings, *found)), session)
 
-    def end_hold(self, key: TimerKey) -> None:
+    def end_hold(self, ended: EndedHold) -> None:
         """Carry out what `find_ended` has found."""
+        key = ended.key
+        for session in ended.session:
+            self.timers.arm(session.key, session.deadline_ms)
         self.timers.disarm(key)
         released = parking.HeartbeatReleased(group_id=key.group_id, member_id=key.member_id)
         self.apply(released)

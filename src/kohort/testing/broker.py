@@ -276,10 +276,13 @@ class SimulatedBroker:
             numbered = replace(numbered, fresh_member_id=f"{numbered.client_id}-{token}")
         if isinstance(numbered, ConsumerGroupHeartbeat):
             member = numbered.group_id, numbered.member_id
-            terms = self._pushing.terms(request, member, is_join=numbered.member_epoch == 0)
-            numbered = replace(numbered, hold_ms=terms.hold_ms, since_cut_ms=terms.since_cut_ms)
+            session_ms = self.runtime.session_timeout_ms(numbered.group_id)
+            terms = self._pushing.terms(request, member, is_join=numbered.member_epoch == 0, session_ms=session_ms)
+            numbered = replace(numbered, **terms._asdict())
         elif isinstance(numbered, Heartbeat):
-            numbered = replace(numbered, hold_ms=self._pushing.classic_hold_ms(request))
+            counts_requests = self._pushing.counts_requests(request.connection)
+            hold_ms = self._pushing.classic_hold_ms(request)
+            numbered = replace(numbered, hold_ms=hold_ms, counts_requests=counts_requests)
         elif isinstance(numbered, WatchMember) and not self._may_watch(socket, numbered):
             return
         name = socket.connection.client.name
@@ -307,7 +310,9 @@ class SimulatedBroker:
         if isinstance(body, ConsumerGroupHeartbeatReply) and body.member_epoch >= 0:
             interval_ms = body.heartbeat_interval_ms
             if not isinstance(command, WatchMember):
-                self._pushing.note_told(request.connection, (command.group_id, body.member_id), interval_ms)
+                session_ms = self.runtime.session_timeout_ms(command.group_id)
+                member = command.group_id, body.member_id
+                self._pushing.note_told(request.connection, member, interval_ms, session_ms)
             self._told += 1
             return NumberedReply(**{each.name: getattr(body, each.name) for each in fields(body)}, number=self._told)
         return body

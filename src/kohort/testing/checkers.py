@@ -117,7 +117,7 @@ class Checkers:
                 self._static_of(home).on_held(record.command, now_ms=self._now_ms())
                 self._classic_static.on_held(record.command, now_ms=self._now_ms())
             elif isinstance(record, HeartbeatReleased) and command is None:
-                self._sessions_of(home).check_release(record, decision)
+                self._sessions_of(home).check_release(home.shard, record, decision, now_ms=self._now_ms())
             elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
                 self._sessions_of(home).on_configured(record.group_id, now_ms=self._now_ms())
         self._generations_of(home).before_step(groups, command, decision)

@@ -143,6 +143,10 @@ class NodeCoordination:
         """Whether the log of a group is known whole."""
         return self._runtime.serves(group_id)
 
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a KIP-848 member of a group may be silent."""
+        return self._runtime.session_timeout_ms(group_id)
+
     def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""
         if self._is_here(command.group_id):

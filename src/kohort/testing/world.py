@@ -42,7 +42,7 @@ REST_WITHIN_MS = 120_000
 REST_FOR_MS = 5_000
 LOOK_EVERY_MS = 500
 #: What a KIP-848 client calls itself; nobody holds the heartbeats of one that says nothing.
-SOFTWARE = ("librdkafka", "librdkafka", "apache-kafka-java", "")
+SOFTWARE = ("librdkafka", "librdkafka", "apache-kafka-java", "kohort", "kohort", "")
 MEMBERS_PER_WIRE = 4
 #: What was under way when the world was healed has arrived by then, and may still have fenced somebody.
 AFTERMATH_MS = 8_000

@@ -58,6 +58,7 @@ TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
     ("ConsumerGroupHeartbeatResponse", 10_002): "client_assignment",
     ("ConsumerGroupHeartbeatResponse", 10_003): "metadata_news",
     ("ConsumerGroupHeartbeatResponse", 10_004): "number",
+    ("ConsumerGroupHeartbeatResponse", 10_005): "session_timeout_ms",
     ("DescribedGroup", 10_000): "is_static",
     ("DescribedGroup", 10_001): "assignor_failure",
     ("DescribedGroupMember", 10_000): "offline_since_ms",

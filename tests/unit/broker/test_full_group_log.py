@@ -21,9 +21,10 @@ from kohort.testing.memoryfs import MemoryFileSystem
 from support.virtual_broker import beside_a_broker
 
 PARTITIONS = 4
-#: Sessions are 3 s in these worlds.
+#: Sessions are 3 s in these worlds, but for one.
 OUTAGE_S = 60.0
-#: A member whose acknowledgements are refused for its whole session (45 s) gives its share up by itself.
+#: A member whose acknowledgements are refused for its whole session gives its share up by itself.
+LONG_SESSION_MS = 45_000
 PATIENCE_S = 40.0
 #: After an outage clients ask again within their longest pause, and the broker within a second.
 SOON_S = 5.0
@@ -96,10 +97,10 @@ class Group:
 
 
 @pytest.fixture(params=["consumer", "classic"])
-def played(request: pytest.FixtureRequest) -> Callable[[Callable[[Group], Awaitable[Any]]], Any]:
+def played(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """What comes of a dialogue with a group; nobody has lost anything in it."""
 
-    def play(dialogue: Callable[[Group], Awaitable[Any]]) -> Any:
+    def play(dialogue: Callable[[Group], Awaitable[Any]], **config: object) -> Any:
         disk = FaultyFileSystem(MemoryFileSystem(volatile=True))
 
         async def application(address: str) -> Any:
@@ -111,12 +112,12 @@ def played(request: pytest.FixtureRequest) -> Callable[[Callable[[Group], Awaita
                 assert group.lost == []
                 assert disk.health.failure is None
 
-        return beside_a_broker(application, topics={"t": PARTITIONS}, disk=disk)
+        return beside_a_broker(application, topics={"t": PARTITIONS}, config=config, disk=disk)
 
     return play
 
 
-Played = Callable[[Callable[[Group], Awaitable[Any]]], Any]
+Played = Callable[..., Any]
 
 
 def test_group_at_rest_does_not_notice_a_full_disk(played: Played) -> None:
@@ -202,4 +203,4 @@ def test_group_in_a_rebalance_when_the_disk_fills_goes_on_with_it(played: Played
         return dialogue
 
     for moment_ms in (20, 60, 100, 140, 180, 300, 600):
-        played(at(moment_ms))
+        played(at(moment_ms), **{"group.consumer.session.timeout.ms": LONG_SESSION_MS})

@@ -190,14 +190,43 @@ def test_who_is_fenced_or_removed_is_told_at_once(group: HoldDialogue) -> None:
 
 
 def test_answer_that_is_released_is_no_sign_of_life(group: HoldDialogue) -> None:
-    """A process that stands still is fenced at its session timeout, counted from its last request."""
+    """A process that stands still is fenced at its session timeout, counted from its last request, as it counts."""
     group.at_rest(a=[0, 1, 2, 3])
-    group.beat("a")
+    group.beat("a", counts_requests=True)
     group.advance(HOLD_MS)
     assert not group.held()
     group.advance(44_999 - HOLD_MS)
     assert "a" in group.group.members
     group.advance(1)
+    assert "a" not in group.group.members
+
+
+@pytest.mark.parametrize("ends_early", [False, True])
+def test_what_was_held_of_the_answer_of_a_stock_client_is_added_to_its_session(
+    group: HoldDialogue, ends_early: bool
+) -> None:
+    """It counts from the answer, and would read on beside whoever has its partitions then."""
+    group.at_rest(a=[0, 1, 2, 3])
+    answer, held_ms = group.beat("a"), 1_000 if ends_early else HOLD_MS
+    group.advance(held_ms)
+    if ends_early:
+        held = group.shard.held("g", "a")
+        assert held is not None
+        group.release(held, is_cut=True)
+    assert not answer.is_parked
+    group.advance(44_999)
+    assert "a" in group.group.members
+    group.advance(1)
+    assert "a" not in group.group.members
+
+
+def test_stock_client_whose_connection_closes_has_no_longer_session(group: HoldDialogue) -> None:
+    """Nothing was answered from which it could count."""
+    group.at_rest(a=[0, 1, 2, 3])
+    group.beat("a")
+    group.advance(1_000)
+    group.close("a")
+    group.advance(44_000)
     assert "a" not in group.group.members
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator import commands as asked
+from kohort.coordinator import parking
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer
 from support.hold_dialogue import ClassicHoldDialogue
@@ -56,9 +57,21 @@ def test_who_is_told_to_rejoin_or_is_no_member_is_answered_at_once(group: Classi
 
 
 def test_session_runs_from_the_arrival_of_what_is_held(group: ClassicHoldDialogue) -> None:
-    """A process that stands still is given up in time, and its answer that is released does not count."""
+    """A process that stands still is given up in time, and its answer that is released does not count, nor there."""
     members = group.classic_group(a=[0, 1, 2, 3])
-    group.wait(members["a"])
+    group.wait(members["a"], counts_requests=True)
+    group.advance(9_999)
+    assert members["a"].member_id in group.shard.groups.classic["g"].members
+    group.advance(1)
+    assert not group.shard.groups.classic["g"].members
+
+
+def test_what_was_held_of_the_answer_of_a_stock_client_is_added_to_its_session(group: ClassicHoldDialogue) -> None:
+    """librdkafka and kafka-python let go when the coordinator was silent for a session since its last answer."""
+    members = group.classic_group(a=[0, 1, 2, 3])
+    answer, held_ms = group.wait(members["a"]), 10_000 // parking.HOLDS_PER_SESSION
+    group.advance(held_ms)
+    assert not answer.is_parked
     group.advance(9_999)
     assert members["a"].member_id in group.shard.groups.classic["g"].members
     group.advance(1)

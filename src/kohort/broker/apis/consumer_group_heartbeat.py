@@ -40,7 +40,8 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     if request.version == 0 and not member_id and message.member_epoch == 0:
         member_id = new_member_id(request.client_id)
     member = (message.group_id, member_id)
-    terms = context.pushing.terms(request, member, is_join=message.member_epoch == 0)
+    session_ms = runtime.session_timeout_ms(message.group_id)
+    terms = context.pushing.terms(request, member, is_join=message.member_epoch == 0, session_ms=session_ms)
     command = commands.ConsumerGroupHeartbeat(
         cause=CauseId(token),
         request=token,
@@ -59,6 +60,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         proposed_heartbeat_interval_ms=message.proposed_heartbeat_interval_ms,
         hold_ms=terms.hold_ms,
         since_cut_ms=terms.since_cut_ms,
+        counts_requests=terms.counts_requests,
         registration_timeout_ms=message.registration_timeout_ms,
         expansion_timeout_ms=message.expansion_timeout_ms,
         client_assignors=_assignors(message.client_assignors),
@@ -85,7 +87,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
 class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
     """A member's heartbeat that may come again word for word, and the answer as it was last."""
 
-    __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_version")
+    __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_session_ms", "_version")
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         self._context: Final = context
         self._version: Final = request.version
         self._is_numbered: Final = is_numbered
-        self._interval_ms = -1
+        self._interval_ms = self._session_ms = -1
         self._body = b""
         #: Its answer had news: what its member says next is another request, though its words may be the same.
         self._is_over = False
@@ -153,18 +155,26 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
             return _translate(self._context, command.group_id, request, body, is_numbered=self._is_numbered)
         if command.hold_ms <= 0:
             self._context.member_connections.heartbeat(request.connection, command.group_id, command.member_id)
-        member = command.group_id, command.member_id
-        self._context.pushing.note_told(request.connection, member, body.heartbeat_interval_ms)
+        member, session_ms = (command.group_id, command.member_id), self._session_timeout_ms
+        self._context.pushing.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
         return self._answer(body.heartbeat_interval_ms)
+
+    @property
+    def _session_timeout_ms(self) -> int:
+        return self._context.runtime.session_timeout_ms(self.command.group_id)
 
     def _answer(self, interval_ms: int) -> bytes:
         """That nothing is new."""
-        if interval_ms != self._interval_ms:
-            command = self.command
+        command = self.command
+        session_ms = self._session_timeout_ms
+        if interval_ms != self._interval_ms or session_ms != self._session_ms:
             answer = ConsumerGroupHeartbeatResponse(
-                member_id=command.member_id, member_epoch=command.member_epoch, heartbeat_interval_ms=interval_ms
+                member_id=command.member_id,
+                member_epoch=command.member_epoch,
+                heartbeat_interval_ms=interval_ms,
+                session_timeout_ms=session_ms if command.counts_requests else -1,
             )
-            self._interval_ms, self._body = interval_ms, encode(answer, self._version)
+            self._interval_ms, self._session_ms, self._body = interval_ms, session_ms, encode(answer, self._version)
         return self._body
 
 
@@ -219,11 +229,13 @@ def _translate(
 ) -> ConsumerGroupHeartbeatResponse:
     if isinstance(body, commands.Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
+    session_ms = context.runtime.session_timeout_ms(group_id)
     if body.member_epoch < 0:
         context.member_connections.left(group_id, body.member_id)
     else:
         context.member_connections.heartbeat(request.connection, group_id, body.member_id)
-        context.pushing.note_told(request.connection, (group_id, body.member_id), body.heartbeat_interval_ms)
+        member = group_id, body.member_id
+        context.pushing.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
     assignment = body.assignment
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
@@ -243,4 +255,5 @@ def _translate(
         client_assignment=_client_assignment(body.client_assignment),
         metadata_news=_metadata_news(body.metadata_news),
         number=context.runtime.next_token() if is_numbered and assignment is not None else 0,
+        session_timeout_ms=session_ms if context.pushing.counts_requests(request.connection) else -1,
     )

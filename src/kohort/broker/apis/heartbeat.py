@@ -31,6 +31,7 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         member_id=message.member_id,
         instance_id=message.group_instance_id,
         hold_ms=context.pushing.classic_hold_ms(request),
+        counts_requests=context.pushing.counts_requests(request.connection),
     )
 
     def translate(request: Request, body: commands.Done | commands.Refusal) -> HeartbeatResponse:

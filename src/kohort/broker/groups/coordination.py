@@ -43,6 +43,10 @@ class Coordination(Protocol):
         """Whether the log of a group is known whole."""
         ...
 
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a KIP-848 member of a group may be silent."""
+        ...
+
     def next_token(self) -> RequestToken:
         """A number that no earlier request has; also serves as its cause."""
         ...

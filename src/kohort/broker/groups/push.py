@@ -18,6 +18,7 @@ from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
 from kohort.clock import Clock
 from kohort.coordinator.commands import AnyHeartbeat
+from kohort.coordinator.liveness import HEARTBEATS_PER_SESSION
 from kohort.wire.private import SOFTWARE_NAME
 
 #: Software names, or how they begin.
@@ -40,10 +41,11 @@ _MARGIN_PARTS: Final = 5
 
 
 class Terms(NamedTuple):
-    """How a heartbeat may be answered: see `ConsumerGroupHeartbeat.hold_ms` and `since_cut_ms`."""
+    """How a heartbeat may be answered: see `hold_ms`, `since_cut_ms`, `counts_requests` of `ConsumerGroupHeartbeat`."""
 
     hold_ms: int
     since_cut_ms: int
+    counts_requests: bool
 
 
 class Pushing:
@@ -69,20 +71,31 @@ class Pushing:
             return True
         return name in self._others or (not name and request.client_id.startswith(_BEARING_CLIENT_ID))
 
-    def terms(self, request: Request, member: MemberKey, *, is_join: bool) -> Terms:
-        """For how long the answer to a KIP-848 heartbeat may wait, and what its client did meanwhile."""
-        if not self.bears(request):
-            return Terms(-1, -1)
+    def terms(self, request: Request, member: MemberKey, *, is_join: bool, session_ms: int) -> Terms:
+        """For how long the answer to a KIP-848 heartbeat may wait, and what its client did meanwhile.
+
+        `session_ms`: of the member's group.
+        """
         connection = request.connection
+        counts_requests = self.counts_requests(connection)
+        if not self.bears(request):
+            return Terms(-1, -1, counts_requests)
         cut_ms = connection.cuts.get(member)
         since_ms = -1 if cut_ms is None else max(0, self._clock.now_ms() - cut_ms)
         if is_join:
             is_java = connection.software.startswith(_JAVA)
             join_ms = min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms
+            join_ms = min(join_ms, session_ms // HEARTBEATS_PER_SESSION) if counts_requests else join_ms
             # Who was fenced joins again by the connection that told it an interval.
             is_told = member in connection.told_intervals
-            return Terms(min(join_ms, self.hold_ms(connection, member)) if is_told else join_ms, since_ms)
-        return Terms(self.hold_ms(connection, member), since_ms)
+            held_ms = min(join_ms, self.hold_ms(connection, member)) if is_told else join_ms
+            return Terms(held_ms, since_ms, counts_requests)
+        return Terms(self.hold_ms(connection, member), since_ms, counts_requests)
+
+    @staticmethod
+    def counts_requests(connection: Peer) -> bool:
+        """Whether a client counts its session from its requests: ours do, once they know how long it is."""
+        return connection.software == SOFTWARE_NAME
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
         """For how long the heartbeat of a member may be held by what this connection told it; 0: not at all."""
@@ -92,10 +105,13 @@ class Pushing:
         """For how long the answer to a classic heartbeat may wait, if the session is not short; -1: not at all."""
         return _LONGEST_CLASSIC_MS if self.bears(request) else -1
 
-    def note_told(self, connection: Peer, member: MemberKey, interval_ms: int) -> None:
-        """A member was told how often to heartbeat."""
+    def note_told(self, connection: Peer, member: MemberKey, interval_ms: int, session_ms: int) -> None:
+        """A member was told how often to heartbeat, in a session of so long."""
         told = connection.told_intervals
         if self._is_on and (len(told) < MEMBERS_PER_CONNECTION or member in told):
+            if self.counts_requests(connection):
+                # It heartbeats so often whatever it is told: two that are held, and one that is lost, fit in.
+                interval_ms = min(interval_ms, session_ms // HEARTBEATS_PER_SESSION)
             told[member] = interval_ms
 
     def attach(self, request: Request, beat: PatientBeat[Any]) -> None:

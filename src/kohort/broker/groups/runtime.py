@@ -182,6 +182,10 @@ class Runtime:
         """Whether the log of a group is known whole."""
         return not isinstance(self._homes[self.index_of(group_id)].shard, UnservedShard)
 
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a KIP-848 member of a group may be silent."""
+        return self._homes[self.index_of(group_id)].shard.settings_for(group_id).group_consumer_session_timeout_ms
+
     def next_token(self) -> RequestToken:
         """A number that no earlier request has; also serves as its cause."""
         self._last_number += 1
@@ -415,9 +419,8 @@ class Runtime:
         """Answer the heartbeat whose hold is due next, or soon, if nothing is new for its member."""
         ended = home.shard.find_ended(now_ms)
         if ended is not None:
-            key, reply = ended
-            home.shard.end_hold(key)
-            self._reply(home.log, reply.request, reply.body)
+            home.shard.end_hold(ended)
+            self._reply(home.log, ended.reply.request, ended.reply.body)
         return ended is not None
 
     def _shift(self, gap_ms: int) -> None:

@@ -20,6 +20,7 @@ from kohort.client.exchange import (
     Fence,
     GiveWay,
     Identity,
+    OwnedUntil,
     PublishedSeen,
     Recovered,
     Trouble,
@@ -69,7 +70,8 @@ class Deliveries:
         self.is_still = False
         #: Who the member is; replaced as a whole by the I/O thread.
         self.identity = Identity(member_id=member_id, epoch=-1, has_assignment=False)
-
+        #: Until when what the group has given may be handed out, likewise: see `OwnedUntil`.
+        self.owned_until_ms: int | None = None
         #: What the members of the group publish, likewise; and whether the application was not told yet.
         self.published: Mapping[str, bytes] = {}
         self.has_published = False
@@ -78,6 +80,12 @@ class Deliveries:
         """Take what the machine delivers."""
         if isinstance(item, Identity):
             self.identity = item
+            return
+        if isinstance(item, OwnedUntil):
+            is_turn = 0 in (item.until_ms, self.owned_until_ms)
+            self.owned_until_ms = item.until_ms
+            if is_turn:
+                self.wake()
             return
         if isinstance(item, PublishedSeen):
             self.published, self.has_published = item.published, True
@@ -100,7 +108,7 @@ class Deliveries:
         if kept or self._fatal or self._put_off:
             self.is_still = False
             return False
-        if self.has_published:
+        if self.has_published or self.owned_until_ms == 0:
             self.is_still = False
             return False
         return True

@@ -2,6 +2,8 @@
 
 Laws: a record counts as returned when it is handed out, and as processed when the application is back for more;
 what cannot be handed out now, since something is raised first or the call is broken off, is handed out by the next.
+What the group has given is handed out as long as the coordinator gives it to no other member, by the clock alone: this
+thread may go on before the background does, after a time in which the process or the machine stood still.
 Source: Kafka's consumer API.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: One step of an iteration that goes on for ever.
 ITERATION_S: Final = 60.0
+#: Goes on while the machine sleeps, as the coordinator's does; macOS has that by the other name.
+_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class ReadingSide(PublishingSide):
@@ -91,7 +96,7 @@ class ReadingSide(PublishingSide):
             yield from self._rebalancing.answer(self, with_progress=True)
             self._assigning.answer(self._deliveries.assigning)
             self._deliveries.raise_trouble()
-            found = take() if self._handler.has_data else []
+            found = take() if self._handler.has_data and self._owned_for_s() > 0 else []
             self._report_released(now_s)
             if found or self._is_woken or now_s >= until_s or self._is_closed:
                 self._is_woken = False
@@ -106,22 +111,33 @@ class ReadingSide(PublishingSide):
     def _take_one(self, what: str) -> ConsumerRecord | None:
         """A record that is there, if nothing else is to be done first; the quick way of `poll_one` and iteration."""
         ready = self._handler.ready
-        if ready and self._deliveries.is_still and self._turn.is_free and time.monotonic() < self._quick_until_s:
+        if (
+            ready
+            and self._deliveries.is_still
+            and self._turn.is_free
+            and time.clock_gettime(_CLOCK) < self._quick_until_s
+        ):
             try:
                 return ready.pop()
             except IndexError:
                 pass
-        if self._deliveries.is_quiet and self._handler.has_data and not self._is_woken:
+        owned_for_s = self._owned_for_s()
+        if self._deliveries.is_quiet and self._handler.has_data and not self._is_woken and owned_for_s > 0:
             self._begin_long(what)
             try:
                 now_s = time.monotonic()
                 self._note_poll(now_s)
-                self._quick_until_s = now_s + self._progress_every_s
+                self._quick_until_s = time.clock_gettime(_CLOCK) + min(self._progress_every_s, owned_for_s)
                 self._report_released(now_s)
                 return self._handler.take_one()
             finally:
                 self._turn.give_back()
         return None
+
+    def _owned_for_s(self) -> float:
+        """How long what the group has given may still be handed out; 0 or less: not now."""
+        until_ms = self._deliveries.owned_until_ms
+        return inf if until_ms is None else (until_ms - self._host.now_ms()) / 1000
 
     def _one_steps(self, what: str, timeout: float) -> Steps[ConsumerRecord | None]:
         found = yield from self._read_steps(what, timeout, partial(self._handler.take, 1))

@@ -266,7 +266,7 @@ class FetchSender:
         if response.member_news is not None and self._lookup is not None:
             # Whatever comes of it: the next one says what the member knows then.
             source.session.said = None
-            self._lookup.hearing.hear(response.member_news, era=fetch.era, now_ms=now_ms)
+            self._lookup.hearing.hear(response.member_news, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
             self._end(fetch, _NOTHING)

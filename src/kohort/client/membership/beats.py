@@ -1,4 +1,4 @@
-"""When a member's next heartbeat is due, and how long its answer may take.
+"""When a member's next heartbeat is due, how long its answer may take, and for how long none may be answered.
 
 A broker may hold the answer until it has something to say, for most of the interval. It answers in order, so whatever
 else the member asks by the same connection meanwhile makes it answer the heartbeat first: the hold is cut.
@@ -6,6 +6,8 @@ else the member asks by the same connection meanwhile makes it answer the heartb
 Laws: the interval counts from when a heartbeat is sent, never from its answer: it is the broker that is promised a
 sign of life. A member whose heartbeat was held, to its end or until it was cut, heartbeats again at once, so that it is
 within reach; one that cuts hold after hold does so once a second. An answer that is held is no silence of its broker.
+A session counts from when the latest heartbeat that was answered has left, since the coordinator counts from when it
+came: the member lets go of its partitions first, by clocks of which one may be slower by a hundredth.
 Source: requirement H1; KIP-848 (the coordinator says how often to heartbeat); Apache Kafka's clients, which count so.
 """
 
@@ -19,6 +21,10 @@ _MARGIN_MS: Final = 2_000
 #: So many holds in a row may be cut before the member takes its time.
 _PROMPT_CUTS: Final = 2
 _PAUSE_MS: Final = 1_000
+#: So many heartbeats fit into a session at least, so that two that are held are answered before it ends.
+_BEATS_PER_SESSION: Final = 3
+#: Such a part of a session is left out, for clocks that differ.
+_CLOCK_PARTS: Final = 100
 
 
 class Beats:
@@ -46,6 +52,19 @@ class Beats:
         return sent_ms + (min(interval_ms, _PAUSE_MS) if is_cut else interval_ms)
 
 
-def patience_ms(request_timeout_ms: int, interval_ms: int) -> int:
-    """How long to wait for the answer to a heartbeat: as long as for any other, or for the longest hold."""
-    return max(request_timeout_ms, interval_ms + _MARGIN_MS)
+def patience_ms(request_timeout_ms: int, interval_ms: int, session_ms: int) -> int:
+    """How long to wait for the answer to a heartbeat: as long as for any other, or for the longest hold.
+
+    But no longer than leaves time to say so by another connection before the session ends.
+    """
+    return max(min(request_timeout_ms, session_ms * 2 // 3), interval_ms + _MARGIN_MS)
+
+
+def longest_interval_ms(interval_ms: int, session_ms: int) -> int:
+    """How long a member may let pass between two heartbeats that is to send one in `interval_ms`."""
+    return min(interval_ms, session_ms // _BEATS_PER_SESSION)
+
+
+def silence_ms(session_ms: int) -> int:
+    """How long after a heartbeat that was answered has left a member may be sure of what it has."""
+    return session_ms - session_ms // _CLOCK_PARTS

@@ -17,7 +17,7 @@ from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.exchange import RebalanceEnforced, Word
 from kohort.client.membership import classic_requests as words
-from kohort.client.membership.beats import patience_ms
+from kohort.client.membership.beats import longest_interval_ms, patience_ms
 from kohort.client.membership.host import Later
 from kohort.client.membership.leading import Leading
 from kohort.client.membership.matching import Matching
@@ -64,10 +64,7 @@ class ClassicMember(Member):
     def on_tick(self, now_ms: int) -> None:
         """Give up a silent coordinator, compute and sync as leader, see whether to join again."""
         self._check_application(now_ms)
-        if self.state not in ACTIVE or not self._knows_topics():
-            return
-        if self._is_watched() and now_ms >= self._silent_at():
-            self._lose(f"the coordinator was silent for {self._settings.session_timeout_ms} ms", now_ms)
+        if self.state not in ACTIVE or not self._knows_topics() or self._give_up_silence(now_ms):
             return
         if self._leading.open is not None:
             self._compute(now_ms)
@@ -85,7 +82,7 @@ class ClassicMember(Member):
             return
         if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE):
             if not self._is_waiting_for_poll:
-                self._join(endpoint)
+                self._join(endpoint, now_ms)
         else:
             self._heartbeat(endpoint, now_ms)
 
@@ -93,8 +90,7 @@ class ClassicMember(Member):
         """The next request, or the end of somebody's patience."""
         deadlines = [self._shared_deadline()]
         if self.state in ACTIVE:
-            if self._is_watched():
-                deadlines.append(self._silent_at())
+            deadlines.append(self._given_up_ms())
             is_idle = self._in_flight is None and self._leading.open is None and not self._is_waiting_for_poll
             if is_idle and self._lookup.endpoint is not None:
                 deadlines.append(self._due_ms)
@@ -134,14 +130,32 @@ class ClassicMember(Member):
         # Of a list of both kinds the members are eager: that is how a group is rolled from one to the other.
         return set(self._settings.assignment_strategy) == {"cooperative-sticky"}
 
+    @property
+    def _session_ms(self) -> int:
+        return self._settings.session_timeout_ms
+
     def _is_watched(self) -> bool:
-        """Whether a silent coordinator is given up: JoinGroup and SyncGroup under way have time limits of their own."""
+        # JoinGroup and SyncGroup under way have time limits of their own.
         if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE):
             return bool(self.owned) and self._in_flight is None and self._leading.open is None
         return self.epoch >= 0
 
-    def _silent_at(self) -> int:
-        return self._heard_ms + self._settings.session_timeout_ms
+    def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
+        # Everything that could be refused goes by the one connection on which heartbeats go, too.
+        self._drop_request()
+        self._due_ms = now_ms
+        return self._interval_ms
+
+    @property
+    def _interval_ms(self) -> int:
+        return longest_interval_ms(self._settings.heartbeat_interval_ms, self._session_ms)
+
+    def _on_heard_late(self, sent_ms: int, now_ms: int) -> None:
+        """JoinGroup or SyncGroup is answered, perhaps long after it was sent: its session begins with the answer.
+
+        How long that was on its way is not known: half a session at the most, or the next heartbeat comes too late.
+        """
+        self._on_heard(max(sent_ms, now_ms - self._session_ms // 2))
 
     def _check_rejoin(self, now_ms: int) -> None:
         if self._leading.has_changed():
@@ -197,6 +211,7 @@ class ClassicMember(Member):
         endpoint: Endpoint,
         request: Message,
         on_answer: Callable[[Answer, Endpoint, int], None],
+        *,
         timeout_ms: int | None = None,
         min_version: int | None = None,
     ) -> int:
@@ -212,7 +227,7 @@ class ClassicMember(Member):
 
     # -- joining --------------------------------------------------------------------------------------------------
 
-    def _join(self, endpoint: Endpoint) -> None:
+    def _join(self, endpoint: Endpoint, sent_ms: int) -> None:
         assert self._is_cooperative or not self.owned, "an eager member joins with nothing"
         request = words.build_join(
             self._settings,
@@ -226,12 +241,12 @@ class ClassicMember(Member):
         self._send(
             endpoint,
             request,
-            self._on_joined,
-            self._rebalance_patience_ms(),
-            None if self._settings.group_instance_id is None else words.FIRST_STATIC,
+            lambda answer, endpoint, now_ms: self._on_joined(answer, endpoint, sent_ms, now_ms),
+            timeout_ms=self._rebalance_patience_ms(),
+            min_version=None if self._settings.group_instance_id is None else words.FIRST_STATIC,
         )
 
-    def _on_joined(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+    def _on_joined(self, answer: Answer, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
         response = message_of(answer, JoinGroupResponse)
         code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
         if response is not None and code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -247,7 +262,7 @@ class ClassicMember(Member):
             return
         self._attempts = 0
         self._lookup.works()
-        self._heard_ms = now_ms
+        self._on_heard_late(sent_ms, now_ms)
         self.member_id = response.member_id
         self.epoch = response.generation_id
         self._protocol_name = response.protocol_name or ""
@@ -255,7 +270,7 @@ class ClassicMember(Member):
         if response.leader == self.member_id:
             self._leading.open = response
         else:
-            self._sync(endpoint, {})
+            self._sync(endpoint, {}, now_ms)
 
     def _on_join_error(self, code: ErrorCode, endpoint: Endpoint, now_ms: int) -> None:
         if self._attempts == 0:
@@ -295,9 +310,9 @@ class ClassicMember(Member):
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"a member's subscription: {error}", now_ms)
             return
         if assignment is not None:
-            self._sync(endpoint, assignment)
+            self._sync(endpoint, assignment, now_ms)
 
-    def _sync(self, endpoint: Endpoint, assignment: Mapping[str, Mapping[str, list[int]]]) -> None:
+    def _sync(self, endpoint: Endpoint, assignment: Mapping[str, Mapping[str, list[int]]], sent_ms: int) -> None:
         request = words.build_sync(
             self._settings,
             self.member_id,
@@ -305,18 +320,23 @@ class ClassicMember(Member):
             protocol_name=self._protocol_name,
             assignment=assignment,
         )
-        self._send(endpoint, request, self._on_synced, self._rebalance_patience_ms())
+        self._send(
+            endpoint,
+            request,
+            lambda answer, endpoint, now_ms: self._on_synced(answer, endpoint, sent_ms, now_ms),
+            timeout_ms=self._rebalance_patience_ms(),
+        )
 
     def _rebalance_patience_ms(self) -> int:
         return max(self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS, self._requests.request_timeout_ms)
 
-    def _on_synced(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+    def _on_synced(self, answer: Answer, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
         response = message_of(answer, SyncGroupResponse)
         code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
         if response is None or code is not ErrorCode.NONE:
             self._on_join_error(code, endpoint, now_ms)
             return
-        self._heard_ms = now_ms
+        self._on_heard_late(sent_ms, now_ms)
         self._due_ms = now_ms  # A heartbeat that is held is how a member hears of the next rebalance.
         try:
             assigned = decode_assignment(response.assignment).partitions
@@ -341,23 +361,24 @@ class ClassicMember(Member):
             member_id=self.member_id,
             group_instance_id=self._settings.group_instance_id,
         )
-        interval_ms = self._settings.heartbeat_interval_ms
+        interval_ms = self._interval_ms
 
         def on_answer(answer: Answer, endpoint: Endpoint, answered_ms: int) -> None:
             is_cut = self._requests.is_followed(endpoint, token)
             self._due_ms = self._beats.next_ms(now_ms, interval_ms, answered_ms, is_cut=is_cut)
-            self._on_heartbeat(answer, endpoint, answered_ms)
+            self._on_heartbeat(answer, endpoint, now_ms, answered_ms)
 
-        token = self._send(endpoint, request, on_answer, patience_ms(self._requests.request_timeout_ms, interval_ms))
+        patience = patience_ms(self._requests.request_timeout_ms, interval_ms, self._session_ms)
+        token = self._send(endpoint, request, on_answer, timeout_ms=patience)
         self._is_beating = True
 
-    def _on_heartbeat(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+    def _on_heartbeat(self, answer: Answer, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
         response = message_of(answer, HeartbeatResponse)
         code = ErrorCode.NETWORK_EXCEPTION if response is None else ErrorCode.of(response.error_code)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._attempts = 0
             self._lookup.works()
-            self._heard_ms = now_ms
+            self._on_heard(sent_ms)
             if code is ErrorCode.REBALANCE_IN_PROGRESS and response is not None:
                 self._want_rejoin(f"the group rebalances: {response.rebalance_reason or _ANY_REASON}")
         elif code in _UNKNOWN:

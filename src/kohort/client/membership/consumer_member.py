@@ -20,11 +20,11 @@ from kohort.client.computations import ComputationDone
 from kohort.client.events import RequestFailed, ResponseReceived
 from kohort.client.exchange import CallbackKind, Subscribed, Word
 from kohort.client.membership import consumer_requests
-from kohort.client.membership.beats import patience_ms
+from kohort.client.membership.beats import longest_interval_ms, patience_ms
 from kohort.client.membership.computing import NOT_OFFERED, Computing
 from kohort.client.membership.host import Later
 from kohort.client.membership.states import ACTIVE, MemberState
-from kohort.client.membership.unanswered import UnansweredMember
+from kohort.client.membership.unanswered import FENCED, UnansweredMember, explain_fence
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -51,6 +51,8 @@ class ConsumerMember(UnansweredMember):
 
     is_classic = False
     _interval_ms: int = 0
+    #: How long a member of the group may be silent; 0: the coordinator has not said.
+    _told_session_ms: int = 0
     #: Tokens of the heartbeats under way, oldest first, two at the most.
     _in_flight: tuple[int, ...] = ()
     #: The broker that they were sent to.
@@ -93,10 +95,7 @@ class ConsumerMember(UnansweredMember):
     def on_tick(self, now_ms: int) -> None:
         """Give up a silent coordinator, compare the target."""
         self._check_application(now_ms)
-        if self.state not in ACTIVE:
-            return
-        if self.epoch > 0 and now_ms >= self._heard_ms + self._settings.session_timeout_ms:
-            self._lose(f"the coordinator was silent for {self._settings.session_timeout_ms} ms", now_ms)
+        if self.state not in ACTIVE or self._give_up_silence(now_ms):
             return
         if self.state is MemberState.STABLE and self._seen_generation != self._cluster.generation:
             self._reconcile(now_ms)
@@ -116,8 +115,7 @@ class ConsumerMember(UnansweredMember):
         deadlines = [self._shared_deadline()]
         if self.state in ACTIVE:
             deadlines.append(self._computing.next_deadline())
-            if self.epoch > 0:
-                deadlines.append(self._heard_ms + self._settings.session_timeout_ms)
+            deadlines.append(self._given_up_ms())
             if self._lookup.endpoint is not None and self._may_send():
                 deadlines.append(self._next_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -145,6 +143,13 @@ class ConsumerMember(UnansweredMember):
         """See `Member.subscribe`."""
         self._computing.describe(wanted.metadata, is_wanted=False)
         super().subscribe(wanted, now_ms)
+
+    @property
+    def _session_ms(self) -> int:
+        return min(self._settings.session_timeout_ms, self._told_session_ms or self._settings.session_timeout_ms)
+
+    def _is_watched(self) -> bool:
+        return self.epoch > 0 and self.state in ACTIVE
 
     def _may_send(self) -> bool:
         """Whether nothing is in the way of another heartbeat; what is under way is not, for a member with news."""
@@ -184,7 +189,7 @@ class ConsumerMember(UnansweredMember):
         self._is_full = True
         self._has_news = False
         self._computing.forget()
-        self._due_ms = 0
+        self._due_ms = self._told_session_ms = 0
         for token in self._in_flight:
             self._requests.forget(token)
         self._in_flight = self._listing = ()
@@ -229,7 +234,7 @@ class ConsumerMember(UnansweredMember):
             self._listing = tuple(each for each in self._listing if each != token)
             self._host.publishing.on_answer(said, answer)
             if self._in_flight:
-                self._on_overtaken(answer, answered_ms, was_full=is_full)
+                self._on_overtaken(answer, now_ms, was_full=is_full)
             elif 0 < epoch < self.epoch and consumer_requests.is_fenced(answer):
                 # It has heard of another epoch since: that one counts.
                 self._is_full, self._due_ms = True, answered_ms
@@ -246,7 +251,7 @@ class ConsumerMember(UnansweredMember):
             then,
             min_version=self._version,
             max_version=self._version,
-            timeout_ms=patience_ms(self._requests.request_timeout_ms, self._interval_ms),
+            timeout_ms=patience_ms(self._requests.request_timeout_ms, self._interval_ms, self._session_ms),
         )
         self._in_flight, self._asked = (*self._in_flight, token), endpoint
         self._listing += (token,) if lists_owned else ()
@@ -263,14 +268,14 @@ class ConsumerMember(UnansweredMember):
         given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
         return consumer_requests.build_list(self._target or {}, (*self.owned, *given), self._ids)
 
-    def _on_overtaken(self, answer: Answer, now_ms: int, *, was_full: bool) -> None:
+    def _on_overtaken(self, answer: Answer, sent_ms: int, *, was_full: bool) -> None:
         """Another heartbeat is under way behind this one: its answer says what to do."""
         response = message_of(answer, ConsumerGroupHeartbeatResponse)
         if response is None or response.error_code:
             # What it said may be lost. The one behind it meets the same, or is right by now.
             self._is_full = True
         else:
-            self._note(response, now_ms, was_full=was_full)
+            self._note(response, sent_ms, was_full=was_full)
 
     def _on_answer(self, answer: Answer, endpoint: Endpoint, now_ms: int, beat: _Beat) -> None:
         response = message_of(answer, ConsumerGroupHeartbeatResponse)
@@ -280,9 +285,9 @@ class ConsumerMember(UnansweredMember):
             return
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
-            self._on_error(code, response.error_message, endpoint, now_ms)
+            self._on_error(code, response.error_message, endpoint, beat.sent_ms, now_ms)
             return
-        self._note(response, now_ms, was_full=beat.was_full)
+        self._note(response, beat.sent_ms, was_full=beat.was_full)
         is_kohort = isinstance(answer, ResponseReceived) and answer.is_kohort
         if is_kohort:
             self._lookup.hearing.begin()
@@ -312,17 +317,18 @@ class ConsumerMember(UnansweredMember):
         self._has_news, self._due_ms = True, now_ms
         return True
 
-    def _note(self, response: ConsumerGroupHeartbeatResponse, now_ms: int, *, was_full: bool) -> None:
+    def _note(self, response: ConsumerGroupHeartbeatResponse, sent_ms: int, *, was_full: bool) -> None:
         """What a good answer says is known from now on."""
         self._attempts = 0
         self._held_since_ms = None
         self._lookup.works()
         self._is_full = self._is_full and not was_full
-        self._heard_ms = now_ms
+        self._on_heard(sent_ms)
         # It may have heard of a later one beside this.
         self.epoch = max(response.member_epoch, self.epoch)
         self.member_id = response.member_id or self.member_id
-        self._interval_ms = response.heartbeat_interval_ms
+        self._told_session_ms = max(response.session_timeout_ms, 0)
+        self._interval_ms = longest_interval_ms(response.heartbeat_interval_ms, self._session_ms)
         if self._asked is not None:
             self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
         if response.assignment is not None and self._lookup.hearing.takes(response.number):
@@ -355,13 +361,49 @@ class ConsumerMember(UnansweredMember):
         """See `Hearer.take_news`."""
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
-        if news.error_code:
-            if news.member_epoch == self.epoch:
-                self._is_full, self._due_ms = True, now_ms
-        elif news.assignment is not None:
+        if news.assignment is not None:
             self.epoch = max(news.member_epoch, self.epoch)
             self._take(news.assignment, news.rebalance_reason)
             self._follow(now_ms)
+
+    def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
+        """See `Hearer.take_refusal`."""
+        if news.member_id == self.member_id:
+            self.on_refused(ErrorCode.of(news.error_code), news.member_epoch, lane, now_ms)
+
+    def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
+        self._is_full, self._due_ms = True, now_ms
+        endpoint, epoch = self._lookup.endpoint, self.epoch
+        if endpoint is None:
+            return self._interval_ms
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            instance_id=self._settings.group_instance_id,
+        )
+
+        def then(answer: Answer, answered_ms: int) -> None:
+            response = message_of(answer, ConsumerGroupHeartbeatResponse)
+            if response is None or self._doubt is None or self.epoch != epoch:
+                return
+            code = ErrorCode.of(response.error_code)
+            if code in FENCED:
+                self._lose(explain_fence(code, response.error_message), answered_ms)
+            elif code is ErrorCode.NONE:
+                self._on_heard(now_ms)
+
+        # It lists nothing, and is no late word by whichever connection; the next one says everything.
+        self._requests.send(
+            endpoint,
+            lane,
+            request,
+            then,
+            min_version=self._version,
+            max_version=self._version,
+            timeout_ms=self._interval_ms,
+        )
+        return self._interval_ms
 
     def _send_leave(self, then: Later | None, now_ms: int) -> None:
         endpoint = self._lookup.endpoint

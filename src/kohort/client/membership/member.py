@@ -2,19 +2,31 @@
 
 Laws: a partition is paused before its owner is asked to give it up, and read no more when the callback has returned;
 the coordinator hears of it only when its offsets are committed, too; whatever was under way for an earlier assignment
-has no effect on a later one.
+has no effect on a later one. Nothing is handed out of what the coordinator may have given to others: behind the session
+of the latest heartbeat that was answered, and from a refusal of the member on, by whichever way it has come, until a
+heartbeat that follows it is answered.
 Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from kohort.client.actions import Lane
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import CallbackDone, CallbackKind, CallbackStarted, Identity, Start, Subscribed, Word
-from kohort.client.membership.beats import Beats
+from kohort.client.exchange import (
+    CallbackDone,
+    CallbackKind,
+    CallbackStarted,
+    Identity,
+    OwnedUntil,
+    Start,
+    Subscribed,
+    Word,
+)
+from kohort.client.membership.beats import Beats, silence_ms
 from kohort.client.membership.callbacks import Callbacks
 from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
@@ -25,6 +37,14 @@ from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicPartition
+
+
+class _Doubt(NamedTuple):
+    """It was said that the coordinator knows the member no more: since when, what, and how long that is looked into."""
+
+    since_ms: int
+    why: str
+    until_ms: int
 
 
 class Member(ABC):
@@ -79,8 +99,10 @@ class Member(ABC):
         self._polled_ms = 0
         #: The application has not polled for too long: it joins again when it does.
         self._is_waiting_for_poll = False
-        #: When the coordinator last gave a good answer.
+        #: When that left which the coordinator has given the latest good answer to.
         self._heard_ms = 0
+        self._doubt: _Doubt | None = None
+        self._told_until_ms: int | None = None
         self._has_assignment = False
         self._told: Identity | None = None
         #: Why the member rebalances, as far as it knows: brokers do not say.
@@ -117,6 +139,19 @@ class Member(ABC):
     @abstractmethod
     def on_word(self, word: Word, now_ms: int) -> None:
         """The application wants the group to rebalance, or has computed what the member was asked to."""
+
+    @property
+    @abstractmethod
+    def _session_ms(self) -> int:
+        """How long the coordinator waits for a sign of life."""
+
+    @abstractmethod
+    def _is_watched(self) -> bool:
+        """Whether a coordinator that is silent for that long is given up now."""
+
+    @abstractmethod
+    def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
+        """Send a heartbeat by that connection, whatever is under way; returns how long its answer may take."""
 
     @abstractmethod
     def _after_revocation(self, now_ms: int) -> None:
@@ -225,6 +260,61 @@ class Member(ABC):
         """Whether the member waits for the next generation of its group (classic)."""
         return self.is_classic and self.state is MemberState.PREPARING_REBALANCE
 
+    # -- being sure -----------------------------------------------------------------------------------------------
+
+    def on_refused(self, code: ErrorCode, epoch: int, lane: Lane, now_ms: int) -> None:
+        """Something that said who the member is was refused for that: hand out nothing until a heartbeat is answered.
+
+        Args:
+            epoch: that it named.
+            lane: by which connection the refusal came.
+        """
+        if self._doubt is not None or epoch != self.epoch or self.state not in ACTIVE or not self._is_watched():
+            return
+        why = f"a request of it was refused ({code.name})"
+        self._doubt = _Doubt(now_ms, why, now_ms)
+        # Before anything that came with the refusal.
+        self.tell_owned_until()
+        self._doubt = _Doubt(now_ms, why, now_ms + self._ask_whether_known(lane, now_ms))
+
+    def _on_heard(self, sent_ms: int) -> None:
+        """The coordinator has given a good answer to what left then."""
+        self._heard_ms = max(self._heard_ms, sent_ms)
+        if self._doubt is not None and sent_ms >= self._doubt.since_ms:
+            self._doubt = None
+
+    def _silent_ms(self) -> int:
+        """When a coordinator that stays silent is given up."""
+        return self._heard_ms + silence_ms(self._session_ms)
+
+    def _given_up_ms(self) -> int | None:
+        """When what the member has counts as lost unless it is heard of; `None` if nothing is waited for."""
+        if not self._is_watched():
+            return None
+        return self._silent_ms() if self._doubt is None else min(self._silent_ms(), self._doubt.until_ms)
+
+    def _give_up_silence(self, now_ms: int) -> bool:
+        """Whether the coordinator has been silent for too long; then everything is lost."""
+        given_up_ms = self._given_up_ms()
+        if given_up_ms is None or now_ms < given_up_ms:
+            return False
+        why = f"the coordinator was silent for {self._session_ms} ms"
+        if self._doubt is not None and now_ms < self._silent_ms():
+            why = f"{self._doubt.why}, and no heartbeat was answered since"
+        self._lose(why, now_ms)
+        return True
+
+    def tell_owned_until(self) -> None:
+        """Let the application's side know until when it may hand out what the group has given, if that has changed."""
+        wanted = self.callbacks.open
+        is_lost = wanted is not None and wanted.kind is CallbackKind.LOST
+        until_ms = self._silent_ms() if self.owned and self._is_watched() else None
+        if is_lost or (self.owned and self._doubt is not None):
+            until_ms = 0
+        if until_ms != self._told_until_ms:
+            self._told_until_ms = until_ms
+            self._requests.deliver(OwnedUntil(until_ms=until_ms))
+
     # -- giving up ------------------------------------------------------------------------------------------------
 
     def _begin_revocation(self, partitions: set[TopicPartition], now_ms: int) -> None:
@@ -268,6 +358,7 @@ class Member(ABC):
     def _on_left(self, now_ms: int) -> None:
         if self.state is not MemberState.LEAVING:
             return
+        self._doubt = None
         self._move(Step.LEFT)
         self._forget_membership()
         self._finish_leave(now_ms)
@@ -324,6 +415,7 @@ class Member(ABC):
             self._heard_ms = now_ms
 
     def _drop_everything(self, step: Step) -> None:
+        self._doubt = None
         self._round += 1
         self._move(step)
         self._forget_membership()

@@ -1,7 +1,7 @@
 """What a KIP-848 member does when a heartbeat is not answered, or not answered well.
 
-Laws: after any failure the next heartbeat says everything. What may be good later is tried again, later and later; what
-nobody can mend ends the membership with its reason.
+Laws: after any failure the next heartbeat says everything; a refused one prolongs no session. What may be good later is
+tried again, later and later; what nobody can mend ends the membership with its reason.
 Source: KIP-848; reactions to errors as in Apache Kafka 4.3.
 """
 
@@ -17,9 +17,14 @@ from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 
 #: The coordinator does not know this member (any more): join again with epoch 0.
-_FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
 #: Says that the heartbeat may be good later, without anybody doing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+
+def explain_fence(code: ErrorCode, message: str | None) -> str:
+    """Why a member has lost its partitions whose heartbeat was refused."""
+    return f"{code.name}{f': {message}' if message else ''}"
 
 
 class UnansweredMember(ReconcilingMember):
@@ -46,10 +51,9 @@ class UnansweredMember(ReconcilingMember):
         self._lookup.lost(endpoint, now_ms)
         self._retry_all(now_ms)
 
-    def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, now_ms: int) -> None:
+    def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
         is_joining = self.state is MemberState.JOINING
         if self._host.publishing.take_refusal():
-            self._heard_ms = now_ms
             self._retry_all(now_ms)
         elif code in MOVED:
             self._lookup.lost(endpoint, now_ms)
@@ -59,15 +63,17 @@ class UnansweredMember(ReconcilingMember):
                 self._host.on_trouble(
                     consumer_requests.explain_trouble(code, message, self.group_id, self.topics), is_fatal=False
                 )
-            self._heard_ms = now_ms
+            elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # Whoever is a member has its whole session from the end of that on.
+                self._on_heard(sent_ms)
             self._retry_all(now_ms)
         elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
             self._host.fall_back_to_classic(message or "the broker does not offer the consumer protocol", now_ms)
         elif code is ErrorCode.UNRELEASED_INSTANCE_ID and is_joining and self._may_be_released(now_ms):
             self._retry_all(now_ms)
-        elif code in _FENCED and not is_joining:
-            self._lose(f"{code.name}{f': {message}' if message else ''}", now_ms)
-        elif code in _FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
+        elif code in FENCED and not is_joining:
+            self._lose(explain_fence(code, message), now_ms)
+        elif code in FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
             # Epoch 0 asks to be taken in whatever was before; one pause later the coordinator may know that.
             self._retry_all(now_ms)
         else:

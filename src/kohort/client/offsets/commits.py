@@ -66,6 +66,10 @@ class Committer(Protocol):
         """Whether a join is under way that ends the present generation (classic)."""
         ...
 
+    def on_refused(self, code: ErrorCode, epoch: int, now_ms: int) -> None:
+        """A commit with that epoch was refused, since the coordinator does not know its member (any more)."""
+        ...
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Commit:
@@ -318,7 +322,7 @@ class Commits:
             self._on_commit_answer(commit, answer, endpoint, now_ms)
             response = message_of(answer, OffsetCommitResponse)
             news = None if response is None else response.member_news
-            self._lookup.hearing.hear(news, era=era, now_ms=now_ms)
+            self._lookup.hearing.hear(news, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
 
         self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=_BY_NAME)
 
@@ -343,6 +347,8 @@ class Commits:
             self._pause(now_ms)
         elif code in NO_MEMBER:
             self._end_commit(self._fenced(code), now_ms)
+            if commit.epoch is not None:
+                self._committer.on_refused(code, commit.epoch, now_ms)
         elif code in MOVED:
             self._lookup.lost(endpoint, now_ms)
             self._pause(now_ms)

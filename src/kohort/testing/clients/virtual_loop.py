@@ -108,6 +108,7 @@ def _taken_over(loop: VirtualLoop, random: Random) -> Iterator[None]:
         patch.object(time, "monotonic", loop.time),
         patch.object(time, "monotonic_ns", loop.now_ns),
         patch.object(time, "clock_gettime_ns", lambda _: loop.now_ns()),
+        patch.object(time, "clock_gettime", lambda _: loop.time()),
         patch.object(time, "time", lambda: EPOCH_S + loop.time()),
         patch.object(time, "time_ns", lambda: start_ns + loop.now_ns()),
         # It has a name of its own for the clock; a record's timestamp takes more or fewer bytes of its batch.

@@ -200,6 +200,10 @@ LAWS: Final[dict[str, Law]] = {
         "a session counts from the arrival of what was heard of its member, whenever that is answered",
         "testing.laws.sessions.SessionLaws",
     ),
+    "SessionsOutlastAnswers": Law(
+        "the session of a client that counts from the answer, as stock clients do, has what was held of that added",
+        "testing.laws.sessions.SessionLaws",
+    ),
     "AnswersInOrder": Law(
         "the answers of a connection leave in the order of its requests, but for heartbeats of who takes them in any",
         "testing.sockets.Socket",

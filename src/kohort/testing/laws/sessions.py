@@ -15,7 +15,7 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.volatile import MemberPut, MemberRemoved
 from kohort.coordinator.commands import GroupCommand, Heartbeat, JoinGroup, ReplyBody, SyncGroup
-from kohort.coordinator.decision import Arm, Decision
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.parking import HeartbeatReleased
 from kohort.coordinator.shard import Shard
@@ -70,12 +70,26 @@ class SessionLaws:
         """A heartbeat was accepted, and is answered later: that its answer leaves says nothing of its member."""
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
-    def check_release(self, record: HeartbeatReleased, decision: Decision) -> None:
-        """What was held is answered: that is no sign of life, in either protocol."""
-        for effect in decision.effects:
-            if isinstance(effect, Arm) and effect.key == ("session", record.group_id, record.member_id):
-                why = f"the answer to {record.member_id}, which it did not ask for now, prolongs its session"
-                raise LawBroken("SessionsCountFromArrival", why, group_id=record.group_id)
+    def check_release(self, shard: Shard, record: HeartbeatReleased, decision: Decision, *, now_ms: int) -> None:
+        """What was held is answered, in either protocol: a client that counts from the answer has its session from now.
+
+        To every other that is no sign of life.
+        """
+        key = TimerKey("session", record.group_id, record.member_id)
+        armed = [effect for effect in decision.effects if isinstance(effect, Arm) and effect.key == key]
+        held = shard.held(record.group_id, record.member_id)
+        assert held is not None, "it is released"
+        if held.counts_requests and armed:
+            why = f"the answer to {record.member_id}, which it did not ask for now, prolongs its session"
+            raise LawBroken("SessionsCountFromArrival", why, group_id=record.group_id)
+        is_answered = any(isinstance(effect, Reply) and effect.request == held.request for effect in decision.effects)
+        if held.counts_requests or not is_answered:
+            return
+        if armed:
+            self._note(shard, (record.group_id, record.member_id), now_ms=now_ms)
+        elif shard.timers.deadline(key) is not None and _is_good(held, decision):
+            why = f"{record.member_id} counts from the answer, which was held, and its session does not"
+            raise LawBroken("SessionsOutlastAnswers", why, group_id=record.group_id)
 
     def on_released(self, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
         """What was held is answered: a classic member may be told to rejoin by that."""
@@ -235,6 +249,12 @@ class SessionLaws:
         """Whether its connection has been gone for as long as the group allows."""
         grace_ms = shard.settings_for(group_id).group_disconnect_grace_ms
         return 0 <= grace_ms <= now_ms - self._gone.get((group_id, member_id), now_ms)
+
+
+def _is_good(held: asked.AnyHeartbeat, decision: Decision) -> bool:
+    """Whether the answer to what was held is no refusal."""
+    bodies = (each.body for each in decision.effects if isinstance(each, Reply) and each.request == held.request)
+    return not any(isinstance(body, asked.Refusal) for body in bodies)
 
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:

@@ -54,11 +54,11 @@ def check_end_of_hold(shard: Shard, *, now_ms: int) -> None:
     found = shard.find_ended(now_ms)
     if found is None:
         return
-    key, reply = found
+    key, reply, session = found
     command = shard.held(key.group_id, key.member_id)
     if command is None or command.request != reply.request:
         raise InvariantViolation(f"EndIsAnswering: {reply} answers nothing that is held: {command}")
     released = HeartbeatReleased(group_id=key.group_id, member_id=key.member_id)
     decision = shard.decide_answer(command, now_ms=now_ms)
-    if decision != Decision((released,), (reply, Disarm(key))):
+    if decision != Decision((released,), (reply, *session, Disarm(key))):
         raise InvariantViolation(f"EndIsAnswering: {reply} is not what {command} leads to: {decision}")

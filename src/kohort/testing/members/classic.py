@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: quarter), and short enough for another one. Java's waits 30 s, librdkafka's for the whole session.
 _BEATS_PER_SESSION: Final = 2
 
+#: Clients that bear a held heartbeat: one that counts its session from the answers, and one from its requests.
+CLASSIC_SOFTWARE: Final = ("librdkafka", "kohort")
+
 
 class ClassicMember(MemberProcess):
     """One process with one classic member."""
@@ -44,7 +47,8 @@ class ClassicMember(MemberProcess):
         instance_id: str | None = None,
     ) -> None:
         # Nobody holds the heartbeats of one that says nothing of its software, as old ones do.
-        wire = Wire(world.network, name, software="librdkafka" if requires_known_member_id else "")
+        software = world.random.choice(CLASSIC_SOFTWARE) if requires_known_member_id else ""
+        wire = Wire(world.network, name, software=software)
         super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id, wire=wire)
         self.is_cooperative = is_cooperative
         self._requires_known_member_id = requires_known_member_id

@@ -137,3 +137,5 @@ class ConsumerGroupHeartbeatResponse(Message):
     metadata_news: MetadataNews | None = field(MetadataNews, nullable=0, tag=10_003, default=None)
     #: Ours: beside an assignment, its number among all that the member is told; 0 without one.
     number: int = field(INT64, tag=10_004, default=0)
+    #: Ours: how long the member may be silent, counted from its request; -1: the coordinator does not say.
+    session_timeout_ms: int = field(INT32, tag=10_005, default=-1)

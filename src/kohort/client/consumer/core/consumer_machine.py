@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
-from kohort.client.actions import Action, Stop
+from kohort.client.actions import Action, Lane, Stop
 from kohort.client.cluster import Cluster
 from kohort.client.consumer.core.group import Group
 from kohort.client.consumer.core.lookups import Lookups
@@ -54,7 +54,7 @@ from kohort.client.offsets.queries import OffsetQueries
 from kohort.client.options import ClientSettings, ConsumerSettings
 from kohort.client.records import Committable
 from kohort.client.requests import Requests
-from kohort.errors import BrokersUnreachableError, KohortError, StateError, UnknownTopicError
+from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, StateError, UnknownTopicError
 from kohort.ids import TopicPartition
 
 
@@ -186,6 +186,7 @@ class ConsumerMachine:
         self._silence.on_tick(now_ms, self._member, self._readings, self._sender)
         if self._member is not None:
             self._member.tell_identity()
+            self._member.tell_owned_until()
 
     def _on_answer(self, event: ResponseReceived | RequestFailed, now_ms: int) -> None:
         self._requests.answer(event, now_ms)
@@ -366,6 +367,11 @@ class ConsumerMachine:
         if self._member is None or self._member.state is MemberState.UNSUBSCRIBED:
             return True
         return self.identity() is not None and partition in self._member.owned
+
+    def on_refused(self, code: ErrorCode, epoch: int, now_ms: int) -> None:
+        """The coordinator has refused a commit, since it does not know the member, or not at that epoch."""
+        if self._member is not None:
+            self._member.on_refused(code, epoch, Lane.COORDINATOR, now_ms)
 
     def is_rejoining(self) -> bool:
         """Whether a join is under way that ends the present generation."""
