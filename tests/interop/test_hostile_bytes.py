@@ -261,31 +261,35 @@ def patched(position: int, size: int, value: int, *, with_crc: bool = True) -> b
     return bytes(data)
 
 
-CORRUPT: dict[str, bytes] = {
-    "one bit of the last byte": bytes(batch()[:-1]) + bytes([batch()[-1] ^ 1]),
-    "one bit of the CRC": patched(17, 1, batch()[17] // 2 ^ 1, with_crc=False),
-    "length too long": patched(8, 4, len(batch()) - 12 + 1),
-    "length far too long": patched(8, 4, 0x7FFFFFFF),
-    "length too short": patched(8, 4, len(batch()) - 12 - 1),
-    "length below a header": patched(8, 4, 10),
-    "length zero": patched(8, 4, 0),
-    "length negative": patched(8, 4, -1),
+#: Not as a batch that was damaged on its way, but as no producer may send one.
+ILL_FORMED: dict[str, bytes] = {
     "more records than fit": patched(57, 4, 1_000_000),
     "records negative": patched(57, 4, -1),
     "no records": patched(57, 4, 0),
     "fewer records than offsets": patched(57, 4, 2),
     "offsets negative": patched(23, 4, -3),
     "more offsets than records": patched(23, 4, 1_000),
+    "length too short": patched(8, 4, len(batch()) - 12 - 1),
+    "bytes behind it": bytes(batch()) + b"\x00",
+    "second one": bytes(batch()) * 2,
+    "nothing": b"",
+    "format 1": patched(16, 1, 1, with_crc=False),
+    "control batch": patched(21, 2, 0x20),
+}
+CORRUPT: dict[str, bytes] = {
+    "one bit of the last byte": bytes(batch()[:-1]) + bytes([batch()[-1] ^ 1]),
+    "one bit of the CRC": patched(17, 1, batch()[17] // 2 ^ 1, with_crc=False),
+    "length too long": patched(8, 4, len(batch()) - 12 + 1),
+    "length far too long": patched(8, 4, 0x7FFFFFFF),
+    "length below a header": patched(8, 4, 10),
+    "length zero": patched(8, 4, 0),
+    "length negative": patched(8, 4, -1),
     "cut off": bytes(batch()[:-5]),
     "cut off in the header": bytes(batch()[:40]),
-    "bytes behind it": bytes(batch()) + b"\x00",
-    "second one damaged": bytes(batch()) + bytes(batch()[:-1]) + b"\x77",
-    "nothing": b"",
 }  # fmt: skip
 REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
     **{name: (data, ErrorCode.CORRUPT_MESSAGE) for name, data in CORRUPT.items()},
-    "format 1": (patched(16, 1, 1, with_crc=False), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-    "control batch": (patched(21, 2, 0x20), ErrorCode.INVALID_RECORD),
+    **{name: (data, ErrorCode.INVALID_RECORD) for name, data in ILL_FORMED.items()},
     "unknown codec": (patched(21, 2, 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "too large": (bytes(build_batch([(None, bytes(600_000), 0, ())])), ErrorCode.MESSAGE_TOO_LARGE),
 }

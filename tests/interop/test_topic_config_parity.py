@@ -1,18 +1,22 @@
-"""Which configs a topic may have: the same answers as Apache Kafka 4.3."""
+"""Which configs a topic may have, and which record batches it takes: the same answers as Apache Kafka 4.3."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import pytest
 
 import kohort
+from kohort.errors import ErrorCode
 from kohort.losswindow import LossWindow
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.registry import ApiKey
 from support.apache_broker import ApacheKafka
-from support.broker_wire import RawClient
+from support.broker_wire import RawClient, produce_request
 from support.cli import run_kohort
+from support.odd_batches import odd_batches, three
+from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
@@ -50,6 +54,69 @@ VALUES = {
 }
 
 
+#: The same topics at both brokers, by what they ask of records.
+TOPICS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "dated": {"message_timestamp_type": "LogAppendTime"},
+    "keyed": {"cleanup_policy": "compact"},
+    "packed": {"compression_type": "zstd"},
+    "young": {"message_timestamp_before_max_ms": "3600000"},
+}
+#: Where the answers differ: what ours is, and why. Apache Kafka stores what it answers with 0.
+_UNREADABLE = "no reader of ours takes it, and few others do"
+_NAMED = "Apache Kafka says UNKNOWN_SERVER_ERROR; a cause that has a name is named"
+_OFFSETS = "Apache Kafka stores offsets that repeat, and says UNKNOWN_SERVER_ERROR of those it would have to change"
+OURS: dict[str, tuple[ErrorCode, str]] = {
+    "a batch and a half": (ErrorCode.INVALID_RECORD, "what is left over is not dropped without a word"),
+    "half a batch": (ErrorCode.CORRUPT_MESSAGE, "a length that leads out of the request is damage, and is sent again"),
+    "half a header": (ErrorCode.CORRUPT_MESSAGE, "the same"),
+    "a codec that is none": (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _NAMED),
+    "a codec that is none, 7": (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, _NAMED),
+    "a producer without an epoch": (ErrorCode.INVALID_RECORD, "nobody could be told from its predecessor"),
+    "garbage": (ErrorCode.INVALID_RECORD, _NAMED),
+    "noise": (ErrorCode.INVALID_RECORD, _NAMED),
+    "empty": (ErrorCode.INVALID_RECORD, _NAMED),
+    "cut": (ErrorCode.INVALID_RECORD, _NAMED),
+    "bytes behind it": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+    "twice": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+    "offsets that repeat": (ErrorCode.INVALID_RECORD, _OFFSETS),
+    "offsets beyond the last": (ErrorCode.INVALID_RECORD, _OFFSETS),
+    "offsets that descend": (ErrorCode.INVALID_RECORD, _OFFSETS),
+    "offset below zero": (ErrorCode.INVALID_RECORD, _OFFSETS),
+    "header value shorter than null": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+    "key shorter than null": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+    "value shorter than null": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+    "length of a record below zero": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+    "length of a record beyond the batch": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+    "length of a record without an end": (ErrorCode.INVALID_RECORD, _NAMED),
+    "a time beyond all numbers": (ErrorCode.INVALID_RECORD, _UNREADABLE),
+}
+
+
+def taken(port: int, batches: Mapping[str, bytes]) -> dict[str, tuple[int, list[int]]]:
+    """(topic, batch) -> code and bad records of the answer."""
+    answers = {}
+    with RawClient(port) as client:
+        for topic, configs in TOPICS.items():
+            client.create_topic(f"of-{topic}", **configs)
+            until(partial(is_written, client, f"of-{topic}"), what="the topic has a leader")
+            for name, batch in batches.items():
+                if topic == "plain" or name.startswith(("none", "zstd")):
+                    answers[f"{topic}, {name}"] = produced(client, f"of-{topic}", batch)
+        answers["zstd by a client that is too old"] = produced(client, "of-plain", three("zstd"), version=6)
+    return answers
+
+
+def is_written(client: RawClient, topic: str) -> bool:
+    return produced(client, topic, three())[0] == 0
+
+
+def produced(client: RawClient, topic: str, batch: bytes, *, version: int = 9) -> tuple[int, list[int]]:
+    answer = client.ask(ApiKey.PRODUCE, version, produce_request(topic, batch))
+    row = answer.responses[0].partition_responses[0]
+    return row.error_code, [error.batch_index for error in row.record_errors]
+
+
 def codes(port: int) -> dict[tuple[str, str], int]:
     """(config, value) -> the answer to a topic that has it; nothing is created."""
     answers = {}
@@ -71,6 +138,17 @@ def apache() -> Iterator[ApacheKafka]:
 def test_values_are_taken_and_refused_as_by_apache_kafka(apache: ApacheKafka) -> None:
     with kohort.Broker() as ours:
         assert codes(ours.port) == codes(apache.port)
+
+
+def test_batches_are_taken_and_refused_as_by_apache_kafka(apache: ApacheKafka) -> None:
+    """KIP-467: and the same records are named; every difference is one of `OURS`, which are all needed."""
+    batches = odd_batches()
+    with kohort.Broker() as broker:
+        ours, theirs = taken(broker.port, batches), taken(apache.port, batches)
+    unlike = {name for name in theirs if ours[name] != theirs[name]}
+    cases = {name: name.partition(", ")[2].rpartition(": ")[2] for name in theirs}
+    assert {cases[name] for name in unlike} == set(OURS)
+    assert {name: ours[name] for name in unlike} == {name: (OURS[cases[name]][0], []) for name in unlike}
 
 
 def test_what_a_power_cut_may_take_is_told_of_topics_of_apache_kafka(apache: ApacheKafka) -> None:

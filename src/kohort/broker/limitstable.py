@@ -15,7 +15,9 @@ from kohort.broker.fetch import purgatory
 from kohort.broker.limits import admission, bytebudget, limits, parkedbytes, patience
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.turns import passes
+from kohort.broker.writes import preparation
 from kohort.coordinator.consumer.clientside import bounds
+from kohort.storage.partitions import contents
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
 
@@ -152,6 +154,22 @@ LIMITS: Final = (
         "the same",
         "test_bytebudget.py::test_long_requests_leave_room_for_short_ones",
         "queued.max.request.bytes",
+    ),
+    Limit(
+        "bytes that one record batch unfolds to",
+        _mebi(contents.LIMIT_BYTES),
+        None,
+        "`INVALID_RECORD`: nothing of the batch is stored",
+        "test_preparation.py::test_batch_that_unfolds_to_nonsense_is_refused_beside_the_loop",
+        None,
+    ),
+    Limit(
+        f"bytes of batches that wait to be looked into, as those that unfold to {preparation.SHORT_BYTES // 1024} KiB",
+        _mebi(preparation.WAITING_LIMIT_BYTES),
+        None,
+        "`REQUEST_TIMED_OUT`: a producer sends it again",
+        "test_preparation.py::test_more_than_may_wait_is_to_be_sent_again",
+        None,
     ),
     Limit(
         "rows of all arrays of one request",

@@ -34,6 +34,10 @@ class KernelSet:
         [Buffer, memoryview, int, int, int, int, memoryview, memoryview, memoryview],
         int,
     ]
+    check_records: Callable[
+        [Buffer, int, int, int, int, int, int, int, bool, memoryview],
+        tuple[int, int, int],
+    ]
     scan_headers: Callable[[Buffer, memoryview, int, int, memoryview, memoryview], int]
     sum_lengths: Callable[[memoryview, int, int, int], int]
     count_nulls: Callable[[memoryview, int, int, int], int]
@@ -88,8 +92,9 @@ def kernels_named(name: str) -> KernelSet:
 
 @lru_cache(maxsize=1)
 def is_compiled() -> bool:
-    """Whether the kernels were compiled when kohort was installed."""
-    return is_compiled_form(_imported_kernels())
+    """Whether the kernels were compiled when kohort was installed, and lack nothing that their source has by now."""
+    module = _imported_kernels()
+    return is_compiled_form(module) and all(hasattr(module, name) for name in ("check_records", "gather"))
 
 
 def plain_kernels() -> ModuleType:
@@ -144,6 +149,7 @@ def _kernel_set(
         count_batches=module.count_batches,
         index_batches=module.index_batches,
         scan_records=module.scan_records,
+        check_records=module.check_records,
         scan_headers=module.scan_headers,
         sum_lengths=module.sum_lengths,
         count_nulls=module.count_nulls,

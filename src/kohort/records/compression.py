@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Final
 
@@ -44,6 +45,8 @@ _ZSTD_BLOCK_BYTES: Final = 128 * 1024
 _ZSTD_LEVEL: Final = 3
 #: Blocks of a frame that are counted before its bound is taken to be the limit: a walk in Python must end soon.
 _MOST_BLOCKS: Final = 65_536
+#: The same where a loop waits for it.
+_FEW_BLOCKS: Final = 64
 _UNKNOWN_BOUND: Final = 1 << 62
 #: A decoder must be ready for windows of 8 MiB (RFC 8878); a larger one must fit the caller's limit.
 _ZSTD_FREE_WINDOW_BYTES: Final = 8 * 1024 * 1024
@@ -89,6 +92,18 @@ def decompress(
         raise CorruptRecordError(f"a {CODEC_NAMES[number]} batch does not decompress: {error}") from error
 
 
+def unfolds_to(codec: int, data: Buffer) -> int:
+    """The most that such a batch can unfold to, bytes, by its frame alone; 0 for one that is damaged.
+
+    One of more than `_FEW_BLOCKS` blocks counts as endless: to walk over them takes long as well.
+    """
+    view = memoryview(data).cast("B")
+    try:
+        return _BOUNDS[codec](view)
+    except (CorruptRecordError, cramjam.DecompressionError, IndexError, ValueError, OverflowError):
+        return 0
+
+
 def _too_large(codec: str, limit_bytes: int) -> CorruptRecordError:
     return CorruptRecordError(f"a {codec} batch unfolds to more than the {limit_bytes} bytes that are allowed")
 
@@ -111,12 +126,17 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
 def _gzip_decompress(data: memoryview, limit_bytes: int, _: Allocate) -> bytes:
     decompressor = zlib.decompressobj(wbits=31)
     # One byte more than allowed tells "exactly full" from "too much".
-    out = decompressor.decompress(data, limit_bytes + 1)
+    out = decompressor.decompress(data, min(limit_bytes, _gzip_bound(data)) + 1)
     if len(out) > limit_bytes:
         raise _too_large("gzip", limit_bytes)
     if not decompressor.eof or decompressor.unused_data:
         raise CorruptRecordError("a gzip batch is cut, or has bytes behind its end")
     return out
+
+
+def _gzip_bound(data: memoryview) -> int:
+    """What the last field of a gzip member says, which zlib holds it to; the rest of it modulo 2^32."""
+    return int.from_bytes(data[-4:], "little")
 
 
 def _snappy_compress(data: Buffer, _: int | None) -> bytes:
@@ -130,7 +150,7 @@ def _snappy_compress(data: Buffer, _: int | None) -> bytes:
 
 
 def _snappy_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> memoryview:
-    blocks = _xerial_blocks(data) if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [data]
+    blocks = _snappy_blocks(data)
     sizes = []
     total = 0
     for block in blocks:
@@ -150,13 +170,22 @@ def _snappy_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -
     return out
 
 
-def _xerial_blocks(data: memoryview) -> list[memoryview]:
-    """The blocks behind snappy-java's stream header, each with its length in front."""
-    blocks = []
+def _snappy_bound(data: memoryview) -> int:
+    blocks = _snappy_blocks(data, most=_FEW_BLOCKS)
+    if len(blocks) > _FEW_BLOCKS:
+        return _UNKNOWN_BOUND
+    return sum(int(cramjam.snappy.decompress_raw_len(block)) for block in blocks)
+
+
+def _snappy_blocks(data: memoryview, *, most: int = _UNKNOWN_BOUND) -> list[memoryview]:
+    """The blocks, each with its length in front behind snappy-java's stream header; one more than `most` at most."""
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return [data]
+    blocks: list[memoryview] = []
     position = len(_XERIAL_HEADER)
     if len(data) < position:
         raise CorruptRecordError("a snappy batch ends within its header")
-    while position < len(data):
+    while position < len(data) and len(blocks) <= most:
         if len(data) - position < 4:
             raise CorruptRecordError("a snappy batch ends within the length of a block")
         (size,) = _BIG_INT32.unpack_from(data, position)
@@ -197,7 +226,7 @@ def _lz4_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> m
     return _into_bounded("lz4", cramjam.lz4.decompress_into, data, (_lz4_bound(data), limit_bytes), allocate)
 
 
-def _lz4_bound(data: memoryview) -> int:
+def _lz4_bound(data: memoryview, *, most: int = _MOST_BLOCKS) -> int:
     """The most that a frame can unfold to, from the sizes of its blocks."""
     if len(data) < len(_LZ4_HEADER) or _LITTLE_UINT32.unpack_from(data, 0)[0] != _LZ4_MAGIC:
         raise CorruptRecordError("an lz4 batch does not begin with a frame")
@@ -208,7 +237,7 @@ def _lz4_bound(data: memoryview) -> int:
     block_checksum = 4 if flags & 0x10 else 0
     position = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
     bound = 0
-    for _ in range(_MOST_BLOCKS):
+    for _ in range(most):
         if len(data) - position < 4:
             raise CorruptRecordError("an lz4 batch is cut")
         size = _LITTLE_UINT32.unpack_from(data, position)[0] & ~_LZ4_STORED
@@ -235,7 +264,7 @@ def _zstd_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> 
     )
 
 
-def _zstd_bound(data: memoryview, limit_bytes: int) -> int:
+def _zstd_bound(data: memoryview, limit_bytes: int, *, most: int = _MOST_BLOCKS) -> int:
     """The most that one frame can unfold to: its declared size, or what the headers of its blocks allow."""
     if len(data) < 6 or _LITTLE_UINT32.unpack_from(data, 0)[0] != _ZSTD_MAGIC:
         raise CorruptRecordError("a zstd batch does not begin with a frame")
@@ -256,13 +285,13 @@ def _zstd_bound(data: memoryview, limit_bytes: int) -> int:
             raise CorruptRecordError("a zstd batch ends within its header")
         declared = int.from_bytes(data[position : position + size_bytes], "little") + (256 if size_bytes == 2 else 0)
         position += size_bytes
-    bound = _zstd_blocks_bound(data, position, checksum=bool(descriptor & 0x04))
+    bound = _zstd_blocks_bound(data, position, checksum=bool(descriptor & 0x04), most=most)
     return bound if declared is None else min(bound, declared)
 
 
-def _zstd_blocks_bound(data: memoryview, position: int, *, checksum: bool) -> int:
+def _zstd_blocks_bound(data: memoryview, position: int, *, checksum: bool, most: int) -> int:
     bound = 0
-    for _ in range(_MOST_BLOCKS):
+    for _ in range(most):
         if len(data) - position < 3:
             raise CorruptRecordError("a zstd batch is cut")
         block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
@@ -313,4 +342,11 @@ _DECOMPRESSORS: Final[tuple[Callable[[memoryview, int, Allocate], bytes | memory
     _snappy_decompress,
     _lz4_decompress,
     _zstd_decompress,
+)
+_BOUNDS: Final[tuple[Callable[[memoryview], int], ...]] = (
+    len,
+    _gzip_bound,
+    _snappy_bound,
+    partial(_lz4_bound, most=_FEW_BLOCKS),
+    partial(_zstd_bound, limit_bytes=DEFAULT_LIMIT_BYTES, most=_FEW_BLOCKS),
 )

@@ -211,10 +211,12 @@ def readdress(buffer: bytearray, producer_id: int, producer_epoch: int, base_seq
     seal(buffer)
 
 
-def seal(buffer: bytearray) -> None:
-    """Write the checksum of one whole batch into it."""
+def seal(buffer: bytearray | memoryview) -> int:
+    """Write the checksum of one whole batch into it; returns it."""
     with memoryview(buffer) as view, view[CRC_START:] as covered:
-        _UINT32.pack_into(buffer, _CRC_POSITION, crc32c(covered))
+        crc = crc32c(covered)
+    _UINT32.pack_into(buffer, _CRC_POSITION, crc)
+    return crc
 
 
 def _unknown_codec(base_offset: int, number: int) -> CorruptRecordError:

@@ -14,6 +14,14 @@ cpdef Py_ssize_t count_batches(const unsigned char[::1] buffer)
 cpdef Py_ssize_t walk_records(
     const unsigned char[::1] region, Py_ssize_t position, Py_ssize_t end, long long count)
 
+@cython.locals(latest=cython.longlong, found=Py_ssize_t, index=cython.longlong, begin=Py_ssize_t,
+               length=cython.longlong, record_end=Py_ssize_t, timestamp_delta=cython.longlong,
+               offset_delta=cython.longlong, key_length=cython.longlong, value_length=cython.longlong,
+               header_count=cython.longlong, time=cython.longlong, is_missing=cython.bint)
+cpdef (Py_ssize_t, long long, Py_ssize_t) check_records(
+    const unsigned char[::1] region, Py_ssize_t position, Py_ssize_t end, long long first, long long stop,
+    long long base_timestamp, long long earliest_ms, long long latest_ms, bint is_keyed, long long[::1] bad)
+
 @cython.locals(size=Py_ssize_t, position=Py_ssize_t, next_offset=cython.longlong, batch=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t,
                base_offset=cython.longlong, last_delta=cython.longlong, records=cython.longlong,
                attributes=cython.int)

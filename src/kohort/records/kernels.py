@@ -69,6 +69,65 @@ def walk_records(region: Buffer, position: int, end: int, count: int) -> int:
     return position if position == end else -1 - position
 
 
+def check_records(
+    region: Buffer,
+    position: int,
+    end: int,
+    first: int,
+    stop: int,
+    base_timestamp: int,
+    earliest_ms: int,
+    latest_ms: int,
+    is_keyed: bool,
+    bad: memoryview,
+) -> tuple[int, int, int]:
+    """Check records as a producer has to send them: with the offsets `first` to `stop - 1`, one behind the other.
+
+    Args:
+        earliest_ms, latest_ms: the times that a record may have; -1, which means none, always may be.
+        is_keyed: whether each record needs a key.
+        bad: int64[2 * n]: number and time of the first n that break these two rules; -1 - number: it has no key.
+
+    Returns:
+        The byte behind the last one, negative if one is impossible; the latest time; how many break these rules.
+    """
+    latest = -1
+    found = 0
+    for index in range(first, stop):
+        begin = position
+        length, position = _varint(region, position, end)
+        if position < 0 or length < 6 or length > end - position:
+            return -1 - begin, latest, found
+        record_end = position + length
+        # One byte of attributes, which have no meaning yet.
+        timestamp_delta, position = _varint(region, position + 1, record_end)
+        if position < 0 or not _is_sum_int64(base_timestamp, timestamp_delta):
+            return -1 - begin, latest, found
+        offset_delta, position = _varint(region, position, record_end)
+        if position < 0 or offset_delta != index:
+            return -1 - begin, latest, found
+        key_length, position = _varint(region, position, record_end)
+        if position < 0 or key_length < -1 or key_length > record_end - position:
+            return -1 - begin, latest, found
+        value_length, position = _varint(region, position + (key_length if key_length > 0 else 0), record_end)
+        if position < 0 or value_length < -1 or value_length > record_end - position:
+            return -1 - begin, latest, found
+        header_count, position = _varint(region, position + (value_length if value_length > 0 else 0), record_end)
+        if position >= 0 and header_count != 0:
+            position = _skip_headers(region, position, record_end, header_count)
+        if position != record_end:
+            return -1 - begin, latest, found
+        time = base_timestamp + timestamp_delta
+        latest = max(latest, time)
+        is_missing = is_keyed and key_length < 0
+        if is_missing or (time != -1 and (time < earliest_ms or time > latest_ms)):
+            if 2 * found < len(bad):
+                bad[2 * found] = -1 - index if is_missing else index
+                bad[2 * found + 1] = time
+            found += 1
+    return position, latest, found
+
+
 def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
     """Fill the table with the first `count` batches, as counted by `count_batches`.
 

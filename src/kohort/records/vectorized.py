@@ -131,6 +131,68 @@ def scan_records(
     return stop
 
 
+def check_records(
+    region: Buffer,
+    position: int,
+    end: int,
+    first: int,
+    stop: int,
+    base_timestamp: int,
+    earliest_ms: int,
+    latest_ms: int,
+    is_keyed: bool,
+    bad: memoryview,
+) -> tuple[int, int, int]:
+    """See `kernels.check_records`."""
+    numbers = np.arange(first, stop)
+    if len(numbers) >= _FEW_RECORDS and abs(base_timestamp) < _TIME_LIMIT:
+        try:
+            data = np.frombuffer(region, np.uint8)[:end]
+            keyless, times, behind = _check(memoryview(region), data, position, numbers)
+        except (_Unusual, IndexError):
+            pass
+        else:
+            times += base_timestamp
+            missing = keyless if is_keyed else np.zeros_like(keyless)
+            wrong = np.flatnonzero(missing | (times != -1) & ((times < earliest_ms) | (times > latest_ms)))
+            named = wrong[: len(bad) >> 1]
+            rows = np.frombuffer(bad, np.int64).reshape(-1, 2)[: len(named)]
+            rows[:, 0] = np.where(missing[named], -1 - numbers[named], numbers[named])
+            rows[:, 1] = times[named]
+            return behind, max(int(times.max()), -1), len(wrong)
+    plain = choice.plain_kernels().check_records
+    found: tuple[int, int, int] = plain(
+        region, position, end, first, stop, base_timestamp, earliest_ms, latest_ms, is_keyed, bad
+    )
+    return found
+
+
+def _check(
+    source: memoryview, data: Bytes, position: int, numbers: Int64s
+) -> tuple[npt.NDArray[np.bool_], Int64s, int]:
+    """Which of the records with these numbers have no key, how far their times are from the base, and their end."""
+    pieces, behind = _begins_of(source, data, position, len(data), len(numbers))
+    begins = np.concatenate(pieces)
+    lengths, starts = _varints(data, begins)
+    ends = starts + lengths
+    _demand((lengths >= 6) & (ends == np.append(begins[1:], behind)))
+    time_deltas, place = _varints(data, starts + 1)
+    _demand((time_deltas < _TIME_LIMIT) & (time_deltas > -_TIME_LIMIT))
+    offset_deltas, place = _varints(data, place)
+    _demand(offset_deltas == numbers)
+    keyless = np.zeros(0, np.bool_)
+    for field in range(2):
+        length, place = _varints(data, place)
+        _demand((length >= -1) & (place <= ends) & (length <= ends - place))
+        place = place + np.maximum(length, 0)
+        keyless = length < 0 if field == 0 else keyless
+    header_counts, place = _varints(data, place)
+    if header_counts.any():
+        _, place = _walk_headers(data, place, ends, header_counts)
+    _demand(place == ends)
+    return keyless, time_deltas, behind
+
+
 def _scan(
     region: Buffer,
     batches: Int64s,
@@ -203,34 +265,42 @@ def _record_begins(region: Buffer, data: Bytes, batches: Int64s) -> Int64s:
     """The first byte of every record, if the lengths in front of them are true."""
     source = region if isinstance(region, bytes) else bytes(region)
     pieces: list[Int64s] = []
-    #: Begins that were found one by one since the last piece.
-    loose: list[int] = []
     for begin, end, count in batches[:, (BODY, BODY_END, RECORD_COUNT)].tolist():
         if begin > end or end > len(data):
             raise _Unusual
-        position, left, previous = begin, count, -1
-        while left:
-            size, width = _record_size(source, position)
-            run = 1
-            if size == previous and left > _SHORTEST_RUN:
-                run = _run_length(data, position, min(left, (end - position) // size), size, width)
-            if run > _SHORTEST_RUN:
-                pieces += (np.array(loose, np.int64), position + size * np.arange(run, dtype=np.int64))
-                loose = []
-                position += run * size
-                left -= run
-                continue
-            loose.append(position)
-            position += size
-            left -= 1
-            previous = size
+        found, position = _begins_of(source, data, begin, end, count)
         if position != end:
             raise _Unusual
+        pieces += found
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+
+
+def _begins_of(source: Buffer, data: Bytes, position: int, end: int, count: int) -> tuple[list[Int64s], int]:
+    """The first bytes of so many records, in pieces, and the byte behind the last one."""
+    pieces: list[Int64s] = []
+    #: Begins that were found one by one since the last piece.
+    loose: list[int] = []
+    left, previous = count, -1
+    while left:
+        size, width = _record_size(source, position)
+        run = 1
+        if size == previous and left > _SHORTEST_RUN:
+            run = _run_length(data, position, min(left, (end - position) // size), size, width)
+        if run > _SHORTEST_RUN:
+            pieces += (np.array(loose, np.int64), position + size * np.arange(run, dtype=np.int64))
+            loose = []
+            position += run * size
+            left -= run
+            continue
+        loose.append(position)
+        position += size
+        left -= 1
+        previous = size
     pieces.append(np.array(loose, np.int64))
-    return np.concatenate(pieces)
+    return pieces, position
 
 
-def _record_size(source: bytes, position: int) -> tuple[int, int]:
+def _record_size(source: Buffer, position: int) -> tuple[int, int]:
     """The bytes of the record that begins here, and those of the length in front of it."""
     byte = source[position]
     if byte < 128:

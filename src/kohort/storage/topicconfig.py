@@ -226,15 +226,6 @@ class LogConfig:
     compression_type: str = "producer"
     compression_level: int | None = None
 
-    @property
-    def looks_inside(self) -> bool:
-        """Whether a batch has to be unfolded before it is stored; see `contents`."""
-        return (
-            self.is_compacted
-            or self.compression_type != "producer"
-            or (self.timestamp_before_max_ms < LONG_MAX and not self.is_log_append_time)
-        )
-
     @classmethod
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
         """From a topic's own configs over the broker's defaults; `ConfigError` for a bad name or value."""

@@ -12,6 +12,7 @@ import pytest
 
 from kohort.broker.housekeeping.checkpointer import Checkpointer
 from kohort.ids import TopicId
+from kohort.records.batch import build_batch
 from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, load_offsets
 from kohort.storage.recovery.logstate import capture, is_outdated, write
 from kohort.storage.store import Store
@@ -61,7 +62,7 @@ def test_what_is_closed_may_be_compacted_though_nobody_asks_for_a_sync_any_more(
     configs = {"cleanup.policy": "compact", "segment.bytes": "1000", "flush.messages": "100000"}
     log = store.create_topic("orders", 1, topic_id=TOPIC_ID, configs=configs).partitions[0]
     for _ in range(50):
-        log.append(batch(), now_ms=5)
+        log.append(build_batch([(b"k", b"v", 1_000, ())]), now_ms=5)
     assert not log.closed_segments
 
     run(store, lambda: len(log.closed_segments) == len(log.segments) - 1)

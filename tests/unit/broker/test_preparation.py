@@ -11,9 +11,10 @@ import pytest
 
 import kohort
 from kohort.broker.embedded import Broker
+from kohort.broker.writes import preparation
 from kohort.errors import BrokerError, ErrorCode
 from kohort.records.batch import build_batch, iterate_records
-from kohort.records.header import split_batches
+from kohort.records.header import seal, split_batches
 from kohort.wire.messages.produce import PartitionProduceResponse
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient, fetch_request, produce_request
@@ -63,6 +64,48 @@ def test_long_and_short_batches_stay_in_order(client: RawClient) -> None:
     raw = stored(client)
     assert {header.compression for _, header in split_batches(raw)} == {"zstd"}
     assert [record.value for record in iterate_records(raw)][-5:] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_batch_that_unfolds_to_nonsense_is_refused_beside_the_loop(client: RawClient, codec: str) -> None:
+    """One that claims other records than it has, or unfolds to more than is held; those behind it are stored."""
+    client.create_topic("t", max_message_bytes="4000000")
+    many = 100_000
+    whole = long_batch(7, codec, count=many)
+    lies = []
+    for count in (1, many - 1, many + 1, (1 << 31) - 1):
+        lie = bytearray(whole)
+        lie[57:61], lie[23:27] = count.to_bytes(4, "big"), (count - 1).to_bytes(4, "big")
+        seal(lie)
+        lies.append(bytes(lie))
+    bomb = build_batch([(b"k", bytes(65 << 20), 1_000, ())], compression="zstd")
+    sent = [*lies, bomb, whole, build_batch([(b"k", b"v", now_ms(), ())])]
+    for batch in sent:
+        client.send(ApiKey.PRODUCE, 9, produce_request("t", batch))
+    answers = [client.receive(ApiKey.PRODUCE, 9)[1].responses[0].partition_responses[0] for _ in sent]
+    refused = (ErrorCode.INVALID_RECORD, -1)
+    assert [(row.error_code, row.base_offset) for row in answers] == [refused] * 5 + [(0, 0), (0, many)]
+
+
+def test_more_than_may_wait_is_to_be_sent_again(client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = long_batch(7, "lz4")
+    monkeypatch.setattr(preparation, "WAITING_LIMIT_BYTES", len(batch) - 1)
+    client.create_topic("t")
+    assert produce(client, batch).error_code == ErrorCode.REQUEST_TIMED_OUT
+    monkeypatch.undo()
+    assert produce(client, batch).base_offset == 0
+
+
+def test_the_loop_unfolds_so_much_in_one_turn(client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is beyond that is unfolded beside it, and answered in its turn."""
+    monkeypatch.setattr(preparation, "TURN_BYTES", 20_000)
+    client.create_topic("t")
+    batches = [long_batch(number, "zstd", count=1_000) for number in range(9)]
+    for batch in batches:
+        client.send(ApiKey.PRODUCE, 9, produce_request("t", batch))
+    answers = [client.receive(ApiKey.PRODUCE, 9)[1].responses[0].partition_responses[0] for _ in batches]
+    assert [row.base_offset for row in answers] == [number * 1_000 for number in range(9)]
+    assert [record.value for record in iterate_records(stored(client))][::1_000] == [b"%d" % n for n in range(9)]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

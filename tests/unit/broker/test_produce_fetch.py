@@ -84,9 +84,9 @@ def _with_length(length: int) -> bytes:
         (_with_length(-5), ErrorCode.CORRUPT_MESSAGE),
         (_with_length(0), ErrorCode.CORRUPT_MESSAGE),
         (batch_of(b"x")[:-1], ErrorCode.CORRUPT_MESSAGE),
-        (b"", ErrorCode.CORRUPT_MESSAGE),
-        (None, ErrorCode.CORRUPT_MESSAGE),
-        (b"\0" * 100, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (b"", ErrorCode.INVALID_RECORD),
+        (None, ErrorCode.INVALID_RECORD),
+        (b"\0" * 100, ErrorCode.INVALID_RECORD),
     ],
 )
 def test_a_damaged_batch_is_refused_and_nothing_is_stored(

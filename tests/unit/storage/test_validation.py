@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import ErrorCode, Refused
-from kohort.records.batch import build_batch
+from kohort.records.batch import build_batch, iterate_records
+from kohort.records.header import parse_header
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.validation import RecordsRefused
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import batch, empty_log, sequenced
 
@@ -56,7 +58,7 @@ def test_a_flipped_bit_is_corrupt(log: PartitionLog, position: int) -> None:
 @pytest.mark.parametrize("missing", [1, 20, 60])
 def test_a_batch_that_is_not_whole_is_corrupt(log: PartitionLog, missing: int) -> None:
     assert refusal_of(log, batch(2)[:-missing]).code == ErrorCode.CORRUPT_MESSAGE
-    assert refusal_of(log, batch() + batch(2)[:-missing]).code == ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(log, batch() + batch(2)[:-missing]).code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48, 1 << 30])
@@ -66,23 +68,28 @@ def test_an_impossible_length_is_corrupt(log: PartitionLog, length: int) -> None
     assert refusal_of(log, data).code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_nothing_is_corrupt(log: PartitionLog) -> None:
-    assert refusal_of(log, b"").code == ErrorCode.CORRUPT_MESSAGE
+def test_nothing_is_no_record(log: PartitionLog) -> None:
+    assert refusal_of(log, b"").code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(
     ("count", "last_delta"), [(0, 0), (0, 1), (1, 1), (3, 1), (-1, 1), (2, -1), (2, 5), (1 << 30, (1 << 30) - 1)]
 )
-def test_counts_that_contradict_each_other_are_corrupt(log: PartitionLog, count: int, last_delta: int) -> None:
+def test_counts_that_contradict_each_other_are_refused(log: PartitionLog, count: int, last_delta: int) -> None:
     data = batch(2)
     pack_into(">i", data, 57, count)
-    assert refusal_of(log, changed(">i", 23, last_delta, data=data)).code == ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(log, changed(">i", 23, last_delta, data=data)).code == ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("magic", [0, 1, 3])
-def test_other_formats_are_not_supported(log: PartitionLog, magic: int) -> None:
+@pytest.mark.parametrize(
+    ("magic", "code"),
+    [(0, ErrorCode.INVALID_RECORD), (1, ErrorCode.INVALID_RECORD), (3, ErrorCode.CORRUPT_MESSAGE)],
+)
+def test_other_formats_are_not_supported(log: PartitionLog, magic: int, code: ErrorCode) -> None:
+    """By the codes of Apache Kafka; the message names the format."""
     refusal = refusal_of(log, changed(">b", 16, magic))
-    assert refusal.code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert refusal.code == code
+    assert "message format version" in str(refusal)
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
@@ -98,11 +105,6 @@ def test_a_batch_above_the_topics_limit_is_too_large(log: PartitionLog) -> None:
     assert "max.message.bytes of the topic is 1000" in str(refusal)
 
 
-def test_the_limit_is_one_of_batches_not_of_sets(log: PartitionLog) -> None:
-    log.append(batch(value=bytes(600)) + batch(value=bytes(600)), now_ms=5)
-    assert log.log_end_offset == 2
-
-
 def test_control_records_are_the_brokers(log: PartitionLog) -> None:
     data = bytearray(build_batch([(b"\0\0\0\1", b"", 0, ())], is_control=True))
     assert refusal_of(log, data).code == ErrorCode.INVALID_RECORD
@@ -114,7 +116,15 @@ def test_transactions_are_refused(log: PartitionLog) -> None:
 
 
 def test_the_append_time_is_the_brokers(log: PartitionLog) -> None:
-    assert refusal_of(log, changed(">h", 21, 8)).code == ErrorCode.INVALID_TIMESTAMP
+    """Where the topic's records have the producer's time the mark is taken off, as by Apache Kafka."""
+    log.append(changed(">h", 21, 8), now_ms=5)
+    (view,) = log.read(0, 1000)
+    assert not parse_header(view).has_log_append_time
+    assert [record.timestamp for record in iterate_records(view)] == [1000, 1001]
+    dated = empty_log(MemoryFileSystem(volatile=True), is_log_append_time=True)
+    refusal = refusal_of(dated, changed(">h", 21, 8))
+    assert isinstance(refusal, RecordsRefused)
+    assert (refusal.code, [place for place, _ in refusal.rows]) == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
 
 
 @pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1)])
@@ -130,12 +140,12 @@ def test_noise_is_refused(noise: bytes) -> None:
 
 @given(st.integers(0, 200), st.integers(1, 255), st.integers(1, 3))
 def test_a_damaged_batch_is_refused_or_stored_as_it_is(position: int, flip: int, count: int) -> None:
-    """Base offset (below zero it is impossible) and leader epoch are the broker's to write; all else is noticed."""
+    """The leader epoch is the broker's to write; all else is noticed."""
     log = empty_log(MemoryFileSystem(volatile=True))
     data = batch(count, value=b"0123456789")
     position %= len(data)
     data[position] ^= flip
-    if (position == 0 and flip < 128) or 0 < position < 8 or 12 <= position < 16:
+    if 12 <= position < 16:
         log.append(data, now_ms=5)
         assert log.log_end_offset == count
     else:

@@ -2,8 +2,8 @@
 
 Versions 3 to 13 are served. From version 13 on topics are named by id. acks=0 gets no answer; if such a request fails
 its connection is closed, which makes the client ask for metadata anew, as in Kafka. acks=1 is answered after the
-append, acks=-1 once it is as durable as the topic asks for. Batches that have to be unfolded before are looked into
-beside the loop, and their request is answered when all of them are.
+append, acks=-1 once it is as durable as the topic asks for. Batches that unfold to much are looked into beside the
+loop, and their request is answered when all of them are.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.writes.durability import is_durable
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.storage.files.fs import Buffer
-from kohort.storage.partitions.contents import RecordsRefused
+from kohort.storage.partitions.contents import CheckedBatch
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.validation import RecordsRefused, is_zstd
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -27,6 +28,9 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+
+#: KIP-110: consumers older than this version of Produce would not expect it.
+_ZSTD_SINCE: Final = 7
 
 
 def handle(context: BrokerContext, request: Request, message: ProduceRequest) -> ProduceResponse | None:
@@ -100,13 +104,19 @@ class _Production:
         assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
         batches = b"" if records is None else records
         preparation = self._context.preparation
-        if not preparation.is_needed(log):
+        if self._request.version < _ZSTD_SINCE and is_zstd(batches):
+            words = f"zstd may be sent by version {_ZSTD_SINCE} of Produce and later"
+            _refuse(answer, Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, words))
+            return
+        if not preparation.is_needed(log, batches):
             self._append(log, batches, answer)
             return
         self._open += 1
         preparation.submit(log, batches, self._now_ms, lambda prepared: self._on_prepared(log, prepared, answer))
 
-    def _on_prepared(self, log: PartitionLog, prepared: Buffer | Exception, answer: PartitionProduceResponse) -> None:
+    def _on_prepared(
+        self, log: PartitionLog, prepared: CheckedBatch | Exception, answer: PartitionProduceResponse
+    ) -> None:
         if isinstance(prepared, Refused):
             _refuse(answer, prepared)
         elif isinstance(prepared, Exception):
@@ -119,7 +129,7 @@ class _Production:
             if response is not None and self._request.is_open:
                 self._request.answer(response)
 
-    def _append(self, log: PartitionLog, batches: Buffer, answer: PartitionProduceResponse) -> None:
+    def _append(self, log: PartitionLog, batches: Buffer | CheckedBatch, answer: PartitionProduceResponse) -> None:
         known = len(log.producers)
         try:
             appended = self._context.durability.append(log, batches, now_ms=self._now_ms)

@@ -23,7 +23,9 @@ from typing import Final
 
 from kohort.broker.writes.outage import Outage
 from kohort.errors import StorageError
+from kohort.storage.files.fs import Buffer
 from kohort.storage.flush import SYNCS_AT_ONCE, SyncScheduler
+from kohort.storage.partitions.contents import CheckedBatch
 from kohort.storage.partitions.partition import Appended, PartitionLog
 
 _LOGGER: Final = logging.getLogger("kohort.broker")
@@ -39,6 +41,10 @@ RETRY_SECONDS: Final = 0.5
 def is_durable(log: PartitionLog) -> bool:
     """Whether everything that was appended to `log` so far is as durable as its topic asks for."""
     return log.high_watermark >= log.log_end_offset
+
+
+def _size_of(batches: Buffer | CheckedBatch) -> int:
+    return len(batches.batch if isinstance(batches, CheckedBatch) else batches)
 
 
 class Durability:
@@ -73,7 +79,7 @@ class Durability:
         self._is_idle.set()
 
     def append(
-        self, log: PartitionLog, batches: bytes | bytearray | memoryview, *, now_ms: int, validate: bool = True
+        self, log: PartitionLog, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True
     ) -> Appended:
         """Append to a log and have it synced if its topic asks for that; `Refused` leaves the log as it was.
 
@@ -82,10 +88,10 @@ class Durability:
         try:
             appended = log.append(batches, now_ms=now_ms, validate=validate)
         except StorageError as why:
-            self._outage.refused(log.name, why, size_bytes=len(batches))
+            self._outage.refused(log.name, why, size_bytes=_size_of(batches))
             raise
         if self._outage.is_open:
-            self._outage.took(len(batches))
+            self._outage.took(_size_of(batches))
         if log.needs_sync:
             self._sync(log)
         elif log not in self._timers and (within_ms := log.sync_within_ms) is not None:

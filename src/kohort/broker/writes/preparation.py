@@ -1,10 +1,11 @@
-"""Batches whose topic asks for more than their headers say, on their way into their log.
+"""Batches of clients that take long to look into, on their way into their log.
 
-What is short is unfolded at once; the rest on a thread, while the loop goes on.
+What is not compressed is looked into where it is appended, what unfolds to little here; the rest on a thread, while
+the loop goes on.
 
-Laws: batches of one log reach it in the order in which they came, whether they were looked into or not. What waits is
-bounded; beyond that a producer is told to come again.
-Source: architecture rule 18; `storage/partitions/contents.py` says what is asked.
+Laws: batches of one log reach it in the order in which they came, wherever they are looked into. What waits is
+bounded; beyond that a producer is told to come again. So is what the loop unfolds in one turn.
+Source: architecture rule 18; `storage/partitions/validation.py` says what is looked at.
 """
 
 from __future__ import annotations
@@ -14,27 +15,41 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from struct import Struct
 from typing import Final
 
 from kohort.broker.turns.blocking import BlockingWork
-from kohort.errors import CorruptRecordError, ErrorCode, Refused
+from kohort.errors import ErrorCode, Refused
+from kohort.records.choice import kernel_name
+from kohort.records.compression import unfolds_to
+from kohort.records.header import CODEC_NAMES, COMPRESSION_MASK, HEADER_SIZE, MIN_RECORD_SIZE
 from kohort.storage.files.fs import Buffer
-from kohort.storage.partitions.contents import prepare, prepare_for_good
+from kohort.storage.partitions.contents import CheckedBatch, prepare
 from kohort.storage.partitions.partition import PartitionLog
 
-#: A set of batches that is no longer, and unfolds to no more, is looked into on the loop.
-SHORT_BYTES: Final = 64 * 1024
+#: A batch that is not compressed is looked into on the loop if it is no longer.
+PLAIN_BYTES: Final = 1024 * 1024 + HEADER_SIZE
+#: Records that the loop looks into at a time where kernels are not compiled.
+SHORT_RECORDS: Final = 2048
+#: A batch that unfolds to no more is unfolded on the loop.
+SHORT_BYTES: Final = 128 * 1024
 #: The same where it is to be compressed, which takes longer.
 SHORT_RECODED_BYTES: Final = 8 * 1024
+#: What the loop unfolds in one turn.
+TURN_BYTES: Final = 4 << 20
 #: Bytes that may wait for the thread, of all producers.
 WAITING_LIMIT_BYTES: Final = 64 << 20
-#: Takes the batches as they are to be stored, or why they are not.
-Then = Callable[[Buffer | Exception], None]
+#: The lower byte of a batch's attributes, and the number of its records.
+_CODEC_POSITION: Final = 22
+_COUNT_POSITION: Final = 57
+_COUNT_FIELD: Final = Struct(">i")
+#: Takes the batch as it is to be stored, or why it is not.
+Then = Callable[[CheckedBatch | Exception], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    batches: bytes
+    batch: bytes
     now_ms: int
     then: Then
 
@@ -43,62 +58,100 @@ class Preparation:
     """What is on its way; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: Final = loop
         self._thread: Final = BlockingWork(loop, threads=1, name="kohort-prepare")
         #: Log -> what waits for its turn; the first of each is with the thread.
         self._queues: Final[dict[PartitionLog, deque[_Job]]] = {}
         self._waiting_bytes = 0
+        #: What the loop has unfolded in this turn.
+        self._turn_bytes = 0
+        #: What is unfolded here is looked into before the next is: it all goes to this place.
+        self._scratch: Final = memoryview(bytearray(SHORT_BYTES))
+        is_compiled = kernel_name() == "c"
+        self._most_plain_bytes: Final = PLAIN_BYTES if is_compiled else SHORT_RECORDS * MIN_RECORD_SIZE
 
-    def is_needed(self, log: PartitionLog) -> bool:
-        """Whether a batch for this log has to come this way."""
-        return log.config.looks_inside or log in self._queues
+    def is_needed(self, log: PartitionLog, batch: Buffer) -> bool:
+        """Whether a batch has to come this way; else it may be appended as it is."""
+        size = len(batch)
+        if log in self._queues:
+            return True
+        if size < HEADER_SIZE:
+            return False
+        return (
+            batch[_CODEC_POSITION] & COMPRESSION_MASK != 0
+            or log.config.compression_type != "producer"
+            or (size > self._most_plain_bytes and not self._is_short(batch, size))
+        )
 
-    def submit(self, log: PartitionLog, batches: Buffer, now_ms: int, then: Then) -> None:
+    def submit(self, log: PartitionLog, batch: Buffer, now_ms: int, then: Then) -> None:
         """Call `then` with what is to be appended, at once or later; what came before is appended by then."""
-        if log not in self._queues:
-            done = _at_once(log, batches, now_ms)
-            if done is not None:
-                then(done)
-                return
-        if self._waiting_bytes + len(batches) > WAITING_LIMIT_BYTES:
+        if log not in self._queues and self._may_be_at_once(log, batch):
+            then(_result(batch, log, now_ms, self._place))
+            return
+        if self._waiting_bytes + len(batch) > WAITING_LIMIT_BYTES:
             then(Refused(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be unfolded; send it again"))
             return
-        self._waiting_bytes += len(batches)
+        self._waiting_bytes += len(batch)
         # The buffer is the connection's, which reads on.
-        job = _Job(bytes(batches), now_ms, then)
-        queue = self._queues.setdefault(log, deque())
-        queue.append(job)
-        if len(queue) == 1:
+        job = _Job(bytes(batch), now_ms, then)
+        if log in self._queues:
+            self._queues[log].append(job)
+        else:
+            self._queues[log] = deque([job])
             self._begin(log, job)
 
     def stop(self) -> None:
         """End the thread; what waits is not appended any more."""
         self._thread.stop()
 
+    def _is_short(self, batch: Buffer, size: int) -> bool:
+        """Whether the loop looks into a batch that is not compressed."""
+        return size <= PLAIN_BYTES and _COUNT_FIELD.unpack_from(batch, _COUNT_POSITION)[0] <= SHORT_RECORDS
+
+    def _may_be_at_once(self, log: PartitionLog, batch: Buffer) -> bool:
+        codec = batch[_CODEC_POSITION] & COMPRESSION_MASK
+        if len(batch) > SHORT_BYTES or codec >= len(CODEC_NAMES):
+            return codec >= len(CODEC_NAMES)
+        size = unfolds_to(codec, memoryview(batch)[HEADER_SIZE:])
+        if size > (SHORT_BYTES if log.config.compression_type == "producer" else SHORT_RECODED_BYTES):
+            return False
+        if not self._turn_bytes:
+            self._loop.call_soon(self._begin_turn)
+        self._turn_bytes += size
+        return self._turn_bytes <= TURN_BYTES
+
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
+
+    def _place(self, _: str, size: int) -> memoryview:
+        return self._scratch[:size]
+
     def _begin(self, log: PartitionLog, job: _Job) -> None:
-        name = f"{log.topic}-{log.partition}"
-        work = partial(prepare_for_good, job.batches, log.config, name=name, now_ms=job.now_ms)
-        self._thread.submit(work, partial(self._on_done, log))
+        self._thread.submit(
+            partial(prepare, job.batch, log.config, name=log.name, now_ms=job.now_ms), partial(self._on_done, log)
+        )
 
-    def _on_done(self, log: PartitionLog, result: Buffer | Exception) -> None:
+    def _on_done(self, log: PartitionLog, result: CheckedBatch | Exception) -> None:
         queue = self._queues[log]
-        job = queue.popleft()
-        self._waiting_bytes -= len(job.batches)
-        if queue:
-            self._begin(log, queue[0])
-        else:
-            del self._queues[log]
-        job.then(result)
+        while True:
+            job = queue.popleft()
+            self._waiting_bytes -= len(job.batch)
+            job.then(result)
+            if not queue:
+                break
+            job = queue[0]
+            if not self._may_be_at_once(log, job.batch):
+                self._begin(log, job)
+                return
+            # A short one that had to wait for a long one goes no way around.
+            result = _result(job.batch, log, job.now_ms, self._place)
+        del self._queues[log]
 
 
-def _at_once(log: PartitionLog, batches: Buffer, now_ms: int) -> Buffer | Exception | None:
-    """What `prepare` makes of batches that are short; `None` for those that are not."""
-    limit = SHORT_BYTES if log.config.compression_type == "producer" else SHORT_RECODED_BYTES
-    if len(batches) > limit:
-        return None
+def _result(
+    batch: Buffer, log: PartitionLog, now_ms: int, allocate: Callable[[str, int], memoryview]
+) -> CheckedBatch | Exception:
     try:
-        return prepare(batches, log.config, name=f"{log.topic}-{log.partition}", now_ms=now_ms, limit_bytes=limit)
-    except CorruptRecordError:
-        # Or it unfolds to more: the thread finds out.
-        return None
+        return prepare(batch, log.config, name=log.name, now_ms=now_ms, allocate=allocate)
     except Refused as refused:
         return refused

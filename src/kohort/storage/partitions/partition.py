@@ -13,16 +13,17 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from kohort.errors import ErrorCode, Refused, StorageError
-from kohort.records.header import BatchHeader, rebase
+from kohort.records.header import LOG_APPEND_TIME_BIT, BatchHeader, rebase
 from kohort.storage.files.diskerrors import SegmentsGoneError, SyncFailedError
 from kohort.storage.files.fs import Buffer, FileSystem
+from kohort.storage.partitions.contents import CheckedBatch, prepare
 from kohort.storage.partitions.epochruns import EpochRun
 from kohort.storage.partitions.epochs import LeaderEpochs
 from kohort.storage.partitions.filing import Filing
 from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import Hole, readable_end
 from kohort.storage.partitions.retention import count_below, count_expired
-from kohort.storage.partitions.validation import NO_LATEST_MS, check_place, find_batches, stamp
+from kohort.storage.partitions.validation import find_batches, stamp
 from kohort.storage.segments.indexfiles import remove_index
 from kohort.storage.segments.reading import measure, read_batches
 from kohort.storage.segments.segment import DELETED_SUFFIX, BatchPlace, Segment, segment_name
@@ -47,7 +48,6 @@ class PartitionLog:
     """The log of one partition; `open_partition` in `recovery` makes one of what is in a directory."""
 
     __slots__ = (
-        "_after_max_ms",
         "_fs",
         "_is_closed",
         "_is_synced_per_append",
@@ -121,7 +121,6 @@ class PartitionLog:
         self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
         self._is_synced_per_append = self._sync_after == 1
         self.segments[-1].interval_bytes = config.index_interval_bytes
-        self._after_max_ms = NO_LATEST_MS if config.is_log_append_time else config.timestamp_after_max_ms
         # Partitions that were filled together do not all begin a file at once: by their names, alike at every start.
         segment_ms = min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms
         jitter_ms = min(config.segment_jitter_ms, segment_ms)
@@ -165,12 +164,13 @@ class PartitionLog:
         is_limited = self.config.flush_ms < LONG_MAX and self.log_end_offset > self.durable_offset
         return self.config.flush_ms if is_limited else None
 
-    def append(self, batches: Buffer, *, now_ms: int, validate: bool = True) -> Appended:
+    def append(self, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True) -> Appended:
         """Store whole record batches at the end, in one write.
 
         Args:
-            batches: one or several; offsets and leader epoch are written into them in place if they can be written
-                to, otherwise into a copy. They may change after the call.
+            batches: a client's one, which `contents.prepare` may have looked at already, or several of the broker's
+                own; offsets and leader epoch are written into them in place if they can be written to, otherwise into
+                a copy. They may change after the call.
             now_ms: the broker's time, for topics dated by it.
             validate: `False` for batches that the broker itself made: no limits, CRC or producer checks.
 
@@ -178,14 +178,17 @@ class PartitionLog:
             Refused: nothing was stored; see `validation` and `producers`.
             StorageError: nothing was stored; the disk is full, or an earlier sync failed.
         """
-        places = find_batches(batches)
         if validate:
-            limit, latest_ms = self.config.max_message_bytes, now_ms + self._after_max_ms
-            for place in places:
-                check_place(batches, place, max_message_bytes=limit, latest_ms=latest_ms)
-            repeated = self._check_producers(places)
+            if not isinstance(batches, CheckedBatch):
+                batches = prepare(batches, self.config, name=self.name, now_ms=now_ms)
+            batches, header = batches
+            places = [BatchPlace(0, header)]
+            repeated = self.producers.check(header) if header.producer_id >= 0 else None
             if repeated is not None:
                 return self._repeat(repeated)
+        else:
+            assert not isinstance(batches, CheckedBatch)
+            places = find_batches(batches)
         if self.is_failed or self._is_closed:
             raise self._unusable()
         buffer = bytearray(batches) if memoryview(batches).readonly else batches
@@ -198,7 +201,8 @@ class PartitionLog:
         append_time = -1
         if self.config.is_log_append_time:
             append_time = now_ms
-            places = [stamp(buffer, place, now_ms) for place in places]
+            bit = LOG_APPEND_TIME_BIT
+            places = [stamp(buffer, place, place.header.attributes | bit, now_ms) for place in places]
         segment = self.segments[-1]
         if (
             segment.size + len(buffer) > self.config.segment_bytes
@@ -218,12 +222,6 @@ class PartitionLog:
             if self._sync_after == _NEVER:
                 self.durable_offset = next_offset
         return Appended(base_offset, next_offset - 1, append_time, False)
-
-    def _check_producers(self, places: list[BatchPlace]) -> StoredBatch | None:
-        if len(places) > 1:
-            return self.producers.check(place.header for place in places)
-        header = places[0].header
-        return self.producers.check_one(header) if header.producer_id >= 0 else None
 
     def _repeat(self, stored: StoredBatch) -> Appended:
         append_time = stored.timestamp if self.config.is_log_append_time else -1

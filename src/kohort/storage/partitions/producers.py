@@ -86,30 +86,15 @@ class ProducerStates:
             for producer_id, epoch, batches in rows
         }
 
-    def check(self, headers: Iterable[BatchHeader]) -> StoredBatch | None:
-        """Check batches that are to be appended together, before any of them is.
+    def check(self, header: BatchHeader) -> StoredBatch | None:
+        """Check the batch of an idempotent producer before it is appended.
 
         Returns:
-            The stored batch that the first repeated one stands for: then nothing is to be appended. `None`: append.
+            The stored batch that it repeats: then nothing is to be appended. `None`: append.
 
         Raises:
             Refused: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
-        # Batches of one set follow each other: the second is held against the state that the first will leave.
-        changed: dict[int, bytes] = {}
-        for header in headers:
-            producer_id = header.producer_id
-            if producer_id < 0:
-                continue
-            known = changed.get(producer_id) or self._states.get(producer_id)
-            repeated = known and _check(known, header)
-            if repeated:
-                return repeated
-            changed[producer_id] = _with(known, header, 0)
-        return None
-
-    def check_one(self, header: BatchHeader) -> StoredBatch | None:
-        """`check` for a single batch."""
         known = self._states.get(header.producer_id)
         return None if known is None else _check(known, header)
 

@@ -1,105 +1,132 @@
-"""What a client's record batches must look like before they are stored.
+"""What a client's record batch must look like before it is stored.
 
-Laws: nothing is written here but the timestamps of LogAppendTime; one bad batch refuses the whole set. Every refusal
-is `Refused` with the code that Apache Kafka answers, or one that tells the client more without making it retry.
-Records inside of a compressed batch are the reader's to check: the broker does not unpack what it stores.
-Source: Apache Kafka's LogValidator; issue text on bad input (wrong CRC and impossible lengths are CORRUPT_MESSAGE).
+Laws: one batch a partition and request; one bad record refuses it all. Every record is looked at, so that what is
+stored can be read: it is whole, and has the offset that its place says. The largest time in a header is that of the
+records. Long batches are looked at in slices. Every refusal is `Refused` with the code that Apache Kafka answers, or
+one that tells the client more without making it retry.
+Source: Apache Kafka's LogValidator and ProduceRequest; KIP-467 (which records), KIP-937 (times). Where the answers
+differ is listed in `tests/interop/test_topic_config_parity.py`.
 """
 
 from __future__ import annotations
 
+from array import array
+from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
 from kohort.errors import CorruptRecordError, ErrorCode, Refused
 from kohort.records.checksum import crc32c
+from kohort.records.choice import KernelSet, active_kernels
 from kohort.records.header import (
     CODEC_NAMES,
     COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_START,
-    HEADER_SIZE,
     LENGTH_OVERHEAD,
-    LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    check_batch,
+    damaged_batch,
     parse_header,
+    seal,
 )
-from kohort.records.kernels import walk_records
 from kohort.storage.files.fs import Buffer
 from kohort.storage.segments.segment import BatchPlace
+from kohort.storage.topicconfig import LogConfig
 
+#: Bad records that are named.
+MOST_NAMED: Final = 100
+#: Records of a slice: a kernel runs for well below a millisecond.
+RECORDS_AT_ONCE: Final = 4096
 _MAGIC_POSITION: Final = 16
-_CRC_FIELD: Final = Struct(">I")
-_CRC_POSITION: Final = 17
+#: The lower byte of the attributes.
+_CODEC_POSITION: Final = CRC_START + 1
+_ZSTD: Final = CODEC_NAMES.index("zstd")
 _ATTRIBUTES_FIELD: Final = Struct(">h")
 _MAX_TIMESTAMP_FIELD: Final = Struct(">q")
 _MAX_TIMESTAMP_POSITION: Final = 35
 #: Attribute bits that no producer may set.
-_REFUSED_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT
-#: Later than any time.
-NO_LATEST_MS: Final = 1 << 63
+_REFUSED_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+_INT64_MAX: Final = (1 << 63) - 1
+#: A record without a time of its own may be as old as it likes.
+_NO_TIME: Final = -1
+_NO_ROOM: Final = memoryview(array("q"))
 Writable: TypeAlias = bytearray | memoryview
 
 
+class RecordsRefused(Refused):
+    """Some records of a batch are not what the topic takes; `rows` has their places in it, and what is wrong."""
+
+    def __init__(self, code: ErrorCode, message: str, rows: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.rows = rows
+
+
 def find_batches(buffer: Buffer) -> list[BatchPlace]:
-    """Place of each batch of a set, looking at lengths only; the set is made of whole batches."""
+    """Place of each batch of a set that the broker itself made, looking at lengths only."""
     places: list[BatchPlace] = []
     position, end = 0, len(buffer)
     while position < end:
-        try:
-            header = parse_header(buffer, position)
-        except CorruptRecordError as why:
-            if end - position > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != MAGIC:
-                raise Refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(why)) from why
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, str(why)) from why
+        header = parse_header(buffer, position)
         places.append(BatchPlace(position, header))
         position += header.batch_length + LENGTH_OVERHEAD
-    if position != end:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"the last batch claims {position - end} bytes more than were sent")
-    if not places:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, "there is no record batch to append")
+    assert places and position == end, "the set is made of whole batches"
     return places
 
 
-def check_place(buffer: Buffer, place: BatchPlace, *, max_message_bytes: int, latest_ms: int = NO_LATEST_MS) -> None:
-    """Refuse a batch that a client may not append; `latest_ms` is the latest time that a record may have."""
-    position, header = place
-    size = header.batch_length + LENGTH_OVERHEAD
+def only_batch(buffer: Buffer) -> BatchHeader:
+    """The header of the one batch that a client may append at a time."""
+    size = len(buffer)
+    if not size:
+        raise Refused(ErrorCode.INVALID_RECORD, "there is no record batch to append")
+    try:
+        header = parse_header(buffer)
+    except CorruptRecordError as why:
+        is_old = size > _MAGIC_POSITION and buffer[_MAGIC_POSITION] < MAGIC
+        raise Refused(ErrorCode.INVALID_RECORD if is_old else ErrorCode.CORRUPT_MESSAGE, str(why)) from why
+    beyond = header.batch_length + LENGTH_OVERHEAD - size
+    if beyond > 0:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"the record batch claims {beyond} bytes more than were sent")
+    if beyond:
+        raise Refused(ErrorCode.INVALID_RECORD, "a request may have one record batch for each partition")
+    return header
+
+
+def is_zstd(buffer: Buffer) -> bool:
+    """Whether a batch says that it is compressed by zstd."""
+    return len(buffer) > _CODEC_POSITION and buffer[_CODEC_POSITION] & COMPRESSION_MASK == _ZSTD
+
+
+def check_header(buffer: Buffer, header: BatchHeader, *, max_message_bytes: int) -> None:
+    """Refuse a batch that a client may not append, whatever its records are."""
+    check_size(header.batch_length + LENGTH_OVERHEAD, max_message_bytes)
+    with memoryview(buffer) as view, view[CRC_START:] as covered:
+        if crc32c(covered) != header.crc:
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, str(damaged_batch(header)))
+    if header.base_offset:
+        raise Refused(ErrorCode.INVALID_RECORD, f"the record batch has the base offset {header.base_offset}, not 0")
+    attributes = header.attributes
+    if attributes & COMPRESSION_MASK >= len(CODEC_NAMES):
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {attributes & COMPRESSION_MASK} of the batch is unknown"
+        )
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"the batch claims {header.record_count} records in {header.last_offset_delta + 1} offsets",
+        )
+    if attributes & _REFUSED_BITS or header.producer_id >= 0:
+        _check_rights(header)
+
+
+def check_size(size: int, max_message_bytes: int) -> None:
+    """Refuse a batch that is larger than its topic lets one be."""
     if size > max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the record batch has {size} bytes, max.message.bytes of the topic is {max_message_bytes}",
         )
-    if header.max_timestamp > latest_ms:
-        raise Refused(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"a record is of {header.max_timestamp}; message.timestamp.after.max.ms of the topic lets none be later "
-            f"than {latest_ms}",
-        )
-    if header.attributes & COMPRESSION_MASK >= len(CODEC_NAMES):
-        raise Refused(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"codec {header.attributes & COMPRESSION_MASK} of the record batch is unknown",
-        )
-    try:
-        check_batch(buffer, position, header)
-    except CorruptRecordError as why:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(why)) from why
-    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-        raise Refused(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"the batch claims {header.record_count} records in {header.last_offset_delta + 1} offsets",
-        )
-    if not header.attributes & COMPRESSION_MASK:
-        end = position + size
-        stop = walk_records(buffer, position + HEADER_SIZE, end, header.record_count)
-        if stop != end:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a record's length leads out of its batch, at byte {-1 - stop}")
-    if header.attributes & _REFUSED_BITS or header.producer_id >= 0:
-        _check_rights(header)
 
 
 def _check_rights(header: BatchHeader) -> None:
@@ -110,8 +137,6 @@ def _check_rights(header: BatchHeader) -> None:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE, "transactions are not served by this broker; use an idempotent producer"
         )
-    if header.has_log_append_time:
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, "clients cannot set the append time")
     if header.base_sequence < 0 or header.producer_epoch < 0:
         raise Refused(
             ErrorCode.INVALID_RECORD,
@@ -119,14 +144,126 @@ def _check_rights(header: BatchHeader) -> None:
         )
 
 
-def stamp(buffer: Writable, place: BatchPlace, now_ms: int) -> BatchPlace:
-    """Date a batch with the broker's clock, in place; returns it as it is now."""
+@lru_cache(maxsize=1)
+def _kernels() -> KernelSet:
+    return active_kernels()
+
+
+def check_records(
+    body: Buffer,
+    position: int,
+    header: BatchHeader,
+    config: LogConfig,
+    *,
+    name: str,
+    now_ms: int,
+    kernels: KernelSet | None = None,
+) -> int:
+    """Look at every record of a batch.
+
+    Args:
+        body: holds the records, unfolded, from `position` to its end.
+        name: topic and partition, for messages.
+        kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
+
+    Returns:
+        The latest time of a record, milliseconds; -1 if none has a time.
+
+    Raises:
+        Refused: a record is damaged, or breaks what the topic asks for, see `RecordsRefused`.
+    """
+    earliest_ms, latest_ms = _span(config, now_ms)
+    check = (kernels or _kernels()).check_records
+    count, end, base = header.record_count, len(body), header.base_timestamp
+    first, latest, bad, start = 0, _NO_TIME, 0, position
+    while first < count:
+        stop = min(first + RECORDS_AT_ONCE, count)
+        begin = position
+        position, time, wrong = check(
+            body, begin, end, first, stop, base, earliest_ms, latest_ms, config.is_compacted, _NO_ROOM
+        )
+        if position < 0:
+            raise Refused(
+                ErrorCode.INVALID_RECORD,
+                f"a record of the batch is damaged, or has not the offset of its place, at byte {-1 - position}",
+            )
+        latest, bad, first = max(latest, time), bad + wrong, stop
+    if position != end:
+        raise Refused(ErrorCode.INVALID_RECORD, f"the batch has {end - position} bytes behind its last record")
+    if bad:
+        raise _refusal(body, start, header, config, name=name, now_ms=now_ms, kernels=kernels or _kernels())
+    if header.has_log_append_time:
+        _check_append_time(header, config, now_ms)
+    return latest
+
+
+def _span(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """The earliest and the latest time that a record may have."""
+    if config.is_log_append_time:
+        return -_INT64_MAX - 1, _INT64_MAX
+    return now_ms - config.timestamp_before_max_ms, min(now_ms + config.timestamp_after_max_ms, _INT64_MAX)
+
+
+def _refusal(
+    body: Buffer, position: int, header: BatchHeader, config: LogConfig, *, name: str, now_ms: int, kernels: KernelSet
+) -> RecordsRefused:
+    """Why these records, which are whole, are refused; looks at them again and names the first bad ones."""
+    earliest_ms, latest_ms = _span(config, now_ms)
+    keyless = f"Compacted topic cannot accept message without key in topic partition {name}."
+    rows: list[tuple[int, str]] = []
+    is_untimely = False
+    for first in range(0, header.record_count, RECORDS_AT_ONCE):
+        stop = min(first + RECORDS_AT_ONCE, header.record_count)
+        found = array("q", bytes(16 * (MOST_NAMED - len(rows))))
+        position, _, bad = kernels.check_records(
+            body, position, len(body), first, stop, header.base_timestamp, earliest_ms, latest_ms, config.is_compacted,
+            memoryview(found),
+        )  # fmt: skip
+        for at in range(min(bad, len(found) // 2)):
+            place, time = found[2 * at : 2 * at + 2]
+            is_untimely |= place >= 0
+            rows.append((-1 - place, keyless) if place < 0 else (place, _untimely(place, time, earliest_ms, latest_ms)))
+    if is_untimely:
+        return _times_refused(rows)
+    return RecordsRefused(
+        ErrorCode.INVALID_RECORD,
+        "One or more records have been rejected: a compacted topic takes none without a key",
+        rows,
+    )
+
+
+def _check_append_time(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """Refuse a batch that claims to be dated by the broker as Apache Kafka does: seldom."""
+    earliest_ms, latest_ms = _span(config, now_ms)
+    time = header.max_timestamp
+    if not config.is_log_append_time and time != _NO_TIME:
+        if earliest_ms <= time <= latest_ms:
+            # The mark is taken off, and the records have their own times.
+            return
+        text = _untimely(0, time, earliest_ms, latest_ms)
+    else:
+        text = "Producer should not set timestamp type to LogAppendTime."
+    raise _times_refused([(place, text) for place in range(min(header.record_count, MOST_NAMED))])
+
+
+def _untimely(place: int, time: int, earliest_ms: int, latest_ms: int) -> str:
+    allowed = f"The timestamp should be within [{earliest_ms}, {latest_ms}]."
+    return f"Timestamp {time} of message with offset {place} is out of range. {allowed}"
+
+
+def _times_refused(rows: list[tuple[int, str]]) -> RecordsRefused:
+    message = (
+        "One or more records have been rejected due to invalid timestamp, see message.timestamp.type, "
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic"
+    )
+    return RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, rows)
+
+
+def stamp(buffer: Writable, place: BatchPlace, attributes: int, max_timestamp: int) -> BatchPlace:
+    """Date a batch, in place; returns it as it is now."""
     position, header = place
-    end = position + header.size_bytes
-    attributes = header.attributes | LOG_APPEND_TIME_BIT
-    _ATTRIBUTES_FIELD.pack_into(buffer, position + CRC_START, attributes)
-    _MAX_TIMESTAMP_FIELD.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, now_ms)
-    with memoryview(buffer) as view:
-        crc = crc32c(view[position + CRC_START : end])
-    _CRC_FIELD.pack_into(buffer, position + _CRC_POSITION, crc)
-    return BatchPlace(position, header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc))
+    with memoryview(buffer)[position : position + header.size_bytes] as batch:
+        _ATTRIBUTES_FIELD.pack_into(batch, CRC_START, attributes)
+        _MAX_TIMESTAMP_FIELD.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp)
+        crc = seal(batch)
+    return BatchPlace(position, header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc))
