@@ -295,15 +295,25 @@ class UnknownTopicError(KohortError):
     Args:
         partition: the one that is missing; `None` where the whole topic is.
         partition_count: how many there are instead.
+        was_deleted: the topic was there, and is gone; another one may have its name by now.
     """
 
-    def __init__(self, topic: str, partition: int | None = None, partition_count: int | None = None) -> None:
-        super().__init__(topic, partition, partition_count)
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None = None,
+        partition_count: int | None = None,
+        was_deleted: bool = False,
+    ) -> None:
+        super().__init__(topic, partition, partition_count, was_deleted)
         self.topic = topic
         self.partition = partition
         self.partition_count = partition_count
+        self.was_deleted = was_deleted
 
     def __str__(self) -> str:
+        if self.was_deleted:
+            return f"topic {self.topic} was deleted: this is about the one that is gone, whatever has its name now"
         if self.partition is not None:
             return f"{self.topic} has no partition {self.partition}: it has {self.partition_count}, counted from 0"
         return f"topic {self.topic} does not exist; create it with `kohort topic create {self.topic}`"

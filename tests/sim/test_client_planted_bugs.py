@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.exchange import Chunk
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_answers import FetchAnswers
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.fetch.fetch_sender import FetchSender
+from kohort.client.fetch.readings import Reading, Readings
 from kohort.client.hearing import Hearing
 from kohort.client.io.tickets import Tickets
 from kohort.client.membership.beats import Beats
@@ -24,7 +26,7 @@ from kohort.client.producer.core.sender import Sender
 from kohort.coordinator import watching
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.testing.clients.client_world import ClientWorld
-from kohort.testing.clients.plan import Party, Plan
+from kohort.testing.clients.plan import FLEETING, Party, Plan
 from kohort.testing.network import NetworkQuality
 
 #: So many worlds are played at most.
@@ -74,6 +76,19 @@ HASTY = replace(
 
 #: The same on one broker, which all fetch from, and which holds nothing.
 TOLD = replace(HASTY, brokers=1, hold_share=0.0)
+#: A topic is deleted and made again under members of both protocols, at once and later.
+REMADE = replace(
+    CALM,
+    topics={"t": 2, FLEETING: 2},
+    parties=tuple(
+        Party(group_id=protocol, protocol=protocol, readers=2, auto_commit=True) for protocol in ("consumer", "classic")
+    ),
+    weights={"remake_topic": 1},
+    habits={"poll": 10, "commit": 2, "be_slow": 1},
+    value_bytes=100,
+    perturbed_s=8.0,
+    every_s=0.7,
+)
 
 #: One broker that dies, and may be away when a program begins.
 LONELY = replace(ROUGH, brokers=1, weights={"kill_broker": 2}, perturbed_s=10.0)
@@ -95,7 +110,7 @@ def law_that_finds(plan: Plan, *, first: int = 0) -> str:
 
 
 def test_worlds_without_a_bug_find_none() -> None:
-    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY):
+    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY, REMADE):
         for seed in range(3):
             ClientWorld(seed, plan=plan).run()
 
@@ -299,3 +314,20 @@ def test_fetch_that_tells_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(watching, "_decide", tell_less)
     assert law_that_finds(TOLD) == "ToldAlike"
+
+
+def test_offset_that_is_committed_for_whatever_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the topic that was read, which is gone."""
+    monkeypatch.setattr(ConsumerMachine, "topic_id_of", do_nothing)
+    assert law_that_finds(REMADE) == "OffsetsOfTheirTopic"
+
+
+def test_reading_that_goes_on_where_it_was_in_another_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    compare = Readings._compare
+
+    def compare_once(self: Readings, reading: Reading) -> None:
+        if reading.topic_id is None:
+            compare(self, reading)
+
+    monkeypatch.setattr(Readings, "_compare", compare_once)
+    assert law_that_finds(REMADE) == "NothingSkipped"

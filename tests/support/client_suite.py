@@ -97,6 +97,21 @@ class ClientSuite:
         """enable.auto.offset.store off."""
         offset_scenarios.stored_offsets_are_committed(address, protocol)
 
+    @both_protocols
+    def test_topic_made_again_is_read_from_its_beginning(self, address: str, protocol: str) -> None:
+        """Offsets of the deleted one say nothing of it; auto-commit."""
+        offset_scenarios.topic_made_again_is_read_from_its_beginning(address, protocol)
+
+    @both_protocols
+    def test_deleted_topic_holds_up_no_commit_of_another(self, address: str, protocol: str) -> None:
+        """commit: outcomes by partition."""
+        offset_scenarios.deleted_topic_holds_up_no_commit_of_another(address, protocol)
+
+    @both_protocols
+    def test_subscriber_leaves_a_deleted_topic_alone(self, address: str, protocol: str) -> None:
+        """allow.auto.create.topics: once."""
+        offset_scenarios.subscriber_leaves_a_deleted_topic_alone(address, protocol)
+
     def test_positions_are_sought(self, address: str) -> None:
         """seek_to_beginning, seek_to_end, seek_to_timestamp; position and lag behind them."""
         offset_scenarios.positions_are_sought(address)

@@ -21,6 +21,8 @@ from kohort.client.exchange import (
     CloseAsked,
     Fence,
     Polled,
+    Remade,
+    Sought,
     Start,
     Subscribed,
     Trouble,
@@ -110,20 +112,29 @@ class ConsumerDialogue:
         """Let the machine take an event, then answer what is answered by itself."""
         actions = self.machine.handle(event, self.now_ms)
         broken: list[Send] = []
+        remade: list[Remade] = []
         for action in actions:
             self.actions.append(action)
             if isinstance(action, Send):
                 self.open.append(action)
             elif isinstance(action, Deliver) and isinstance(action.item, CallbackWanted):
                 self.questions.append(action.item)
+            elif isinstance(action, Deliver) and isinstance(action.item, Remade):
+                remade.append(action.item)
             elif isinstance(action, Disconnect):
                 # What is sent after the order to disconnect goes over the next connection.
                 broken += [send for send in self.open if (send.to, send.lane) == (action.to, action.lane)]
         for send in broken:
             self.open.remove(send)
             self.take(RequestFailed(token=send.token, failure=Failure.DISCONNECTED, detail="not needed any more"))
+        for each in remade:
+            self.on_remade(each)
         self._answer_by_itself()
         return actions
+
+    def on_remade(self, remade: Remade) -> None:
+        """The application's side begins anew."""
+        self.take(Sought(partition=remade.partition, fence=self.new_fence(), offset=None))
 
     def advance(self, ms: int) -> None:
         """Time passes; each deadline on the way is reached."""

@@ -8,12 +8,13 @@ from typing import Final
 
 import pytest
 
-from kohort import Consumer, OffsetAndMetadata, Producer, TopicPartition
-from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from kohort.errors import BrokerError, ErrorCode, KohortError, PartlyDoneError, UnknownTopicError
 from support.client_scenarios import (
     PATIENCE_SECONDS,
     fresh,
     group_options,
+    is_listed,
     new_topic,
     partitions_of,
     poll_until,
@@ -178,3 +179,88 @@ def ends_are_known_without_asking(bootstrap: str, protocol: str) -> None:
         wait_until(lambda: consumer.highwater(first) == 12, "the new end is known")
         assert consumer.current_lag(first) == 2
         assert len(poll_until(consumer, 2)) == 2
+
+
+def topic_made_again_is_read_from_its_beginning(bootstrap: str, protocol: str) -> None:
+    """A member reads and commits, its topic is made again, at once and later: all of the new one is read."""
+    options = group_options(bootstrap, fresh("remade"), protocol) | {"auto_offset_reset": "earliest"}
+    with new_topic(bootstrap, "remade") as topic, Admin(bootstrap_servers=bootstrap) as admin:
+        (first,) = partitions_of(topic, 1)
+        with Consumer(auto_commit_interval_ms=100, allow_auto_create_topics=False, **options) as consumer:
+            consumer.subscribe([topic])
+            for is_at_once in (True, False):
+                send_values(bootstrap, topic, [b"old"] * 100)
+                assert {record.value for record in poll_until(consumer, 100)} == {b"old"}
+                wait_until(lambda: consumer.committed(first) == 100, "all is committed", consumer)
+                admin.delete_topics([topic])
+                if not is_at_once:
+                    wait_until(lambda: consumer.assignment() == set(), "the partition is given up", consumer)
+                until(lambda: is_made(admin, topic), what="the topic is made again", seconds=PATIENCE_SECONDS)
+                send_values(bootstrap, topic, [b"new"] * 300)
+
+                records = poll_until(consumer, 300)
+
+                assert [record.offset for record in records] == list(range(300))
+                assert {record.value for record in records} == {b"new"}
+                wait_until(lambda: consumer.committed(first) == 300, "all is committed again", consumer)
+                admin.delete_topics([topic])
+                until(lambda: is_made(admin, topic), what="the topic is made again", seconds=PATIENCE_SECONDS)
+
+
+def is_made(admin: Admin, topic: str) -> bool:
+    """Make a topic, once its name is free."""
+    try:
+        admin.create_topic(topic, 1)
+    except BrokerError as error:
+        assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        return False
+    return True
+
+
+def deleted_topic_holds_up_no_commit_of_another(bootstrap: str, protocol: str) -> None:
+    """commit() stores what can be stored, and says at once of each partition what became of it."""
+    options = group_options(bootstrap, fresh("beside"), protocol) | {"auto_offset_reset": "earliest"}
+    with (
+        new_topic(bootstrap, "stays") as stays,
+        new_topic(bootstrap, "goes") as goes,
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Consumer(enable_auto_commit=False, allow_auto_create_topics=False, **options) as consumer,
+    ):
+        for topic in (stays, goes):
+            send_values(bootstrap, topic, [b"%d" % number for number in range(10)])
+        consumer.subscribe([stays, goes])
+        poll_until(consumer, 20)
+        (kept,), (gone,) = partitions_of(stays, 1), partitions_of(goes, 1)
+        admin.delete_topics([goes])
+        until(lambda: not is_listed(admin, goes), what="the topic is gone", seconds=PATIENCE_SECONDS)
+
+        with pytest.raises(PartlyDoneError) as partly:
+            consumer.commit({kept: 10, gone: 10}, timeout=PATIENCE_SECONDS)
+
+        assert partly.value.done == {kept: OffsetAndMetadata(10)}
+        assert isinstance(partly.value.failed[gone], UnknownTopicError), "it does not wait for a topic that is gone"
+        assert not partly.value.retriable
+        assert consumer.committed(kept) == 10
+
+
+def subscriber_leaves_a_deleted_topic_alone(bootstrap: str, protocol: str) -> None:
+    """A topic that was there is not made again by whoever was subscribed to it."""
+    options = group_options(bootstrap, fresh("alone"), protocol) | {"metadata_max_age_ms": 100}
+    with (
+        new_topic(bootstrap, "alone", 3) as topic,
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Consumer(**options) as consumer,
+    ):
+        consumer.subscribe([topic, fresh("created")])
+        wait_until(lambda: len(consumer.assignment()) >= 3, "an assignment", consumer)
+        admin.delete_topics([topic])
+        wait_until(lambda: not partitions_read(consumer, topic), "the partitions are given up", consumer)
+
+        admin.create_topic(topic, 2)
+
+        wait_until(lambda: partitions_read(consumer, topic) == {0, 1}, "the new ones are given", consumer)
+
+
+def partitions_read(consumer: Consumer, topic: str) -> set[int]:
+    """Which partitions of a topic a member holds."""
+    return {each.partition for each in consumer.assignment() if each.topic == topic}

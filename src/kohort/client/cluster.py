@@ -3,7 +3,7 @@
 Laws: one Metadata request at a time; a whole round of refused addresses before the first answer is reported once per
 round, and so are the addresses that an answer has named, until one of them was reached; after that an absent broker is
 nobody's error, only retried. Who is not let in, by whichever broker, is told each time: that does not pass by itself.
-The picture never goes back to an older leader epoch of the same topic.
+The picture never goes back to an older leader epoch of the same topic, nor to the topic that had a name before.
 Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of our own.
 """
 
@@ -96,6 +96,8 @@ class Cluster:
         self.topics: dict[str, TopicInfo] = {}
         #: id -> name, of the topics above.
         self._names: dict[TopicId, str] = {}
+        #: name -> ids of the topic that was seen last under it, and of the one before.
+        self._ids: dict[str, tuple[TopicId, TopicId]] = {}
         self._wanted: set[str] = set()
         #: Every topic is followed, not only the wanted ones.
         self._follows_all = False
@@ -103,16 +105,15 @@ class Cluster:
         self.knows_all = False
         #: The request in flight is for every topic.
         self._asks_all = False
-        #: Number of answers so far; 0 means that no broker has ever answered.
+        #: Number of answers; 0 means that no broker has ever answered.
         self.generation = 0
         #: When to ask next; `None` until anybody wants something.
         self._due_ms: int | None = None
         self._in_flight = False
         #: Something was asked for after the request in flight had been built.
         self._is_stale = False
-        #: Failed rounds or unsatisfying answers in a row.
-        self._attempts = 0
-        self._cursor = 0
+        #: Failed rounds or unsatisfying answers in a row; whose turn it is.
+        self._attempts = self._cursor = 0
         #: Whom the request in flight has asked.
         self._asked = bootstrap[0]
         #: (address, how it failed) of the present round.
@@ -137,6 +138,11 @@ class Cluster:
         """The id of a topic; zero if unknown."""
         topic = self.topics.get(name)
         return ZERO_TOPIC_ID if topic is None else topic.topic_id
+
+    def known_id(self, name: str) -> TopicId | None:
+        """The id of a topic, zero where brokers have or tell none; `None` if it is not there (yet), or unknown."""
+        topic = self.topics.get(name)
+        return None if topic is None or topic.error.retriable else topic.topic_id
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
         """The partitions of a topic, ascending; none if it is unknown."""
@@ -194,6 +200,7 @@ class Cluster:
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
             self._names.pop(self.topics.pop(name).topic_id, None)
+            self._ids.pop(name, None)
 
     def also_want(self, topics: Iterable[str], now_ms: int) -> None:
         """Follow these topics too."""
@@ -297,6 +304,8 @@ class Cluster:
                     TopicInfo(name=topic.name, topic_id=ZERO_TOPIC_ID, error=error, is_internal=False, partitions={})
                 )
             return
+        if self._is_former(topic.name, TopicId(topic.topic_id)):
+            return
         known = old.partitions if old is not None and old.topic_id == topic.topic_id else {}
         partitions: dict[int, PartitionInfo] = {}
         for each in sorted(topic.partitions, key=lambda partition: partition.partition_index):
@@ -313,6 +322,15 @@ class Cluster:
                 partitions=partitions,
             )
         )
+
+    def _is_former(self, name: str, topic_id: TopicId) -> bool:
+        """Whether that topic is gone: another one was seen under its name since."""
+        last, former = self._ids.get(name, (ZERO_TOPIC_ID, ZERO_TOPIC_ID))
+        if topic_id in (ZERO_TOPIC_ID, last):
+            return False
+        if topic_id != former:
+            self._ids[name] = topic_id, last
+        return topic_id == former
 
     def _put(self, topic: TopicInfo) -> None:
         old = self.topics.get(topic.name)

@@ -78,7 +78,7 @@ class PartitionsAssigned:
 
 @value
 class Sought:
-    """Read on from another offset, or (`None`) from where a timestamp leads."""
+    """Read on from another offset, or (`None`) from where a timestamp leads; without both, as in `Start`."""
 
     partition: TopicPartition
     fence: Fence
@@ -358,6 +358,14 @@ class GiveWay:
 
 
 @value
+class Remade:
+    """The topic of a partition was deleted and made again: read it anew, from where the group or the option says."""
+
+    partition: TopicPartition
+    fence: Fence
+
+
+@value
 class Recovered:
     """A broker has answered: an earlier report that none can be reached is out of date."""
 
@@ -387,6 +395,7 @@ Delivery = (
     | WatermarksSeen
     | Trouble
     | GiveWay
+    | Remade
     | Recovered
     | CommitEnded
     | PublishedSeen

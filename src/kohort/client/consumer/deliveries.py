@@ -23,6 +23,7 @@ from kohort.client.exchange import (
     OwnedUntil,
     PublishedSeen,
     Recovered,
+    Remade,
     Trouble,
     WatermarksSeen,
 )
@@ -129,6 +130,8 @@ class Deliveries:
                     self._handler.note_watermarks(seen)
                 case GiveWay(partition=partition, fence=fence):
                     self._handler.give_way(partition, fence)
+                case Remade(partition=partition, fence=fence):
+                    self._handler.begin_anew(partition, fence)
                 case CallbackWanted():
                     if item.kind is CallbackKind.LOST:
                         # It names all that was held: what was asked before it is out of date.

@@ -47,6 +47,9 @@ class OffsetCalls(OffsetSide):
             StateError: there is no group to commit for.
             FencedError: the group has removed this member, or given the partitions to others.
             BrokerError: metadata is longer than the broker takes, or the group may not be written.
+            UnknownTopicError: there is no such topic; `was_deleted`: the one that was read is gone.
+            PartlyDoneError: not all partitions have ended alike: `done` maps those that are stored to their
+                `OffsetAndMetadata`, `failed` the others to one of these errors each.
         """
         return self._run(self._commit_steps(offsets, message, asynchronous, timeout))
 

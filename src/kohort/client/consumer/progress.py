@@ -73,6 +73,12 @@ class Progress:
             self._stored.update(offsets)
             self._news.update(offsets)
 
+    def drop(self, partition: TopicPartition) -> None:
+        """What was done of that partition is of a topic that is gone."""
+        with self._lock:
+            self._stored.pop(partition, None)
+            self._news.pop(partition, None)
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions are given up."""
         gone = list(partitions)

@@ -319,7 +319,9 @@ class ConsumerSide:
         """
         given_way = self._handler.given_way()
         for partition, start in given_way.items():
-            assert start.offset is not None, "what gives way has a position"
+            if start.offset is None:
+                # Its topic was made again: what was stored is of the old one.
+                self._progress.drop(partition)
             tell(self._host, Sought(partition=partition, fence=start.fence, offset=start.offset))
         for damage in self._handler.skipped():
             _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)

@@ -68,7 +68,7 @@ class FetchHandler:
         self.handed_out = 0
         #: partition -> bytes that are not held any more, since `released_bytes` was last asked.
         self._released: dict[TopicPartition, int] = {}
-        #: Paused partitions whose data was dropped for others, and the fences that they got for it.
+        #: Partitions whose data was dropped, for others or since their topic was made again, with their new fences.
         self._given_way: dict[TopicPartition, Fence] = {}
         #: partition -> position, where it has moved since `consumed` was last asked.
         self._moved: dict[TopicPartition, int] = {}
@@ -147,6 +147,13 @@ class FetchHandler:
         if held.position is not None:
             held.fence = self._given_way[partition] = self._new_fence()
             self._drop_outdated()
+
+    def begin_anew(self, partition: TopicPartition, fence: Fence) -> None:
+        """Another topic has the name by now: drop what is held of the old one, and find where to begin."""
+        self._settle()
+        held = self._held.get(partition)
+        if held is not None and held.fence == fence:
+            self._given_way[partition] = self.seek(partition, None)
 
     def given_way(self) -> dict[TopicPartition, Start]:
         """How the background is to read what gave way since the last call, and was not changed otherwise."""

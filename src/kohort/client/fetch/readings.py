@@ -1,9 +1,11 @@
 """From where each partition is read: the table of readings, and finding a first offset for those that have none.
 
-Laws: a reading has the fence that the application's side gave it; an answer that was asked under another fence changes
-nothing; a partition without a first offset is not fetched. A paused partition needs none, so none is looked for. A
-refusal is told once and the broker asked again, with pauses that grow; that it has passed is one line. Who changes a
-reading touches it, so that nobody has to look at all of them.
+Laws: a reading is one of the topic id under which it began: when the topic is made again nothing more is read, until
+the group gives the new one or the application's side begins anew. A reading has the fence that the application's side
+gave it; an answer that was asked under another fence changes nothing; a partition without a first offset is not
+fetched. A paused partition needs none, so none is looked for. A refusal is told once and the broker asked again, with
+pauses that grow; that it has passed is one line. Who changes a reading touches it, so that nobody has to look at all of
+them.
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from kohort.client.exchange import EARLIEST, LATEST, Chunk, Fence, Sought, Start, Watermarks, empty_chunk
@@ -18,7 +21,7 @@ from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import Found, OffsetQueries, Result
 from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError, UnknownTopicError
-from kohort.ids import TopicPartition
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 #: A look-up without an answer for so long starts again; it has no other limit.
 _PATIENCE_MS: Final = 30_000
@@ -33,6 +36,10 @@ class Reading:
     #: Next offset to fetch; `None` while that is being found.
     offset: int | None
     is_paused: bool
+    #: Of the topic that is read, zero where brokers have none; `None` until the cluster's picture shows the topic.
+    topic_id: TopicId | None = None
+    #: The topic with that id is gone, and another one has its name.
+    is_bygone: bool = False
     #: Find the offset by this, as in `Start`; `None` means by what is committed, or by the reset option.
     timestamp: int | None = None
     #: The committed offset counts no more: start where `auto.offset.reset` says.
@@ -43,6 +50,8 @@ class Reading:
     is_sent_elsewhere: bool = False
     #: A group has given it: it is there, though the cluster's picture may not show it yet.
     is_given: bool = False
+    #: It was given by the topic's id: when the topic is made again the group says what comes next.
+    is_given_by_id: bool = False
     #: It cannot be read until the application seeks.
     is_stuck: bool = False
     #: Why brokers do not let it be read, which the application was told; they are asked again. `NONE` otherwise.
@@ -71,18 +80,20 @@ class Reading:
     @property
     def is_readable(self) -> bool:
         """Whether it can be fetched, now or after its pause."""
-        return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over)
+        return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
 
 
 class Readings:
     """The partitions that are being read.
 
     Args:
+        known_id: says the id of a topic that is there, as `Cluster.known_id`.
         committed: asked for committed offsets; `None` without a group.
         reset: `earliest`, `latest` or `none`.
         retry: pauses after a refusal.
         on_trouble: told of a partition for which no first offset can be found.
         on_back: told of a partition whose refusal has passed.
+        on_remade: told of a partition whose topic was made again, unless a group says itself what is read of it.
         deliver: takes to the application's side where a reading goes on whose offset did not exist.
         on_skipped: told how many records lie before the ends at which partitions without a committed offset start;
             `None` if nobody wants to know.
@@ -92,20 +103,24 @@ class Readings:
         self,
         queries: OffsetQueries,
         *,
+        known_id: Callable[[str], TopicId | None],
         committed: CommittedOffsets | None,
         reset: str,
         retry: Backoff,
         on_trouble: Callable[[TopicPartition, KohortError], None],
         on_back: Callable[[TopicPartition], None],
+        on_remade: Callable[[TopicPartition, Fence], None],
         deliver: Callable[[Chunk], None],
         on_skipped: Callable[[int], None] | None = None,
     ) -> None:
         self._queries = queries
+        self._known_id = known_id
         self._committed = committed
         self._reset: Final = reset
         self._retry: Final = retry
         self._on_trouble = on_trouble
         self._on_back = on_back
+        self._on_remade = on_remade
         self._deliver = deliver
         self._on_skipped = on_skipped
         #: Partitions whose start at the end was told: each rebalance starts there anew until something is committed.
@@ -155,10 +170,19 @@ class Readings:
         """Whether somebody has to look again."""
         return bool(self._touched or self._without_offset)
 
-    def start(self, starts: Mapping[TopicPartition, Start], *, are_given: bool = False) -> None:
+    def start(
+        self,
+        starts: Mapping[TopicPartition, Start],
+        *,
+        are_given: bool = False,
+        ids: Mapping[str, TopicId] = MappingProxyType({}),
+    ) -> None:
         """Read these partitions; one that is read under the same fence already goes on as it is.
 
-        `are_given`: by a group, not by the application.
+        Args:
+            starts: partition -> how it is read.
+            are_given: by a group, not by the application.
+            ids: topic -> id under which the group has given its partitions, where it has said so.
         """
         for partition, start in starts.items():
             old = self._table.get(partition)
@@ -171,7 +195,9 @@ class Readings:
                     partition=partition,
                     fence=start.fence,
                     offset=start.offset,
+                    topic_id=ids.get(partition.topic),
                     is_given=are_given,
+                    is_given_by_id=partition.topic in ids,
                     is_paused=start.is_paused,
                     timestamp=start.timestamp,
                 )
@@ -196,12 +222,16 @@ class Readings:
         """Read on elsewhere; a partition that is not read is none of our business."""
         old = self._table.get(sought.partition)
         if old is not None:
+            # An offset that was chosen before the application's side heard of the new topic is one of the old one.
+            is_kept = old.is_given_by_id or (old.is_bygone and sought.offset is not None)
             self._put(
                 Reading(
                     partition=sought.partition,
                     fence=sought.fence,
                     offset=sought.offset,
+                    topic_id=old.topic_id if is_kept else None,
                     is_given=old.is_given,
+                    is_given_by_id=old.is_given_by_id,
                     is_paused=old.is_paused,
                     timestamp=sought.timestamp,
                     offset_epoch=sought.leader_epoch,
@@ -253,6 +283,26 @@ class Readings:
         if old is not None:
             self._end(old)
         self.touch(reading)
+        self._compare(reading)
+
+    def on_cluster_change(self) -> None:
+        """There is a new picture of the cluster: topics have appeared in it, or were made again."""
+        for reading in self._table.values():
+            self._compare(reading)
+
+    def _compare(self, reading: Reading) -> None:
+        """See whether its topic is the one that is there."""
+        known = self._known_id(reading.partition.topic)
+        if known is None or known == reading.topic_id:
+            return
+        if reading.topic_id in (None, ZERO_TOPIC_ID):
+            reading.topic_id = known
+            self.touch(reading)
+        elif not reading.is_bygone and ZERO_TOPIC_ID not in (known, reading.topic_id):
+            reading.is_bygone = True
+            self.touch(reading)
+            if not reading.is_given_by_id:
+                self._on_remade(reading.partition, reading.fence)
 
     def _end(self, reading: Reading) -> None:
         reading.is_over = True
@@ -307,7 +357,8 @@ class Readings:
             for reading in touched
             if reading.offset is None
             and (reading.is_wanted or not reading.is_paused)
-            and not (reading.is_asked or reading.is_stuck or reading.is_over or reading in self._resting)
+            and not (reading.is_asked or reading.is_stuck or reading.is_over or reading.is_bygone)
+            and reading not in self._resting
         ]
         if not idle:
             return
@@ -316,7 +367,8 @@ class Readings:
             self._look_up(sought, now_ms)
             idle = [reading for reading in idle if reading.timestamp is None]
         if self._committed is not None:
-            uncommitted = [reading for reading in idle if not reading.must_reset]
+            # One whose topic is not known yet is touched when it is: what is committed is so of an id.
+            uncommitted = [reading for reading in idle if not reading.must_reset and reading.topic_id is not None]
             if uncommitted:
                 self._ask_committed(self._committed, uncommitted, now_ms)
             idle = [reading for reading in idle if reading.must_reset]
@@ -324,11 +376,13 @@ class Readings:
             self._ask_reset(idle, now_ms)
 
     def _ask_committed(self, committed: CommittedOffsets, readings: list[Reading], now_ms: int) -> None:
+        open_ = {reading.partition: reading for reading in readings}
         for reading in readings:
             reading.is_asked = True
 
         def then(result: Committed, now_ms: int) -> None:
-            for reading in self._still_wanted(readings):
+            ended = list(open_) if isinstance(result, KohortError) else list(result)
+            for reading in self._still_wanted([open_.pop(each) for each in ended]):
                 if isinstance(result, KohortError):
                     self._on_error(reading, result, now_ms)
                 elif (found := result[reading.partition]) is not None:
@@ -336,9 +390,11 @@ class Readings:
                 else:
                     self.reset(reading, f"{reading.partition} has no committed offset")
 
-        committed.ask(
-            [reading.partition for reading in readings], then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms
-        )
+        def is_wanted(partition: TopicPartition) -> bool:
+            return not (open_[partition].is_over or open_[partition].is_bygone)
+
+        ids = {reading.partition: reading.topic_id or ZERO_TOPIC_ID for reading in readings}
+        committed.ask(ids, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, is_wanted=is_wanted)
 
     def _ask_reset(self, readings: list[Reading], now_ms: int) -> None:
         if self._reset == "none":
@@ -410,7 +466,7 @@ class Readings:
         wanted = []
         for reading in readings:
             reading.is_asked = False
-            if reading.offset is None and not (reading.is_over or reading.is_stuck):
+            if reading.offset is None and not (reading.is_over or reading.is_stuck or reading.is_bygone):
                 self.touch(reading)
                 wanted.append(reading)
         return wanted

@@ -11,6 +11,7 @@ Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the me
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from kohort.client.actions import Lane
@@ -36,7 +37,7 @@ from kohort.client.refusals import left_out
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, InvariantViolation
-from kohort.ids import TopicPartition
+from kohort.ids import TopicId, TopicPartition
 
 
 class _Doubt(NamedTuple):
@@ -112,6 +113,11 @@ class Member(ABC):
     def is_coordinator_known(self) -> bool:
         """Whether a broker has said where the group's coordinator is."""
         return self._lookup.endpoint is not None
+
+    @property
+    def topic_ids(self) -> Mapping[str, TopicId]:
+        """Topics with the ids under which the coordinator has given their partitions, where it says so."""
+        return {}
 
     @property
     def is_name_held(self) -> bool:

@@ -24,6 +24,11 @@ class ReconcilingMember(Member, ABC):
     #: The cluster's picture with which the target was last compared.
     _seen_generation: int = -1
 
+    @property
+    def topic_ids(self) -> Mapping[str, TopicId]:
+        """See `Member.topic_ids`."""
+        return self._ids
+
     def _reconcile(self, now_ms: int) -> None:
         """Compare what the coordinator wants with what is owned; give first, take then."""
         self._seen_generation = self._cluster.generation

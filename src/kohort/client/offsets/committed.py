@@ -1,25 +1,25 @@
 """Asking which offsets the group has committed.
 
-Laws: each query ends once; a stale epoch is never read as "no offset", it is asked again with the epoch of then
-(platformatic/kafka #267), after a pause (KAFKA-20765).
+Laws: each query ends once for each partition; what a reader of a topic id asks for is never answered with an offset of
+another topic of that name, and what the coordinator does not know yet holds up no other. A stale epoch is never read as
+"no offset", it is asked again with the epoch of then (platformatic/kafka #267), after a pause (KAFKA-20765).
 Source: Kafka's OffsetFetch API; KIP-848, offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
-from kohort.client.offsets.commits import NO_MEMBER, Committer
+from kohort.client.offsets.commits import LAST_BY_NAME, NO_MEMBER, UNKNOWN_TOPIC, Committer
 from kohort.client.records import OffsetAndMetadata
 from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
-from kohort.ids import TopicPartition
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -30,9 +30,7 @@ from kohort.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 
-#: The request goes by topic name up to this version.
-_BY_NAME: Final = 9
-
+_Row = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 #: What is committed of each partition, `None` where nothing is; or why nobody knows.
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None] | KohortError
 FetchThen = Callable[[Committed, int], None]
@@ -40,9 +38,11 @@ FetchThen = Callable[[Committed, int], None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Query:
-    partitions: tuple[TopicPartition, ...]
+    #: What has not been answered, with the topic ids that are asked for; zero asks by name.
+    open: dict[TopicPartition, TopicId]
     then: FetchThen
     deadline_ms: int
+    is_wanted: Callable[[TopicPartition], bool]
     is_asked: bool = False
     is_over: bool = False
     due_ms: int = 0
@@ -62,10 +62,28 @@ class CommittedOffsets:
         self._retry = retry
         self._queries: list[_Query] = []
 
-    def ask(self, partitions: Iterable[TopicPartition], then: FetchThen, *, deadline_ms: int, now_ms: int) -> None:
-        """Find the committed offsets; `None` for a partition without one."""
-        query = _Query(partitions=tuple(partitions), then=then, deadline_ms=deadline_ms, due_ms=now_ms)
-        self._queries.append(query)
+    def ask(
+        self,
+        partitions: Mapping[TopicPartition, TopicId],
+        then: FetchThen,
+        *,
+        deadline_ms: int,
+        now_ms: int,
+        is_wanted: Callable[[TopicPartition], bool] = lambda _: True,
+    ) -> None:
+        """Find the committed offsets; `None` for a partition without one.
+
+        Args:
+            partitions: with the topic ids by which they are read; zero asks for whatever has the topic's name.
+            then: told of all that was asked for by name at once; of what is asked for by id as it is found, since a
+                coordinator may not know a topic yet.
+            deadline_ms: what is not found by then ends in an error.
+            now_ms: the driver's time.
+            is_wanted: whether a partition is to be asked for again.
+        """
+        self._queries.append(
+            _Query(open=dict(partitions), then=then, deadline_ms=deadline_ms, is_wanted=is_wanted, due_ms=now_ms)
+        )
 
     def next_deadline(self) -> int | None:
         """When `on_tick` has something to do."""
@@ -93,18 +111,22 @@ class CommittedOffsets:
     def _send_query(self, query: _Query, endpoint: Endpoint) -> None:
         # Who is no member at present may still ask, unchecked.
         member_id, epoch = self._committer.identity() or ("", -1)
-        topics: dict[str, list[int]] = {}
-        for topic, partition in query.partitions:
-            topics.setdefault(topic, []).append(partition)
+        topics: dict[tuple[str, TopicId], list[int]] = {}
+        for each, topic_id in query.open.items():
+            topics.setdefault((each.topic, topic_id), []).append(each.partition)
+        names = {bytes(topic_id): name for name, topic_id in topics}
         group = OffsetFetchRequestGroup(
             group_id=self._group_id,
             member_id=member_id or None,
             member_epoch=epoch if member_id else -1,
-            topics=[OffsetFetchRequestTopics(name=name, partition_indexes=each) for name, each in topics.items()],
+            topics=[
+                OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=each)
+                for (name, topic_id), each in topics.items()
+            ],
         )
         request = OffsetFetchRequest(
             group_id=self._group_id,
-            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in topics.items()],
+            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=each) for (name, _), each in topics.items()],
             groups=[group],
             # An offset of a transaction that may yet be aborted must not be read past.
             require_stable=True,
@@ -114,20 +136,23 @@ class CommittedOffsets:
         def then(answer: Answer, now_ms: int) -> None:
             query.is_asked = False
             if not query.is_over:
-                self._on_query_answer(query, answer, endpoint, now_ms)
+                self._on_query_answer(query, answer, endpoint, names, now_ms)
 
-        self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=_BY_NAME)
+        most = LAST_BY_NAME if ZERO_TOPIC_ID in names else None
+        self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most)
 
-    def _on_query_answer(self, query: _Query, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+    def _on_query_answer(
+        self, query: _Query, answer: Answer, endpoint: Endpoint, names: Mapping[bytes, str], now_ms: int
+    ) -> None:
         response = message_of(answer, OffsetFetchResponse)
         if response is None:
             self._lookup.lost(endpoint, now_ms)
             self._ask_again(query, now_ms)
             return
-        code, found = _read_offsets(response)
+        code, found = _read_offsets(response, names)
         if code is ErrorCode.NONE:
             self._lookup.works()
-            self._end_query(query, {each: found.get(each) for each in query.partitions}, now_ms)
+            self._on_found(query, found, now_ms)
         elif code in MOVED:
             self._lookup.lost(endpoint, now_ms)
             self._ask_again(query, now_ms)
@@ -137,6 +162,22 @@ class CommittedOffsets:
         else:
             during = f"asking for the committed offsets of group {self._group_id}"
             self._end_query(query, refused(code, during=during, operation="read", name=self._group_id), now_ms)
+
+    def _on_found(self, query: _Query, found: Mapping[TopicPartition, _Row], now_ms: int) -> None:
+        """Hand on what is known; topics that the coordinator does not know (yet) are asked for again."""
+        unknown = {
+            each: topic_id
+            for each, topic_id in query.open.items()
+            if topic_id != ZERO_TOPIC_ID and each in found and ErrorCode.of(found[each].error_code) in UNKNOWN_TOPIC
+        }
+        known = {each: _read_offset(found.get(each)) for each in query.open if each not in unknown}
+        query.open = {each: topic_id for each, topic_id in unknown.items() if query.is_wanted(each)}
+        if not query.open:
+            self._end_query(query, known, now_ms)
+            return
+        self._ask_again(query, now_ms)
+        if known:
+            query.then(known, now_ms)
 
     def _ask_again(self, query: _Query, now_ms: int) -> None:
         query.due_ms = now_ms + max(1, self._retry.delay_ms(query.attempts))
@@ -148,25 +189,30 @@ class CommittedOffsets:
         query.then(result, now_ms)
 
 
-def _read_offsets(response: OffsetFetchResponse) -> tuple[ErrorCode, dict[TopicPartition, OffsetAndMetadata | None]]:
-    """The first error, or what is committed."""
-    entries: list[tuple[str, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]]
+def _read_offsets(
+    response: OffsetFetchResponse, names: Mapping[bytes, str]
+) -> tuple[ErrorCode, dict[TopicPartition, _Row]]:
+    """The first error but those of unknown topics, or what is committed; `names` of topics that were asked by id."""
+    rows: list[tuple[str, _Row]]
     if response.groups:
         group = response.groups[0]
         code = ErrorCode.of(group.error_code)
-        entries = [(topic.name, each) for topic in group.topics for each in topic.partitions]
+        rows = [
+            (topic.name or names.get(bytes(topic.topic_id), ""), each)
+            for topic in group.topics
+            for each in topic.partitions
+        ]
     else:
         code = ErrorCode.of(response.error_code)
-        entries = [(topic.name, each) for topic in response.topics for each in topic.partitions]
-    for _, each in entries:
-        code = code if code is not ErrorCode.NONE else ErrorCode.of(each.error_code)
-    return code, {TopicPartition(name, each.partition_index): _read_offset(each) for name, each in entries}
+        rows = [(topic.name, each) for topic in response.topics for each in topic.partitions]
+    for _, each in rows:
+        if code is ErrorCode.NONE and ErrorCode.of(each.error_code) not in UNKNOWN_TOPIC:
+            code = ErrorCode.of(each.error_code)
+    return code, {TopicPartition(name, each.partition_index): each for name, each in rows}
 
 
-def _read_offset(
-    entry: OffsetFetchResponsePartition | OffsetFetchResponsePartitions,
-) -> OffsetAndMetadata | None:
+def _read_offset(row: _Row | None) -> OffsetAndMetadata | None:
     """-1 on the wire means that nothing is committed."""
-    if entry.committed_offset < 0:
+    if row is None or row.committed_offset < 0:
         return None
-    return OffsetAndMetadata(entry.committed_offset, entry.metadata or "", entry.committed_leader_epoch)
+    return OffsetAndMetadata(row.committed_offset, row.metadata or "", row.committed_leader_epoch)

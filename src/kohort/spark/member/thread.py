@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 from kohort.client.consumer.consumer import Consumer
-from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, StateError
+from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, PartlyDoneError, StateError
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import (
     REMOTE,
@@ -239,7 +239,11 @@ class GroupMember:
             timeout_s = self._options.api_timeout_ms / 1000
         try:
             self.consumer.commit(to_offsets(ledgers, self._topic_ids), timeout=timeout_s)
-        except FencedError as why:
+        except (FencedError, PartlyDoneError) as why:
+            if isinstance(why, PartlyDoneError) and not all(
+                isinstance(each, FencedError) for each in why.failed.values()
+            ):
+                raise
             self.check()
             _log.warning("the group could not be told how far this query is: %s", why)
             return False

@@ -14,18 +14,20 @@ A seed says everything; nothing reads a clock or draws from elsewhere, so that a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
-from kohort.ids import TopicPartition
+from kohort.coordinator.records import OffsetCommitted
+from kohort.ids import TopicId, TopicPartition
 from kohort.records.columns import decode_columns
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clients.aftermath import Aftermath
 from kohort.testing.clients.holding import Members
 from kohort.testing.clients.ledger import GroupLedger, LawBroken
 from kohort.testing.clients.mishaps import Mishaps
-from kohort.testing.clients.plan import HOLD_SHARES, Plan, draw_plan
+from kohort.testing.clients.plan import FLEETING, HOLD_SHARES, Plan, draw_plan
 from kohort.testing.clients.program_world import ProgramWorld
 from kohort.testing.clients.reader import Reader
 from kohort.testing.clients.wires import PROGRAM
@@ -67,6 +69,8 @@ class ClientWorld(ProgramWorld[ClientReport]):
         self.writers: Final[list[Writer]] = []
         #: (reader, partition, offset) that somebody waits for -> done.
         self.awaited: dict[tuple[str, TopicPartition, int], asyncio.Event] = {}
+        #: (topic id, partition) -> values of its log, of each topic that had the name of the one that is made again.
+        self._fleeting: Final[dict[tuple[TopicId, int], list[bytes]]] = {}
 
     # -- what applications and mishaps use ---------------------------------------------------------------------------
 
@@ -77,10 +81,32 @@ class ClientWorld(ProgramWorld[ClientReport]):
 
     def on_handed_out(self, reader: Reader, record: Any) -> None:
         """A reader got a record."""
+        if record.topic == FLEETING:
+            self.note_fleeting()
+            for topic_id in self._topics_of(record):
+                reader.group.note_handed(topic_id, record.partition, record.offset)
         key = (reader.name, TopicPartition(record.topic, record.partition), record.offset)
         awaited = self.awaited.pop(key, None)
         if awaited is not None:
             awaited.set()
+
+    def note_fleeting(self) -> None:
+        """Remember what is in the topic that is made again: some of it may be on its way when it is deleted."""
+        topic = self.brokers.shared.cluster.topic(FLEETING)
+        for each in self.partitions() if topic is not None else ():
+            log = self.log(each) if each.topic == FLEETING else None
+            if topic is not None and log is not None:
+                known = self._fleeting.setdefault((topic.topic_id, each.partition), [])
+                known += _values(log, start=len(known))
+
+    def _topics_of(self, record: Any) -> list[TopicId]:
+        """The topics in which a record stands where it was read; a batch that was repeated may stand in two."""
+        offset, value = record.offset, record.value
+        return [
+            topic_id
+            for (topic_id, partition), values in self._fleeting.items()
+            if partition == record.partition and values[offset : offset + 1] == [value]
+        ]
 
     # -- the run ----------------------------------------------------------------------------------------------------
 
@@ -123,6 +149,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
         super()._look()
         for group in self.groups.values():
             group.check_committed(self.committed(group.group_id))
+            group.check_fleeting(self._stored(group.group_id).get(FLEETING, {}).values())
         for reader in self.readers:
             self._check_buffer(reader)
         if self.is_at_peace:
@@ -130,13 +157,15 @@ class ClientWorld(ProgramWorld[ClientReport]):
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """What the coordinator has, from its state."""
-        runtime = self.brokers.runtime
-        shard = runtime._homes[runtime.index_of(group_id)].shard
         return {
             TopicPartition(topic, number): stored.offset
-            for topic, rows in shard.groups.offsets.get(group_id, {}).items()
+            for topic, rows in self._stored(group_id).items()
             for number, stored in rows.items()
         }
+
+    def _stored(self, group_id: str) -> Mapping[str, Mapping[int, OffsetCommitted]]:
+        runtime = self.brokers.runtime
+        return runtime._homes[runtime.index_of(group_id)].shard.groups.offsets.get(group_id, {})
 
     def _check_buffer(self, reader: Reader) -> None:
         if reader.consumer is None:
@@ -181,12 +210,12 @@ class ClientWorld(ProgramWorld[ClientReport]):
                     raise LawBroken("NoCommitBeyondDone", f"{party.group_id} has committed {committed} of {each}")
 
 
-def _values(log: PartitionLog) -> list[bytes]:
+def _values(log: PartitionLog, *, start: int = 0) -> list[bytes]:
     """The values of a log, by offset."""
     found: list[bytes] = []
-    while len(found) < log.log_end_offset:
-        for view in log.read(len(found), 1 << 20, at_least_one=True, up_to=log.log_end_offset):
-            columns = decode_columns(memoryview(view), start_offset=len(found))
+    while (at := start + len(found)) < log.log_end_offset:
+        for view in log.read(at, 1 << 20, at_least_one=True, up_to=log.log_end_offset):
+            columns = decode_columns(memoryview(view), start_offset=start + len(found))
             assert columns.values is not None
             found += [bytes(value or b"") for value in columns.values.to_list(0, len(columns))]
     return found

@@ -4,6 +4,8 @@ Laws held here, by name:
 - `HandedOutOnce`: while a reader owns a partition its records come in the order of the log, each once, none left out.
 - `OwnedOnly`: nothing is handed out of a partition that is not owned, none of one whose callback has said that it goes.
 - `NothingSkipped`: where an owner begins, somebody of the group had been handed all that is before.
+- `OffsetsOfTheirTopic`: what is committed of a topic that was made again was handed out of this one, not of the
+  one that had its name before.
 - `NoCommitBeyondDone`: what is committed was handed out, and the application was back for more or has said so itself.
 Source: users@kafka 2014-07-16; Kafka's consumer API, delivery semantics.
 """
@@ -13,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kohort.coordinator.records import OffsetCommitted
 from kohort.errors import InvariantViolation
-from kohort.ids import TopicPartition
+from kohort.ids import TopicId, TopicPartition
 from kohort.testing.clients.plan import FLEETING
 
 
@@ -34,6 +37,8 @@ class GroupLedger:
     handed: dict[TopicPartition, int] = field(default_factory=dict)
     #: Partition -> highest offset below which some owner was done.
     done: dict[TopicPartition, int] = field(default_factory=dict)
+    #: (topic id, partition) -> end of what was handed out, of the topic that is deleted and made again.
+    handed_by_id: dict[tuple[TopicId, int], int] = field(default_factory=dict)
     #: How many records were handed out.
     count: int = 0
 
@@ -43,6 +48,22 @@ class GroupLedger:
             if each.topic != FLEETING and offset > self.done.get(each, 0):
                 why = f"group {self.group_id} has committed {offset} of {each}, done is {self.done.get(each, 0)}"
                 raise LawBroken("NoCommitBeyondDone", why)
+
+    def note_handed(self, topic_id: TopicId, partition: int, offset: int) -> None:
+        """A record of that topic was handed out."""
+        place = topic_id, partition
+        if offset > self.handed_by_id.get(place, 0):
+            why = f"{self.group_id} was handed offset {offset} of {FLEETING}-{partition}, but none before it"
+            raise LawBroken("NothingSkipped", f"{why}: the topic was made again")
+        self.handed_by_id[place] = max(self.handed_by_id.get(place, 0), offset + 1)
+
+    def check_fleeting(self, committed: Iterable[OffsetCommitted]) -> None:
+        """Compare with what the coordinator has of the topic that is deleted and made again."""
+        for each in committed:
+            handed = self.handed_by_id.get((each.topic_id, each.partition), 0)
+            if each.offset > handed:
+                why = f"group {self.group_id} has committed {each.offset} of {each.topic}-{each.partition} under its "
+                raise LawBroken("OffsetsOfTheirTopic", f"{why}present id; {handed} were handed out of that")
 
 
 class Ownership:

@@ -118,6 +118,7 @@ class Mishaps:
             return
         if topics.topic(FLEETING) is not None:
             world.tell("world", f"topic {FLEETING} is deleted")
+            world.note_fleeting()
             topics.delete_topic(FLEETING)
         if self._random.random() < 0.7:
             world.tell("world", f"topic {FLEETING} is made again")

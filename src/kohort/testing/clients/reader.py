@@ -230,7 +230,11 @@ class Reader:
     async def commit_own(self) -> None:
         """Only a part of what was handed out."""
         assert self.consumer is not None
-        chosen = {each: offset for each, offset in self.ownership.next.items() if offset and offset > 1}
+        chosen = {
+            each: offset
+            for each, offset in self.ownership.next.items()
+            if offset and offset > 1 and each.topic != FLEETING
+        }
         if chosen:
             partition = self.random.choice(sorted(chosen))
             offset = self.random.randint(1, chosen[partition])

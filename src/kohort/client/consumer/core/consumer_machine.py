@@ -27,6 +27,7 @@ from kohort.client.exchange import (
     CommitAsked,
     Configured,
     ConsumerEvent,
+    Fence,
     OffsetsStored,
     PartitionsAssigned,
     Paused,
@@ -35,6 +36,7 @@ from kohort.client.exchange import (
     Publication,
     Question,
     Recovered,
+    Remade,
     Sought,
     Start,
     Subscribed,
@@ -55,7 +57,7 @@ from kohort.client.options import ClientSettings, ConsumerSettings
 from kohort.client.records import Committable
 from kohort.client.requests import Requests
 from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, StateError, UnknownTopicError
-from kohort.ids import TopicPartition
+from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 
 class ConsumerMachine:
@@ -100,11 +102,13 @@ class ConsumerMachine:
         self._back: list[TopicPartition] = []
         self._readings = Readings(
             self._queries,
+            known_id=self._cluster.known_id,
             committed=committed,
             reset=settings.auto_offset_reset,
             retry=client.retry,
             on_trouble=self._on_partition_trouble,
             on_back=self._back.append,
+            on_remade=self._on_remade,
             deliver=self._requests.deliver,
             on_skipped=None if self._group is None or settings.is_reset_chosen else self._silence.tell_skipped,
         )
@@ -121,9 +125,10 @@ class ConsumerMachine:
         self._lookups = Lookups(*asked, retry=client.retry)
         self._member: Member | None = None
         self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
-        self._is_unreachable = False
+        self._is_unreachable = self._is_over = False
+        #: topic -> id of the one that was made again, as was told last.
+        self._told_remade: dict[str, TopicId] = {}
         self._closing: CloseAsked | None = None
-        self._is_over = False
 
     # -- the driver -------------------------------------------------------------------------------------------------
 
@@ -309,10 +314,13 @@ class ConsumerMachine:
         wanted = set(self._readings.topics | self._lookups.topics())
         if self._member is not None:
             wanted |= self._member.followed_topics()
+        if self._group is not None:
+            wanted |= self._group.commits.topics()
         if wanted or self._group is not None:
             self._subscription.follow(wanted, now_ms)
 
     def _on_cluster_change(self, now_ms: int) -> None:
+        self._readings.on_cluster_change()
         self._sender.on_cluster_change()
         if self._is_unreachable and not self._cluster.is_cut_off:
             self._is_unreachable = False
@@ -352,6 +360,13 @@ class ConsumerMachine:
         fence = None if reading is None else reading.fence
         self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
 
+    def _on_remade(self, partition: TopicPartition, fence: Fence) -> None:
+        topic_id = self._cluster.topic_id(partition.topic)
+        if self._told_remade.get(partition.topic) != topic_id:
+            self._told_remade[partition.topic] = topic_id
+            self._requests.warn(f"topic {partition.topic} was deleted and made again: it is read anew")
+        self._requests.deliver(Remade(partition=partition, fence=fence))
+
     # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
 
     def identity(self) -> tuple[str, int] | None:
@@ -373,13 +388,23 @@ class ConsumerMachine:
         if self._member is not None:
             self._member.on_refused(code, epoch, Lane.COORDINATOR, now_ms)
 
+    def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
+        """The topic id under which a partition is read, or that of the topic which is there."""
+        if not self._settings.fetch_buffer_bytes:
+            # What it commits was read elsewhere, of a topic that only the application knows: it goes by name.
+            return ZERO_TOPIC_ID
+        reading = self._readings.get(partition)
+        read = None if reading is None else reading.topic_id
+        return self._cluster.known_id(partition.topic) if read is None else read
+
     def is_rejoining(self) -> bool:
         """Whether a join is under way that ends the present generation."""
         return self._member is not None and self._member.is_rejoining
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
         """Fetch these partitions from now on."""
-        self._readings.start(starts, are_given=True)
+        ids = {} if self._member is None else self._member.topic_ids
+        self._readings.start(starts, are_given=True, ids=ids)
 
     def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
         """Fetch nothing of these partitions; where they stand stays known."""

@@ -5,13 +5,14 @@ Source: Kafka's consumer API, in which group management is optional and offset m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.exchange import AsynchronousCommitAsked, CommitAsked, CommitEnded
-from kohort.client.offsets.commits import Commits, Committer
+from kohort.client.offsets.commits import Commits, Committer, Failed, build_error
 from kohort.client.offsets.committed import CommittedOffsets
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Requests
@@ -38,8 +39,12 @@ class Group:
         on_refused: Callable[[KohortError, int], None],
     ) -> None:
         assert settings.group_id is not None
-        group_id = settings.group_id
+        group_id = self._group_id = settings.group_id
         self._requests = requests
+        #: Asynchronous commits of which the application was not told yet, in order.
+        self._asynchronous: deque[AsynchronousCommitAsked] = deque()
+        #: Identity of those of them that have ended -> how.
+        self._ended: dict[int, KohortError | None] = {}
         self.lookup = CoordinatorLookup(
             requests,
             cluster,
@@ -51,6 +56,7 @@ class Group:
         self.commits = Commits(
             requests,
             self.lookup,
+            cluster,
             committer,
             group_id=group_id,
             instance_id=settings.group_instance_id,
@@ -64,17 +70,26 @@ class Group:
         if isinstance(asked, CommitAsked):
             self.commits.commit(asked.offsets, partial(self._end_commit, asked), deadline_ms=asked.deadline_ms)
             return
-        told = None if asked.callback is None else partial(self._end_asynchronous_commit, asked)
+        told = None
+        if asked.callback is not None:
+            self._asynchronous.append(asked)
+            told = partial(self._end_asynchronous_commit, asked)
         self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
 
-    def _end_commit(self, asked: CommitAsked, error: KohortError | None, _: int) -> None:
+    def _end_commit(self, asked: CommitAsked, failed: Failed, _: int) -> None:
+        error = build_error(self._group_id, asked.offsets, failed)
         if error is None:
             self._requests.complete(asked.ticket)
         else:
             self._requests.fail(asked.ticket, error)
 
-    def _end_asynchronous_commit(self, asked: AsynchronousCommitAsked, error: KohortError | None, _: int) -> None:
-        self._requests.deliver(CommitEnded(callback=asked.callback, offsets=asked.offsets, error=error))
+    def _end_asynchronous_commit(self, asked: AsynchronousCommitAsked, failed: Failed, _: int) -> None:
+        self._ended[id(asked)] = build_error(self._group_id, asked.offsets, failed)
+        # Callbacks are called in the order of the calls, whatever has ended first.
+        while self._asynchronous and id(self._asynchronous[0]) in self._ended:
+            first = self._asynchronous.popleft()
+            error = self._ended.pop(id(first))
+            self._requests.deliver(CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
 
     def next_deadline(self) -> int | None:
         """When `on_tick` has something to do."""

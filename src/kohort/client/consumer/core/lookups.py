@@ -24,6 +24,7 @@ from kohort.client.offsets.topic_listings import TopicListings
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError, StateError
+from kohort.ids import ZERO_TOPIC_ID
 
 _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
@@ -90,7 +91,8 @@ class Lookups:
         def then(result: Committed, _: int) -> None:
             self._settle(asked.ticket, result)
 
-        self._committed.ask(asked.partitions, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
+        wanted = dict.fromkeys(asked.partitions, ZERO_TOPIC_ID)
+        self._committed.ask(wanted, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
     def _on_position(self, asked: PositionAsked) -> None:
         """Wait until the first offset is found."""

@@ -1,7 +1,8 @@
 """Which topics the application wants, and which of them are missing.
 
 Laws: a topic that is subscribed to may be missing and is warned of once; one whose partitions are assigned by hand may
-not, after a moment of grace. Only topics that are subscribed to may be created by asking for them.
+not, after a moment of grace. Only topics that are subscribed to may be created by asking for them, by requests of their
+own, and none that was there before: one that vanishes was deleted, and its name is not ours to take.
 Source: Kafka's `allow.auto.create.topics`; "an unknown topic is one clear sentence" is a requirement of our own.
 """
 
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from kohort.client.actions import Lane
 from kohort.client.cluster import Cluster
 from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
-from kohort.client.requests import Requests
+from kohort.client.requests import Answer, Requests
 from kohort.errors import ErrorCode
+from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 #: The first answer shows that it is missing; Apache Kafka's answer to the question that creates it does so, too.
 _ANSWERS_TO_CREATE: Final = 2
@@ -30,10 +33,12 @@ class Subscription:
         self._pattern: str | None = None
         #: topic -> instant at which it was first found missing.
         self._missing_since: dict[str, int] = {}
-        #: Topics that are asked for so that the broker creates them -> answers that have shown them missing.
+        #: Topics that are asked for so that the broker creates them -> pictures that have shown them missing.
         self._creating: dict[str, int] = {}
-        #: Nothing but what is subscribed to is asked for, so asking may create.
-        self._wants_only_own = False
+        #: Such a request is under way.
+        self._is_asking = False
+        #: Topics that were there.
+        self._seen: set[str] = set()
 
     def replace(self, topics: Iterable[str], pattern: str | None = None) -> None:
         """The application subscribes to these topics or this pattern, or (none) reads partitions of its own choice."""
@@ -41,11 +46,10 @@ class Subscription:
         self._pattern = pattern
         self._missing_since.clear()
         self._creating.clear()
+        self._seen &= self._topics
 
     def follow(self, wanted: set[str], now_ms: int) -> None:
         """Have the cluster's picture show these topics."""
-        self._wants_only_own = wanted <= self._topics
-        self._cluster.may_create = self._wants_only_own and not wanted.isdisjoint(self._creating)
         self._cluster.want(wanted, now_ms, and_all=self._pattern is not None)
 
     def find_missing(self, assigned: Iterable[str], now_ms: int) -> list[str]:
@@ -53,13 +57,8 @@ class Subscription:
         missing = []
         for name in sorted({*self._topics, *assigned}):
             topic = self._cluster.topics.get(name)
-            if topic is not None and topic.partitions and name in self._creating:
-                del self._creating[name]
-                partitions = "1 partition" if len(topic.partitions) == 1 else f"{len(topic.partitions)} partitions"
-                self._requests.warn(
-                    f"created topic {name} ({partitions}) by subscribing to it; allow_auto_create_topics=False keeps "
-                    "a misspelt name from that"
-                )
+            if topic is not None and topic.partitions:
+                self._note_seen(name, len(topic.partitions))
             if topic is None or topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             is_new = name not in self._missing_since
@@ -67,22 +66,46 @@ class Subscription:
             if name not in self._topics:
                 if now_ms >= since_ms + UNKNOWN_TOPIC_GRACE_MS:
                     missing.append(name)
-            elif is_new and self._may_create and self._wants_only_own:
+            elif self._may_create and name not in self._seen:
                 # Only what was seen to be missing is created, so that it can be said that it was.
-                del self._missing_since[name]
-                self._create(name, now_ms)
+                self._create(name)
             elif is_new:
-                self._note_missing(name, now_ms)
+                self._note_missing(name)
         return missing
 
-    def _create(self, name: str, now_ms: int) -> None:
-        asked = self._creating[name] = self._creating.get(name, 0) + 1
-        if asked == 1:
-            self._cluster.may_create = True
-            self._cluster.refresh_now(now_ms)
-        elif asked > _ANSWERS_TO_CREATE:
-            self._note_missing(name, now_ms)
+    def _note_seen(self, name: str, count: int) -> None:
+        if name in self._topics:
+            self._seen.add(name)
+        self._missing_since.pop(name, None)
+        if self._creating.pop(name, None) is not None:
+            partitions = "1 partition" if count == 1 else f"{count} partitions"
+            self._requests.warn(
+                f"created topic {name} ({partitions}) by subscribing to it; allow_auto_create_topics=False keeps "
+                "a misspelt name from that"
+            )
 
-    def _note_missing(self, name: str, now_ms: int) -> None:
-        self._missing_since[name] = now_ms
+    def _create(self, name: str) -> None:
+        asked = self._creating[name] = self._creating.get(name, 0) + 1
+        if asked == _ANSWERS_TO_CREATE + 1:
+            self._note_missing(name)
+        if not self._is_asking:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Name what is to be created, and nothing else, to a broker that creates what it is asked for."""
+
+        def then(answer: Answer, now_ms: int) -> None:
+            del answer
+            self._is_asking = False
+            if is_first:
+                # Later ones go out with each picture that shows it missing, at the pace of those.
+                self._cluster.refresh_now(now_ms)
+
+        self._is_asking, is_first = True, 1 in self._creating.values()
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in sorted(self._creating)], allow_auto_topic_creation=True
+        )
+        self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, then, min_version=1)
+
+    def _note_missing(self, name: str) -> None:
         self._requests.warn(f"topic {name} does not exist (yet); it is read as soon as it does")
