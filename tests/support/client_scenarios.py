@@ -266,6 +266,33 @@ def slow_application_is_left_behind(bootstrap: str, protocol: str) -> None:
             wait_until(lambda: len(consumer.assignment()) == 1, "a share again", consumer)
 
 
+def record_in_work_is_read_again(bootstrap: str, protocol: str) -> None:
+    """`finally: consumer.close()` while an exception passes: the 88th of 100 records is not committed."""
+    options = {**group_options(bootstrap, fresh("interrupted"), protocol), "auto_offset_reset": "earliest"}
+    with new_topic(bootstrap, "interrupted") as topic:
+        send_values(bootstrap, topic, [b"%d" % number for number in range(100)])
+
+        def work() -> None:
+            consumer = Consumer(**options)
+            try:
+                consumer.subscribe([topic])
+                for record in consumer:
+                    if record.offset == 87:
+                        raise KeyboardInterrupt
+            finally:
+                consumer.close()
+
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        with Consumer(**options) as successor:
+            (stored,) = successor.committed(partitions_of(topic, 1)).values()
+            assert stored is None or stored <= 87
+            successor.subscribe([topic])
+            assert [record.offset for record in poll_until(successor, 100 - (stored or 0))] == list(
+                range(stored or 0, 100)
+            )
+
+
 def groups_outlive_their_coordinator(bootstrap: str, restart: Callable[[], None]) -> None:
     """The broker goes and comes back with its data: members go on where they were, and no record is lost or doubled."""
     ledgers = {protocol: Ledger() for protocol in PROTOCOLS}

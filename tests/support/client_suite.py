@@ -212,6 +212,11 @@ class ClientSuite:
         """Admin: the cluster."""
         admin_scenarios.cluster_is_described(address)
 
+    @both_protocols
+    def test_record_in_work_is_read_again(self, address: str, protocol: str) -> None:
+        """An exception passes through `finally: consumer.close()`."""
+        client_scenarios.record_in_work_is_read_again(address, protocol)
+
     def test_groups_outlive_their_coordinator(self, address: str, restart: Callable[[], None]) -> None:
         """A restart of the broker on its data."""
         client_scenarios.groups_outlive_their_coordinator(address, restart)

@@ -159,11 +159,13 @@ class Consumer(OffsetCalls):
     async def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end, within `timeout` seconds. Safe to call twice.
 
+        While an exception is passing what was handed out last is read again: see `kohort.Consumer.close`.
+
         Args:
             timeout: seconds.
             group_membership: as for `kohort.Consumer.close`.
         """
-        await self._close(timeout, with_progress=True, group_membership=group_membership)
+        await self._close(timeout, with_progress=not self._is_interrupted(), group_membership=group_membership)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -154,8 +154,10 @@ class Consumer(OffsetCalls):
     def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end the background thread, within `timeout` seconds.
 
-        What `poll` returned last counts as processed, unless another thread polled it. May be called from any thread
-        and from a signal handler, and twice: a `poll` that waits meanwhile returns at once.
+        What `poll` returned last counts as processed, unless another thread polled it, or an exception has come since
+        and is passing: in a `finally` or an `except` block it may be half processed, so it is read again, as after a
+        `with` block. An exception that was dealt with before is not seen here. May be called from any thread and from a
+        signal handler, and twice: a `poll` that waits meanwhile returns at once.
 
         Args:
             timeout: seconds.
@@ -164,7 +166,8 @@ class Consumer(OffsetCalls):
 
         Source: KIP-1092.
         """
-        self._run(self._close_steps(timeout, with_progress=True, group_membership=group_membership))
+        with_progress = not self._is_interrupted()
+        self._run(self._close_steps(timeout, with_progress=with_progress, group_membership=group_membership))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -80,6 +81,9 @@ if hasattr(os, "register_at_fork"):
 
 class ConsumerSide:
     """What every call goes through."""
+
+    #: The exception that the application was handling when it polled last.
+    _handled: BaseException | None = None
 
     def _set_up(self, first: tuple[object, ...], options: Mapping[str, object], host: Any, signal: Signal) -> None:
         """Nothing is connected here.
@@ -226,6 +230,11 @@ class ConsumerSide:
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
+    def _is_interrupted(self) -> bool:
+        """Whether an exception ends the work on what was handed out last: it has come since, and is not done with."""
+        passing = sys.exc_info()[1]
+        return passing is not None and passing is not self._handled
+
     def _close_steps(
         self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
     ) -> Steps[None]:
@@ -366,6 +375,7 @@ class ConsumerSide:
         if self._is_in_callback:
             raise StateError(f"{what} cannot be called inside a callback")
         self._turn.take(what)
+        self._handled = sys.exc_info()[1]
 
     def _check_held(self, partitions: Iterable[TopicPartition]) -> None:
         for each in partitions:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import kohort
 from kohort import OffsetAndMetadata, TopicPartition
-from kohort.aio import Consumer
+from kohort.aio import Consumer, Producer
 from kohort.errors import KohortError
+from support.virtual_broker import beside_a_broker
 from support.waiting import PATIENCE_SECONDS
 
 ORDERS = TopicPartition("orders", 0)
@@ -37,3 +40,29 @@ def test_callback_of_a_commit_is_awaited() -> None:
         asyncio.run(main(broker.bootstrap_servers))
 
     assert seen == [(None, 3), OffsetAndMetadata(3, "half of it"), (None, 4)]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(ValueError, None), (asyncio.CancelledError, None), (None, 1)])
+def test_close_commits_no_record_in_work_while_an_exception_passes(
+    kind: type[BaseException] | None, expected: int | None
+) -> None:
+    async def work(consumer: Consumer) -> None:
+        try:
+            assert await consumer.getone()
+            await asyncio.sleep(0)
+            if kind is not None:
+                raise kind
+        finally:
+            await consumer.close()
+
+    async def main(address: str) -> None:
+        async with Producer(bootstrap_servers=address) as producer:
+            await producer.send_and_wait("orders", b"one")
+        consumer = Consumer(bootstrap_servers=address, group_id="billing", auto_offset_reset="earliest")
+        consumer.assign([ORDERS])
+        (end,) = await asyncio.gather(asyncio.ensure_future(work(consumer)), return_exceptions=True)
+        assert type(end) is (kind or type(None))
+        async with Consumer(bootstrap_servers=address, group_id="billing") as other:
+            assert await other.committed(ORDERS) == expected
+
+    beside_a_broker(main, topics={"orders": 1})

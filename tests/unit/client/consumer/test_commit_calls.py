@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ import kohort
 from kohort import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from kohort.client.arguments import to_offsets
 from kohort.errors import ConfigError, KohortError, StateError
-from support.waiting import until
+from support.waiting import PATIENCE_SECONDS, until
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -231,6 +232,69 @@ def test_application_that_fails_has_done_what_it_stored(address: str) -> None:
         raise ZeroDivisionError
 
     assert committed(address, "failing") == {FIRST: 1, SECOND: None}
+
+
+class TestCloseWhileAnExceptionPasses:
+    """As users of other clients write it: `finally: consumer.close()`; what is in work is read again."""
+
+    @pytest.fixture
+    def reader(self, address: str, request: pytest.FixtureRequest) -> Consumer:
+        made = Consumer(bootstrap_servers=address, group_id=request.node.name, auto_offset_reset="earliest")
+        made.assign([FIRST])
+        return made
+
+    @pytest.fixture
+    def stored(self, address: str, request: pytest.FixtureRequest) -> Callable[[], int | None]:
+        return lambda: committed(address, request.node.name)[FIRST]
+
+    def take(self, consumer: Consumer) -> None:
+        record = consumer.poll_one(PATIENCE_SECONDS)
+        assert record is not None and record.offset == 0
+
+    @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt, SystemExit, GeneratorExit])
+    def test_record_in_work_is_not_committed(
+        self, reader: Consumer, stored: Callable[[], int | None], kind: type[BaseException]
+    ) -> None:
+        def work() -> None:
+            try:
+                self.take(reader)
+                raise kind
+            finally:
+                reader.close()
+
+        with pytest.raises(kind):
+            work()
+        assert stored() is None
+
+    def test_one_that_is_being_handled_has_ended_the_work_too(
+        self, reader: Consumer, stored: Callable[[], int | None]
+    ) -> None:
+        try:
+            self.take(reader)
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            reader.close()
+        assert stored() is None
+
+    def test_record_that_is_done_is_committed(self, reader: Consumer, stored: Callable[[], int | None]) -> None:
+        try:
+            self.take(reader)
+            with suppress(ZeroDivisionError):
+                raise ZeroDivisionError
+        finally:
+            reader.close()
+        assert stored() == 1
+
+    def test_exception_that_was_there_before_the_record_does_not_count(
+        self, reader: Consumer, stored: Callable[[], int | None]
+    ) -> None:
+        """The consumer is what another way of doing things is replaced with."""
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            self.take(reader)
+            reader.close()
+        assert stored() == 1
 
 
 def test_many_threads_may_store(address: str) -> None:
