@@ -7,7 +7,9 @@ Source: architecture, journey of a restart; Apache Kafka's folder names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId
@@ -34,6 +36,10 @@ from kohort.storage.recovery.logstate import capture, is_outdated, settle, write
 from kohort.storage.recovery.recovery import RecoveryReport, TailCut, open_partition, unreadable_partition
 from kohort.storage.topicconfig import LogConfig
 from kohort.storage.topics.topicchanges import Topic, TopicChanges, TopicPlan
+
+#: Logs that a stop makes durable at once, and from how many on that is worth threads.
+_SYNCS_AT_ONCE: Final = 32
+_MANY_SYNCS: Final = 64
 
 
 class Store:
@@ -198,12 +204,11 @@ class Store:
     def _leave_marker(self, logs: list[PartitionLog]) -> None:
         """Make everything durable and say so; a disk that takes nothing leaves the next start to check it all."""
         try:
+            _sync(log for log in logs if log.log_end_offset > log.durable_offset)
             for log in logs:
                 if is_outdated(log):
                     captured = capture(log)
                     settle(captured, write(self._fs, captured))
-                if log.log_end_offset > log.durable_offset:
-                    log.mark_durable(log.sync())
             save_offsets(self._fs, self.directory, RECOVERY_POINT_NAME, self.recovery_points())
             ends = {log.name: PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs if not log.offline}
             unread = {log.name: self._unread[log.name] for log in logs if log.offline and log.name in self._unread}
@@ -291,3 +296,15 @@ class Store:
     def _carry_out(self, plan: TopicPlan) -> None:
         self.changes.write((plan,))
         self.changes.settle(plan)
+
+
+def _sync(logs: Iterable[PartitionLog]) -> None:
+    """Make logs durable, many of them at once: a disk carries the syncs of several files out together."""
+    left = list(logs)
+    if len(left) < _MANY_SYNCS:
+        synced = [log.sync() for log in left]
+    else:
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE, "kohort-sync") as threads:
+            synced = list(threads.map(PartitionLog.sync, left))
+    for log, offset in zip(left, synced, strict=True):
+        log.mark_durable(offset)

@@ -1,7 +1,7 @@
 """Small text files in which Apache Kafka keeps numbers of its logs: offsets of every partition, epochs of one.
 
-Laws: a file is replaced whole, and durable when that returns. What is not exactly such a file counts as missing: each
-of them can be made again from the logs, at the price of a longer start.
+Laws: a file is replaced whole; what is about the directory is durable when that returns. What is not exactly such a
+file counts as missing: each of them can be made again from the logs, at the price of a longer start.
 Source: Apache Kafka's OffsetCheckpointFile and LeaderEpochCheckpointFile (version 0, number of entries, one per line).
 """
 
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from kohort.errors import StorageError
-from kohort.storage.files.fs import FileSystem, read_bounded, replace_file
+from kohort.storage.files.fs import FileSystem, place_file, read_bounded, replace_file
 
 #: In the data directory: before these offsets logs need no check, are compacted, or have no records any more.
 RECOVERY_POINT_NAME: Final = "recovery-point-offset-checkpoint"
@@ -36,7 +36,8 @@ def load_offsets(fs: FileSystem, directory: str, name: str) -> dict[tuple[str, i
 
 def save_offsets(fs: FileSystem, directory: str, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Put them in force; blocking."""
-    _save(fs, directory, name, [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
+    replace_file(fs, directory, name, _content(lines))
 
 
 def load_epochs(fs: FileSystem, folder: str) -> list[tuple[int, int]]:
@@ -51,8 +52,8 @@ def load_epochs(fs: FileSystem, folder: str) -> list[tuple[int, int]]:
 
 
 def save_epochs(fs: FileSystem, folder: str, starts: Iterable[tuple[int, int]]) -> None:
-    """Put them in force; blocking."""
-    _save(fs, folder, EPOCHS_NAME, [f"{epoch} {offset}" for epoch, offset in starts])
+    """Write them down; not durable: a start reads them from `log.state` or the batches, and other tools do without."""
+    place_file(fs, f"{folder}/{EPOCHS_NAME}", _content([f"{epoch} {offset}" for epoch, offset in starts]))
 
 
 def _load(fs: FileSystem, path: str, *, width: int) -> list[list[str]]:
@@ -67,5 +68,5 @@ def _load(fs: FileSystem, path: str, *, width: int) -> list[list[str]]:
     return rows if is_whole else []
 
 
-def _save(fs: FileSystem, directory: str, name: str, lines: list[str]) -> None:
-    replace_file(fs, directory, name, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode())
+def _content(lines: list[str]) -> bytes:
+    return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()

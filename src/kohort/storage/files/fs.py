@@ -142,6 +142,14 @@ def read_bounded(fs: FileSystem, path: str, *, limit_bytes: int) -> bytes:
     return file.read(0, size)
 
 
+def place_file(fs: FileSystem, path: str, data: bytes) -> None:
+    """Put a file in place without a sync: whoever reads it has to find out whether it is whole."""
+    temporary = f"{path}.tmp"
+    fs.remove(temporary)
+    fs.open(temporary, create=True).write(0, data)
+    fs.rename(temporary, path)
+
+
 def replace_file(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
     """Put a file in place so that a crash leaves the old or the new one, whole and durable.
 

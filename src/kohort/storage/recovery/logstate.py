@@ -5,7 +5,8 @@ segments before it have their indexes in files. `<offset>.snapshot` and `leader-
 Kafka's formats, for its tools.
 
 Laws: `capture` is quick and belongs to the log's owner; `write` blocks, and is for a thread: it syncs the log before it
-says anything. A file that is damaged or missing costs a longer start and no record.
+says anything, where that was not done, and what it says itself not at all. A file that is damaged or missing costs a
+longer start and no record.
 Source: Apache Kafka's recovery point, ProducerStateManager (snapshots, version 1) and LeaderEpochFileCache.
 """
 
@@ -22,7 +23,7 @@ from kohort.errors import StorageError
 from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.directory.checkpoints import load_epochs, save_epochs
-from kohort.storage.files.fs import FileSystem
+from kohort.storage.files.fs import FileSystem, place_file
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.producers import SEQUENCES, ProducerRow, ProducerStates, StoredBatch
 from kohort.storage.segments.indexfiles import SegmentFacts, save_facts, save_index, sum_of
@@ -65,6 +66,8 @@ class Captured:
     log: PartitionLog
     state: LogState
     parts: tuple[_Part, ...]
+    #: All before the state's offset survives a crash already.
+    is_durable: bool
 
 
 def is_outdated(log: PartitionLog) -> bool:
@@ -94,7 +97,7 @@ def capture(log: PartitionLog) -> Captured:
             kept = index.copy() if segment is newest else index
             parts.append(_Part(segment=segment, index=kept, facts=segment.facts, is_closed=segment is not newest))
     state = LogState(offset=log.log_end_offset, epochs=log.epochs.starts, producers=log.producers.rows())
-    return Captured(log=log, state=state, parts=tuple(parts))
+    return Captured(log=log, state=state, parts=tuple(parts), is_durable=log.durable_offset >= state.offset)
 
 
 def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFacts]]:
@@ -107,7 +110,8 @@ def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFact
         StorageError: what was known before stays known, or a little more.
     """
     log, state = captured.log, captured.state
-    log.sync()
+    if not captured.is_durable:
+        log.sync()
     filed = []
     for part in captured.parts:
         image = part.index.image()
@@ -126,13 +130,13 @@ def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
     """Put it in force, in our format and in Kafka's."""
     document = {"offset": state.offset, "epochs": state.epochs, "producers": state.producers}
     text = json.dumps(document).encode()
-    _replace(fs, f"{directory}/{STATE_NAME}", b"%08x %s\n" % (crc32c(text), text))
+    place_file(fs, f"{directory}/{STATE_NAME}", b"%08x %s\n" % (crc32c(text), text))
     kept = f"{state.offset:020d}{SNAPSHOT_SUFFIX}" if state.producers else None
     for name in fs.list_directory(directory):
         if name.endswith(SNAPSHOT_SUFFIX) and name != kept:
             fs.remove(f"{directory}/{name}")
     if kept is not None:
-        _replace(fs, f"{directory}/{kept}", snapshot_of(state.producers))
+        place_file(fs, f"{directory}/{kept}", snapshot_of(state.producers))
 
 
 def forget_state(fs: FileSystem, directory: str) -> None:
@@ -214,11 +218,3 @@ def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: i
         if known is None or known[2][-1].last_offset <= row[2][-1].last_offset:
             newest[row[0]] = row
     producers.restore(sorted(newest.values(), key=lambda row: row[2][-1].last_offset))
-
-
-def _replace(fs: FileSystem, path: str, content: bytes) -> None:
-    """Without a sync: what is not whole is found out by its checksum."""
-    temporary = f"{path}.tmp"
-    fs.remove(temporary)
-    fs.open(temporary, create=True).write(0, content)
-    fs.rename(temporary, path)
