@@ -25,6 +25,7 @@ BENCHES = (
     "logs",
     "cold",
     "latency",
+    "flood",
     "mixed",
     "consume",
     "secured",

@@ -13,6 +13,7 @@ from kohort.broker.groups.push import Pushing
 from kohort.broker.housekeeping.fileremovals import FileRemovals
 from kohort.broker.housekeeping.producerexpiry import MOST_PRODUCERS, ProducerExpiry
 from kohort.broker.limits.admission import Admission
+from kohort.broker.limits.answermemory import AnswerMemory
 from kohort.broker.limits.bytebudget import ByteBudget
 from kohort.broker.limits.parkedbytes import ParkedBytes
 from kohort.broker.limits.patience import Patience
@@ -80,6 +81,7 @@ class BrokerContext:
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.slices: Final = Slices(loop)
         self.passes: Final = Passes(loop)
+        self.answer_memory: Final = AnswerMemory(loop, store.fs.held)
         self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
         #: One batch at a time: what it unfolds to may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
@@ -96,10 +98,9 @@ class BrokerContext:
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)
         self.listening = Listening(runtime, purgatory.tell_member)
-        self._last_connection_number = 0
-        self.connections: Final[set[Connection]] = set()
-        max_idle_ms = settings.values["connections.max.idle.ms"]
-        self.patience: Final = Patience(loop, self.connections, self.byte_budget, max_idle_ms=max_idle_ms)
+        self._last_connection_number, self.connections = 0, set["Connection"]()
+        idle_ms = settings.values["connections.max.idle.ms"]
+        self.patience: Final = Patience(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         #: Set when the last connection closes.
         self.all_closed: Final = asyncio.Event()
 

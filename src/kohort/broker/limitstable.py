@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kohort.broker.connections import connection, listener, replies
 from kohort.broker.connections.receivebuffer import BASE_BYTES
 from kohort.broker.fetch import purgatory
-from kohort.broker.limits import admission, bytebudget, limits, parkedbytes, patience
+from kohort.broker.limits import admission, answermemory, bytebudget, limits, parkedbytes, patience
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.turns import passes
 from kohort.broker.writes import preparation
@@ -254,7 +254,7 @@ LIMITS: Final = (
     ),
     Limit(
         "those with answers that may be long: all but records, commits and what members say",
-        f"{replies.MOST_LONG}, or {_mebi(replies.MOST_KNOWN_BYTES)} of answers that wait for those in front",
+        f"{answermemory.MOST_LONG}, or {_mebi(replies.MOST_KNOWN_BYTES)} of answers that wait for those in front",
         None,
         "the same",
         "test_connection.py::test_a_client_that_asks_very_often_and_does_not_read_is_read_ahead_a_little",
@@ -319,6 +319,14 @@ LIMITS: Final = (
         f"{patience.TAKING_SECONDS:.0f} s are closed, with the reason in the log",
         "test_patience.py::test_who_takes_nothing_goes_when_all_together_hold_too_much",
         "untaken",
+    ),
+    Limit(
+        "records in answers that are not sent",
+        f"{_mebi(answermemory.HELD_BYTES)}, a part in {answermemory.ONE_OF} of what is left for each, or one batch",
+        None,
+        "from half of it on a connection has one long answer at a time, and its transport 64 KiB that are not taken",
+        "test_fetching.py::test_answers_hold_a_bounded_share_of_memory",
+        None,
     ),
 )
 

@@ -212,6 +212,7 @@ class Server:
                 writer.stop()
         context.producer_expiry.stop()
         context.removals.stop()
+        context.answer_memory.stop()
         context.preparation.stop()
         context.durability.stop()
         context.cold_reads.stop()

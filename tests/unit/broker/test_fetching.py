@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from kohort.broker.embedded import Broker
 from kohort.broker.fetch import fetching
 from kohort.broker.fetch.fetchsessions import FetchSessions
+from kohort.broker.limits import answermemory
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.broker.turns.blocking import warm
@@ -25,11 +28,12 @@ from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRe
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kohort.wire.registry import ApiKey
-from support.broker_wire import RawClient, batch_of
+from support.broker_wire import RawClient, batch_of, encode_request
 from support.coldness import make_cold
 from support.waiting import PATIENCE_SECONDS
 
 VERSION = 11
+LOOPS = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 
 
 def build(
@@ -140,10 +144,48 @@ def test_answers_hold_a_bounded_share_of_memory(
         client.produce("t", bytes(1000))
         client.produce("t", bytes(1000), partition=1)
     size = len(batch_of(bytes(1000)))
-    monkeypatch.setattr(fetching, "HELD_BYTES", fetching.ONE_OF * (2 * size + 10))
+    monkeypatch.setattr(answermemory, "HELD_BYTES", answermemory.ONE_OF * (2 * size + 10))
     assert sizes_of(client.ask(ApiKey.FETCH, VERSION, build({0: 0, 1: 0}))) == {0: 2 * size, 1: 0}
-    monkeypatch.setattr(fetching, "HELD_BYTES", -1)
+    monkeypatch.setattr(answermemory, "HELD_BYTES", -1)
     assert sizes_of(client.ask(ApiKey.FETCH, VERSION, build({0: 0, 1: 0}))) == {0: size, 1: 0}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_memory_of_answers_is_given_back_when_their_connection_goes(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether anything is read after that or not, and whether garbage is collected: it stayed with an idle broker."""
+    monkeypatch.setattr(answermemory, "SETTLE_SECONDS", 0.01)
+
+    async def play() -> None:
+        server = Server(BrokerSettings.of({}, port=0, data_dir=str(tmp_path / "data")))
+        await server.start()
+        assert server._context is not None
+        held, connections = server._context.store.fs.held, server._context.connections
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await asyncio.to_thread(fill, server.port)
+        writer.write(encode_request(ApiKey.FETCH, VERSION, build({0: 0, 1: 0})) * 20)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            for _ in iter(lambda: any(each.untaken_bytes for each in connections), True):
+                await asyncio.sleep(0)
+            assert held._lent
+            writer.transport.abort()
+            for _ in iter(lambda: held._lent or held._kept, 0):
+                await asyncio.sleep(0)
+        await server.stop()
+
+    def fill(port: int) -> None:
+        with RawClient(port) as client:
+            client.create_topic("t", partitions=2)
+            for number in range(2):
+                client.produce("t", bytes(900_000), partition=number)
+
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+            runner.run(play())
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
@@ -10,10 +11,11 @@ import socket
 import pytest
 import uvloop
 
-from kohort.broker.connections.listener import Listener
+from kohort.broker.connections.listener import ACCEPTED_AT_ONCE, Listener
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
 from support.broker_wire import encode_request
+from support.waiting import PATIENCE_SECONDS
 from support.wired_connection import wired_broker
 
 LOOPS = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
@@ -30,6 +32,46 @@ class Exhausted(socket.socket):
         if self.is_full:
             raise OSError(errno.EMFILE, "Too many open files")
         return super().accept()
+
+
+class Counting(socket.socket):
+    """A listening socket that knows how many it has let in."""
+
+    let_in = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        accepted = super().accept()
+        self.let_in += 1
+        return accepted
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_crowd_is_let_in_in_a_few_turns(loop: str) -> None:
+    """One in each turn: behind a hundred the next client waited for as many turns, however long they were."""
+    crowd = ACCEPTED_AT_ONCE + 6
+
+    async def play() -> list[int]:
+        with contextlib.ExitStack() as stack:
+            context = stack.enter_context(wired_broker({}))
+            listening = stack.enter_context(Counting())
+            listening.bind(("127.0.0.1", 0))
+            listening.listen(crowd)
+            clients = [socket.create_connection(listening.getsockname(), PATIENCE_SECONDS) for _ in range(crowd)]
+            listener = Listener(context)
+            await listener.start(listening)
+            let_in = [0]
+            while len(context.connections) < crowd:
+                await asyncio.sleep(0)
+                let_in.append(listening.let_in)
+            for client in clients:
+                client.close()
+            listener.abort()
+            await asyncio.sleep(0)
+            await listener.wait_closed()
+            return let_in
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        assert list(dict.fromkeys(runner.run(play()))) == [0, ACCEPTED_AT_ONCE, crowd]
 
 
 @pytest.mark.parametrize("loop", LOOPS)

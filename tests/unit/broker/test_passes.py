@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -38,7 +38,7 @@ class Tally:
     """What was noted in each pass."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self.notes: list[str] = []
         self.passes = Passes(loop)
 
@@ -47,8 +47,8 @@ class Tally:
         found = []
         for _ in range(count):
             before = len(self.notes)
-            self._loop.call_soon(self._loop.stop)
-            self._loop.run_forever()
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
             found.append("".join(self.notes[before:]))
         return found
 
@@ -83,6 +83,36 @@ def test_long_requests_of_many_connections_wait_for_later_passes(tally: Tally) -
     for name in "abcde":
         tally.passes.ask(Loud(name, tally.passes, tally.notes, size=LONG // 2))
     assert tally.run(4) == ["ab", "cd", "e", ""]
+
+
+def test_records_are_read_in_a_pass_until_it_has_had_its_share(tally: Tally) -> None:
+    """However many connections ask for them at once; in the order in which they asked."""
+
+    def reader(name: str, size: int) -> Callable[[], None]:
+        def begin() -> None:
+            tally.notes.append(name)
+            tally.passes.note_read(size)
+
+        return begin
+
+    for name in "abcde":
+        tally.passes.read(reader(name, module.READ_BYTES_PER_PASS // 2))
+    assert "".join(tally.notes) == "ab"
+    tally.passes.read(reader("f", 0))
+    assert tally.run(3) == ["cd", "ef", ""]
+
+
+def test_reader_that_fails_holds_up_no_other(tally: Tally) -> None:
+    def fail() -> None:
+        raise ValueError("it cannot be read")
+
+    told: list[str] = []
+    tally.loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    tally.passes.note_read(module.READ_BYTES_PER_PASS)
+    for begin in (fail, lambda: tally.notes.append("a")):
+        tally.passes.read(begin)
+    assert tally.run(3) == ["", "a", ""]
+    assert told == ["it cannot be read"]
 
 
 def test_records_wait_for_nobody(tally: Tally) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kohort.broker.connections.replies import (
     MOST_KNOWN_BYTES,
-    MOST_LONG,
     TRANSITIONS,
     ReplyQueue,
     ReplySlot,
     SlotState,
 )
+from kohort.broker.limits.answermemory import HELD_BYTES, MOST_LONG, ONE_OF, AnswerMemory
+from kohort.storage.files.descriptors import HeldBytes
 
 NO_LIMIT = 1 << 30
 
@@ -124,6 +127,27 @@ def test_few_long_answers_are_waited_for(socket: Socket) -> None:
     slots[0].fill([b"long"])
     socket.writes()
     assert not socket.queue.is_full
+
+
+def test_one_long_answer_is_waited_for_while_memory_is_short() -> None:
+    loop, held = asyncio.new_event_loop(), HeldBytes()
+    memory = AnswerMemory(loop, held)
+    queue = ReplyQueue(100, answers=memory)
+    slot = ReplySlot()
+    slot.is_long = True
+    queue.add(slot)
+    assert memory.share() == HELD_BYTES // ONE_OF
+    assert not queue.is_full
+
+    blocks = [memoryview(held.block(HELD_BYTES // 8)) for _ in range(4)]
+    assert memory.share() == HELD_BYTES // 2 // ONE_OF
+    assert queue.is_full
+
+    blocks.clear()
+    assert memory.share() == HELD_BYTES // ONE_OF
+    assert not queue.is_full
+    memory.stop()
+    loop.close()
 
 
 def test_answers_that_wait_for_their_turn_are_counted_by_their_length(socket: Socket) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
 from kohort.broker.turns.blocking import warm
-from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.files.descriptors import HeldBytes, NotResidentError
 from kohort.storage.files.fs import DiskFile, DiskFileSystem
 from support.coldness import make_cold
 from support.storage_logs import batch, empty_log, offsets
@@ -72,12 +73,28 @@ def test_what_readers_hold_is_counted(tmp_path: Path) -> None:
     (second,) = log.read(1, 1)
     assert disk.held.used >= len(first) + len(second)
     part, kept = first[-10:-5], bytes(second)
-    address = first.obj
+    address = id(first.obj)
     del first
     assert disk.held.used >= len(kept) * 2, "a part is enough"
     del part
     assert disk.held.used <= len(kept) * 9 // 8
-    assert log.read(0, 1)[0].obj is address
+    assert id(log.read(0, 1)[0].obj) == address
     assert bytes(second) == kept
     del second
     assert disk.held.used == 0
+
+
+def test_memory_of_what_was_read_goes_back_to_the_system_once_nobody_has_it() -> None:
+    """What goes back to the allocator may stay with the process for ever."""
+    held = HeldBytes()
+    views = [memoryview(held.block(size)) for size in (20_000, 1_000_000)]
+    mapped = ref(views[1].obj)
+    views.pop(0)
+    assert held.settle() and held.used >= 1_000_000, "it is in use"
+
+    memoryview(held.block(20_000)).release()
+    views.clear()
+    assert held.settle() and held.used == 0, "something was read: another read may use it again"
+    assert mapped() is not None
+    assert not held.settle()
+    assert mapped() is None

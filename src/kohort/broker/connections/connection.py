@@ -43,6 +43,9 @@ LONG_COUNTS: Final = 16 * 1024
 #: Unsent bytes at which handling pauses and at which it goes on.
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
 WRITE_LOW_BYTES: Final = 512 * 1024
+#: The same while answers hold much memory.
+SHORT_HIGH_BYTES: Final = 64 * 1024
+SHORT_LOW_BYTES: Final = 16 * 1024
 #: Shortest request header: API key, version, correlation id, length of the client id.
 MIN_FRAME_BYTES: Final = 10
 
@@ -73,10 +76,14 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host, self.peer_port = "", 0
         #: What has come and is not handled.
         self.input: Final = ReceiveBuffer(context.byte_budget)
-        self._replies: Final = ReplyQueue(context.settings.values["queued.max.requests"], context.parked)
+        self._replies: Final = ReplyQueue(
+            context.settings.values["queued.max.requests"], context.parked, context.answer_memory
+        )
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
         self._output: Final = Output()
         self._is_handling, self._is_reading = False, True
+        #: Whether its transport takes less, since answers hold much memory.
+        self._is_narrow = False
         #: Set while the client reads too slowly.
         self._is_write_paused = False
         #: Set while the budget has refused a longer buffer.
@@ -120,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._context.listening.forget(self)
         self._context.admission.leave(self)
         self._replies.abandon()
+        self._output.clear()
         self._repeat = None
         self.input.close()
 
@@ -358,6 +366,8 @@ class Connection(asyncio.BufferedProtocol):
     def _write_ready(self) -> None:
         """Write everything that may leave now; a slow reader keeps the rest in the queue."""
         output = self._output
+        if self._context.answer_memory.is_short is not self._is_narrow:
+            self._set_width()
         while (transport := self._transport) is not None and not self._is_write_paused:
             if len(self._replies):
                 output.extend(self._replies.take(WRITE_AT_BYTES))
@@ -365,6 +375,13 @@ class Connection(asyncio.BufferedProtocol):
                 break
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._context.patience.expect_taking(self)
+
+    def _set_width(self) -> None:
+        """Let the transport have as much that is not taken as memory allows."""
+        self._is_narrow = is_narrow = self._context.answer_memory.is_short
+        high, low = (SHORT_HIGH_BYTES, SHORT_LOW_BYTES) if is_narrow else (WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=high, low=low)
 
     def _set_reading(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self._transport.is_closing():

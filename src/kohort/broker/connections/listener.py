@@ -29,6 +29,8 @@ log = logging.getLogger("kohort.broker")
 #: What says that the system has no room for a connection, and how long nobody is let in then.
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 PAUSE_SECONDS: Final = 1.0
+#: Clients that are let in in one turn of the loop: of a crowd each would wait for as many turns as there are before it.
+ACCEPTED_AT_ONCE: Final = 64
 #: How long a stop waits for clients to take their last answers.
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
 
@@ -92,21 +94,26 @@ class Listener:
         os.close(nothing)
 
     def _accept(self) -> None:
-        """Let in one that waits: those who have to make room for it close their descriptors in the same turn."""
+        """Let in those that wait, as many as a turn has."""
         loop, listening = self._context.loop, self._listening
         assert listening is not None
-        try:
-            accepted, _address = listening.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as why:
-            if why.errno not in _NO_ROOM:
-                raise
-            self._context.reached["descriptors"] += 1
-            log.warning("event=accept_failed reason=%r pause_ms=%d", str(why), PAUSE_SECONDS * 1000)
-            loop.remove_reader(listening)
-            self._again = loop.call_later(PAUSE_SECONDS, self._accept_again)
-            return
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as why:
+                if why.errno not in _NO_ROOM:
+                    raise
+                self._context.reached["descriptors"] += 1
+                log.warning("event=accept_failed reason=%r pause_ms=%d", str(why), PAUSE_SECONDS * 1000)
+                loop.remove_reader(listening)
+                self._again = loop.call_later(PAUSE_SECONDS, self._accept_again)
+                return
+            self._let_in(accepted)
+
+    def _let_in(self, accepted: socket.socket) -> None:
+        loop = self._context.loop
         accepted.setblocking(False)
         with contextlib.suppress(OSError):
             # A client that is gone already is found out by its transport.

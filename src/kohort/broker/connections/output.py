@@ -37,6 +37,12 @@ class Output:
         """How much there is to write."""
         return len(self.small) + self._part_bytes
 
+    def clear(self) -> None:
+        """Nothing is written any more."""
+        self.small = bytearray()
+        self._parts.clear()
+        self._part_bytes = 0
+
     def extend(self, parts: Iterable[Buffer]) -> None:
         """Put ready answers behind what is here."""
         for part in parts:

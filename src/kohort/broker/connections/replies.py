@@ -17,13 +17,11 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final
 
+from kohort.broker.limits.answermemory import MOST_LONG, AnswerMemory
 from kohort.broker.limits.parkedbytes import ParkedBytes
 
 #: What is written to a socket.
 Buffer = bytes | bytearray | memoryview
-#: Requests with long answers that are open at a time: Kafka reads nothing ahead, and here all of the answers, which are
-#: made in turns, would be there before their client takes the first.
-MOST_LONG: Final = 4
 #: Answers that are known and may not leave yet, above which nothing is read ahead.
 MOST_KNOWN_BYTES: Final = 1024 * 1024
 _NO_LIMIT: Final = (1 << 63) - 1
@@ -117,11 +115,15 @@ class ReplySlot:
 class ReplyQueue:
     """The open slots of one socket, oldest first."""
 
-    __slots__ = ("_kept_bytes", "_known_bytes", "_long", "_parked", "_slots", "_unordered", "limit")
+    __slots__ = ("_answers", "_kept_bytes", "_known_bytes", "_long", "_parked", "_slots", "_unordered", "limit")
 
-    def __init__(self, limit: int, parked: ParkedBytes | None = None) -> None:
-        """`limit`: slots above which the owner stops reading requests; `parked`: what those of all sockets keep."""
+    def __init__(self, limit: int, parked: ParkedBytes | None = None, answers: AnswerMemory | None = None) -> None:
+        """`limit`: slots above which the owner stops reading requests.
+
+        `parked`: what the requests of all sockets keep; `answers`: what their answers hold.
+        """
         assert limit > 0
+        self._answers: Final = answers
         self.limit: Final = limit
         self._parked: Final = parked or ParkedBytes(_NO_LIMIT)
         self._kept_bytes = 0
@@ -140,7 +142,7 @@ class ReplyQueue:
         """Whether no further request should be read for now."""
         return (
             len(self) >= self.limit
-            or self._long >= MOST_LONG
+            or self._long >= (MOST_LONG if self._answers is None else self._answers.most_long)
             or self._known_bytes >= MOST_KNOWN_BYTES
             or self._kept_bytes >= self._parked.limit_of_connection
         )

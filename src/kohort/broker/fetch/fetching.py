@@ -5,7 +5,7 @@ until there is enough; then all rows are read once more for the answer.
 
 Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
 row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all
-answers together hold in memory is bounded, but each may have one batch.
+answers together hold in memory is bounded (`answermemory`).
 Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
 """
 
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 READ_COMMITTED: Final = 1
 #: Rows and bytes that are read in one turn of the loop.
 ROWS_AT_ONCE: Final = 250
-BYTES_AT_ONCE: Final = 4 << 20
-#: What answers that are not sent yet may hold together, and the share of what is left that one of them may have.
-HELD_BYTES: Final = 256 << 20
-ONE_OF: Final = 16
+BYTES_AT_ONCE: Final = 1 << 20
 #: A thread that fetches from the disk reads on for so many bytes: whoever wants one batch wants those behind it.
 READ_AHEAD_BYTES: Final = 1 << 20
 #: How often the disk is asked for one row; should what it gave be gone again, the loop waits for it.
@@ -143,6 +140,8 @@ class Fetching:
 
     def _abandon(self) -> None:
         self._is_over = True
+        # The request and this know each other: what was read would wait for the garbage collector.
+        self._rows = []
         if self._parked is not None:
             self._parked.cancel()
             self._parked = None
@@ -150,19 +149,25 @@ class Fetching:
     # ---- reading
 
     def _read(self) -> None:
-        """Read all rows, the first of them now."""
+        """Read all rows, the first of them as soon as a pass of the loop has a share left."""
         count = len(self._plan)
         self._rows = [None] * count
         self._seen = array("q", bytes(8 * count))
         self._found.clear()
         self._size = self._tries = 0
-        share = (HELD_BYTES - self._context.store.fs.held.used) // ONE_OF
-        self._left = min(self._max_bytes, max(share, 0))
+        self._left = self._max_bytes
+        self._context.passes.read(self._begin)
+
+    def _begin(self) -> None:
+        if self._is_over:
+            return
+        context, count = self._context, len(self._rows)
         done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
+        context.passes.note_read(self._size)
         if done == count and self._size < BYTES_AT_ONCE:
             self._after_reading()
         else:
-            self._context.slices.add(self._steps(range(done, count)))
+            context.slices.add(self._steps(range(done, count)))
 
     def _steps(self, rows: Sequence[int]) -> Iterator[None]:
         done = size = 0
@@ -179,6 +184,8 @@ class Fetching:
     def _read_slice(self, rows: Sequence[int]) -> int:
         """Read rows until enough bytes for one turn of the loop have come; how many there were."""
         before = self._size
+        # Others read between two slices.
+        self._left = min(self._left, self._context.answer_memory.share())
         for count, at in enumerate(rows, 1):
             self._rows[at] = self._read_row(at)
             if self._size - before >= BYTES_AT_ONCE:
@@ -320,7 +327,7 @@ class Fetching:
         waiting = [len(chosen)]
 
         def is_warm(at: int, result: Exception | None) -> None:
-            if result is not None:
+            if result is not None and not self._is_over:
                 # The disk cannot read it: to try again would have the loop wait for the same.
                 self._rows[at] = self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, self._plan.logs[at])
             waiting[0] -= 1

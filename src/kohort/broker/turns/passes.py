@@ -2,7 +2,7 @@
 
 Laws: connections that ask for a turn go on in the order in which they asked, as many of them in a pass as have time;
 and those whose request is long carry out a few in a pass, all together. Whoever asks for little waits for none of that.
-Records are no long request: what they cost is to be copied.
+Records are no long request: what they cost is to be copied. Of those that are read for answers a pass has its share.
 Source: architecture rule 18: 20 ms.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from kohort.wire.registry import ApiKey
@@ -18,6 +19,8 @@ from kohort.wire.registry import ApiKey
 #: Requests with more bytes name many things; so many bytes of them are carried out in a pass, or the first.
 SHORT_BYTES: Final = 2 * 1024
 LONG_BYTES_PER_PASS: Final = 64 * 1024
+#: So many bytes of records are read for answers in a pass, and a slice more.
+READ_BYTES_PER_PASS: Final = 4 << 20
 #: After which the rest of those who wait for a turn have it in the next pass.
 PASS_SECONDS: Final = 0.005
 
@@ -33,7 +36,7 @@ class TakesTurns(Protocol):
 class Passes:
     """The passes of one loop."""
 
-    __slots__ = ("_is_due", "_left", "_loop", "_waiting")
+    __slots__ = ("_is_due", "_left", "_loop", "_readable", "_readers", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
@@ -41,6 +44,10 @@ class Passes:
         self._is_due = False
         #: Bytes of long requests that may still begin in this pass.
         self._left = LONG_BYTES_PER_PASS
+        #: Bytes of records that may still be read before a pass has had its share.
+        self._readable = READ_BYTES_PER_PASS
+        #: What waits for a pass to read in; empty while there is a share.
+        self._readers: Final[deque[Callable[[], None]]] = deque()
 
     def ask(self, connection: TakesTurns) -> None:
         """Let `connection` go on in a later pass, behind those that have asked before."""
@@ -57,6 +64,30 @@ class Passes:
             self._loop.call_soon(self._begin)
         self._left -= size
         return True
+
+    def read(self, begin: Callable[[], None]) -> None:
+        """Begin to read records for an answer: now, or in a later pass, behind those that have asked before."""
+        if self._readable > 0 and not self._readers:
+            begin()
+        else:
+            self._readers.append(begin)
+
+    def note_read(self, size: int) -> None:
+        """So many bytes were read by what began."""
+        was_readable = self._readable > 0
+        self._readable -= size
+        if was_readable and self._readable <= 0:
+            self._loop.call_soon(self._begin_reading)
+
+    def _begin_reading(self) -> None:
+        self._readable = READ_BYTES_PER_PASS
+        try:
+            while self._readers and self._readable > 0:
+                self._readers.popleft()()
+        finally:
+            if self._readers and self._readable > 0:
+                # One has failed: the others go on.
+                self._loop.call_soon(self._begin_reading)
 
     def _begin(self) -> None:
         self._left = LONG_BYTES_PER_PASS

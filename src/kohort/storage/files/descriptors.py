@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final
 
 from kohort.records.row_kernels import blank as blank_bytes
@@ -24,10 +26,14 @@ _NOT_KNOWN: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 #: Less is not counted, and not worth keeping.
 _LEAST_COUNTED_BYTES: Final = 16 * 1024
+#: From this size on a block is a mapping of its own, which the system has back when it is let go; what goes back to the
+#: allocator may stay with the process for ever.
+_LEAST_MAPPED_BYTES: Final = 128 * 1024
 #: What is kept to be used again.
 _MOST_KEPT_BYTES: Final = 32 << 20
-#: Blocks that are looked at for each that is lent.
+#: Blocks that are looked at for each that is lent, and in one look at all.
 _LOOKS: Final = 4
+_LOOKS_OF_ALL: Final = 2_000
 
 
 class NotResidentError(Exception):
@@ -58,21 +64,27 @@ class WorkNeededError(NotResidentError):
         return self.what
 
 
+#: Memory that is lent as a whole.
+Block = bytearray | mmap
+
+
 class HeldBytes:
     """Memory for what is read for clients: used again, since fresh pages cost more than to fill them, and counted.
 
     For one thread. A block is free when nobody has a view of it any more; that is found out by looking now and then.
     """
 
-    __slots__ = ("_free", "_kept", "_lent", "_used")
+    __slots__ = ("_free", "_is_wanted", "_kept", "_lent", "_used")
 
     def __init__(self) -> None:
         #: Size -> blocks of it that nobody has; `_kept`: their bytes.
-        self._free: Final[dict[int, list[bytearray]]] = {}
+        self._free: Final[dict[int, list[Block]]] = {}
         self._kept = 0
         #: Those that somebody had when they were looked at last, and their bytes.
-        self._lent: Final[deque[bytearray]] = deque()
+        self._lent: Final[deque[Block]] = deque()
         self._used = 0
+        #: Whether a block was asked for since the last look at all.
+        self._is_wanted = False
 
     @property
     def used(self) -> int:
@@ -80,11 +92,12 @@ class HeldBytes:
         self._look(_LOOKS)
         return self._used
 
-    def block(self, size: int) -> bytearray:
+    def block(self, size: int) -> Block:
         """At least `size` bytes, which hold anything."""
         if size < _LEAST_COUNTED_BYTES:
             return bytearray(size)
         self._look(_LOOKS)
+        self._is_wanted = True
         # An eighth of a power of two: what is little larger fits the same blocks.
         step = 1 << (size.bit_length() - 4)
         size = -(-size // step) * step
@@ -93,10 +106,28 @@ class HeldBytes:
             block = free.pop()
             self._kept -= size
         else:
-            block = blank_bytes(size)
+            is_mapped = size >= _LEAST_MAPPED_BYTES
+            block = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS) if is_mapped else blank_bytes(size)
         self._lent.append(block)
         self._used += size
         return block
+
+    def settle(self) -> bool:
+        """Take back all that nobody has, and let go of it if nothing was asked for meanwhile; whether any is left.
+
+        To be called now and then as long as it says so: of what is never asked for again nobody would know.
+        """
+        for _ in range(min(_LOOKS_OF_ALL, len(self._lent))):
+            block = self._lent.popleft()
+            if _is_free(block):
+                self._take_back(block)
+            else:
+                self._lent.append(block)
+        if not self._is_wanted:
+            self._free.clear()
+            self._kept = 0
+        self._is_wanted = False
+        return bool(self._lent or self._kept)
 
     def _look(self, count: int) -> None:
         """Take back what nobody has any more, of the blocks that were not looked at for longest."""
@@ -106,19 +137,31 @@ class HeldBytes:
                 self._lent.append(block)
                 # Those behind it were lent later, or looked at before.
                 break
-            self._used -= len(block)
-            if self._kept + len(block) <= _MOST_KEPT_BYTES:
-                self._kept += len(block)
-                self._free.setdefault(len(block), []).append(block)
+            self._take_back(block)
+
+    def _take_back(self, block: Block) -> None:
+        self._used -= len(block)
+        if self._kept + len(block) <= _MOST_KEPT_BYTES:
+            self._kept += len(block)
+            self._free.setdefault(len(block), []).append(block)
 
 
-def _is_free(block: bytearray) -> bool:
-    try:
-        # A byte array that somebody has a view of cannot change its size.
-        block.append(block.pop())
-    except BufferError:
-        return False
-    return True
+def _is_free(block: Block) -> bool:
+    """Whether the caller alone knows it: a view of it counts as well."""
+    return sys.getrefcount(block) <= _KNOWN_TO_CALLER
+
+
+def _known_to_caller() -> int:
+    block = bytearray()
+    return _references(block)
+
+
+def _references(block: Block) -> int:
+    return sys.getrefcount(block)
+
+
+#: References to a block that has a name in the caller of `_is_free` and none elsewhere.
+_KNOWN_TO_CALLER: Final = _known_to_caller()
 
 
 class Descriptor:
