@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 # These take several virtual machines each: `make cluster`.
 CLUSTER := $(patsubst %,tests/spark/test_%.py,cluster connect declarative)
-.PHONY: demo test checks collected test-all power-loss faulty-disk models flips fuzz worst-requests matrix held-clients static-groups same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark bench clean
+.PHONY: demo test checks collected test-all power-loss faulty-disk models flips fuzz worst-requests matrix held-clients static-groups same-as-spark secured administered soak cluster seed seed-queries soak-queries seed-clients soak-client soak-spark wheels bench clean
 
 demo: setup  ## the main job: flights through the broker, a consumer group and Spark
 	$(PY) -m kohort.cli.main demo
@@ -35,6 +35,10 @@ soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,0
 	$(PY) -m kohort.testing.queries.seed --count 5000 --jobs $$(nproc)
 	$(PY) -m kohort.testing.clients.seed --count 1000 --jobs $$(nproc)
 	KILL_CYCLES=1000 $(PY) -m pytest -v -n 0 tests/interop/test_kill_cycles.py
+
+wheels: setup  ## wheels with and without a C compiler, by their tags; a minute, needs PyPI
+	rm -rf .venv/wheels && $(PY) -m pip wheel -q --no-deps -w .venv/wheels . && CC=false $(PY) -m pip wheel -q --no-deps -w .venv/wheels .
+	ls .venv/wheels/kohort-*-py3-none-any.whl .venv/wheels/kohort-*-cp3*.whl
 
 power-loss: setup  ## the power goes at every operation of a broker's files, 200 times each; ten minutes
 	POWER_LOSS_SEEDS=200 $(PY) -m pytest -v -n 2 tests/unit/broker/test_power_loss.py

@@ -1,27 +1,45 @@
-"""Compiles the kernels where a C compiler is found; without one the same modules run as plain Python."""
+"""Compiles the kernels where a C compiler is found; without one the same modules run as plain Python.
 
-from setuptools import Extension, setup
+A build without a compiler has no extensions at all, so that its wheel has the tag py3-none-any: it is another product
+than the compiled one, and the same for every machine.
+"""
 
-KERNELS = [
-    "kohort.client.producer.core.placing_kernels",
-    "kohort.records.kernels",
-    "kohort.records.build_kernels",
-    "kohort.records.row_kernels",
-    "kohort.records.span_kernels",
-    "kohort.assign.kernels",
-    "kohort.assign.balance_kernels",
-    "kohort.assign.chain_kernels",
-]
+import sysconfig
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from setuptools import Extension, setup  # isort: skip - from Python 3.12 on distutils is setuptools' own
+from distutils.ccompiler import new_compiler
+from distutils.errors import CCompilerError, DistutilsError
+from distutils.sysconfig import customize_compiler
+
+
+def has_compiler() -> bool:
+    """Whether a C compiler takes what includes Python's headers."""
+    with TemporaryDirectory() as folder:
+        source = Path(folder, "include.c")
+        source.write_text("#include <Python.h>\n")
+        try:
+            compiler = new_compiler()
+            customize_compiler(compiler)
+            compiler.compile([str(source)], output_dir=folder, include_dirs=[sysconfig.get_path("include")])
+        except (CCompilerError, DistutilsError) as why:
+            print(f"kohort: no C compiler ({why}): its kernels stay plain Python, several times slower")  # noqa: T201
+            return False
+    return True
 
 
 def extensions() -> list[Extension]:
-    """One optional extension per kernel; none where Cython is missing."""
+    """One optional extension per module of kernels; none where Cython or a C compiler is missing."""
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
+    if not has_compiler():
+        return []
     modules = [
-        Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3", "-g0"]) for name in KERNELS
+        Extension(".".join(path.with_suffix("").parts[1:]), [str(path)], extra_compile_args=["-O3", "-g0"])
+        for path in sorted(Path("src").rglob("*kernels.py"))
     ]
     # The C that Cython writes stays out of the packages: it is neither committed nor installed.
     compiled = list(cythonize(modules, language_level=3, build_dir="build/cython"))

@@ -1,4 +1,4 @@
-"""tools/setup.sh tells what it is at, and what pip said when it fails."""
+"""tools/setup.sh tells what it is at, and what pip said when it fails; setup.py makes what each machine can run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[1] / "tools" / "setup.sh"
+from kohort.records.kernel_form import MODULES
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "tools" / "setup.sh"
 
 #: What pip says without a terminal, cut short; the middle of it takes minutes on a slow line.
 PIP_SAYS = """\
@@ -91,3 +94,48 @@ def test_a_failure_shows_pips_reason(checkout: Path) -> None:
     assert failed.stderr.splitlines()[-1].startswith("set-up: pip could not install the packages, see above")
     assert "there-is-no-such-package" in (checkout / ".venv" / "set-up.log").read_text()
     assert not (checkout / ".venv" / ".kohort-ready").exists()
+
+
+#: In Cython's place: C that stands for what it would write.
+CYTHON = """
+from pathlib import Path
+
+def cythonize(modules, **_):
+    for module in modules:
+        source = Path(module.sources[0]).with_suffix(".c")
+        source.write_text("#include <Python.h>\\nPyObject *PyInit_small_kernels(void) { return NULL; }\\n")
+        module.sources = [str(source)]
+    return modules
+"""
+
+
+@pytest.mark.parametrize("has_compiler", [False, True])
+def test_build_without_a_compiler_is_for_every_machine(tmp_path: Path, *, has_compiler: bool) -> None:
+    """It goes where setuptools puts what is no platform's, and its wheel has the tag py3-none-any: `make wheels`."""
+    package = tmp_path / "src" / "kohort" / "records"
+    package.mkdir(parents=True)
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    (tmp_path / "setup.cfg").write_text(
+        "[options]\npackage_dir =\n    = src\npackages = find:\n[options.packages.find]\nwhere = src\n"
+    )
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "small_kernels.py").touch()
+    (tmp_path / "Cython").mkdir()
+    (tmp_path / "Cython" / "__init__.py").touch()
+    (tmp_path / "Cython" / "Build.py").write_text(CYTHON)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), **({} if has_compiler else {"CC": "false"})}
+    command = [sys.executable, "setup.py", "-q", "build"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "build").glob("lib*")
+    assert (folder.name == "lib") is not has_compiler
+    assert any(folder.rglob("*small_kernels*.so")) is has_compiler
+    assert ("kohort: no C compiler" in done.stdout) is not has_compiler
+
+
+def test_what_is_compiled_is_what_the_product_looks_for() -> None:
+    package = ROOT / "src" / "kohort"
+    assert {str(path.relative_to(package).with_suffix("")) for path in package.rglob("*kernels.py")} == set(MODULES)

@@ -41,6 +41,7 @@ from kohort.clock import SystemClock, WallClock
 from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
+from kohort.records.kernel_form import log_kernels
 from kohort.storage.directory.datadir import broker_on
 from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.recovery.recovery import RecoveryReport
@@ -221,6 +222,7 @@ class Server:
         log.info("event=stopped address=%s clean=%s", self.bootstrap_servers, self.failure is None)
 
     def _open_store(self) -> Store:
+        log_kernels()
         settings = self._settings
         defaults, cluster_id = settings.topic_defaults(), settings.values["cluster.id"]
         if settings.data_dir is None:

@@ -20,6 +20,7 @@ from kohort.cli.output import complain
 from kohort.cli.parser import Parser
 from kohort.cli.streams import OutputError, abandon_output, prepare_streams
 from kohort.errors import ConfigError, KohortError
+from kohort.records.kernel_form import tell_kernels
 
 VERBS = (
     *("up", "topic", "send", "tail", "group", "config", "acl", "user", "quota", "cluster", "transactions"),
@@ -48,7 +49,7 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
         description="Kafka consumer groups for Python and PySpark: a broker, a client and a Spark source.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"kohort {__version__}")
+    parser.add_argument("--version", action="version", version=f"kohort {__version__}, kernels: {tell_kernels()}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     for verb in verbs:
         import_module(f"kohort.cli.{verb}").add_parser(subparsers)
@@ -146,6 +147,11 @@ def _listen_to_client() -> None:
     log = logging.getLogger("kohort.client")
     log.propagate = False
     log.addHandler(_Voice())
+    if sys.argv[1:2] != ["up"]:
+        # `kohort --version` and `kohort broker status` say it, not each command.
+        kernels = logging.getLogger("kohort.kernels")
+        kernels.propagate = False
+        kernels.addHandler(logging.NullHandler())
 
 
 if __name__ == "__main__":

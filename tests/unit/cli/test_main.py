@@ -15,6 +15,7 @@ from kohort.cli.foreign import foreign_words
 from kohort.cli.main import VERBS, build_parser, main, parse_pairs
 from kohort.cli.parser import EXAMPLES
 from kohort.errors import ConfigError
+from kohort.records.kernel_form import tell_kernels
 
 
 def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -270,4 +271,5 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["--version"])
     assert exit_.value.code == 0
-    assert capsys.readouterr().out == f"kohort {__version__}\n"
+    told = capsys.readouterr().out
+    assert " ".join(told.split()) == f"kohort {__version__}, kernels: {tell_kernels()}"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import pytest
 
 from kohort.errors import ConfigError
 from kohort.records.choice import KernelSet, active_kernels, is_compiled, kernel_name, kernels_named, plain_kernels
+from kohort.records.kernel_form import MODULES, tell_kernels
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -85,3 +89,36 @@ def test_without_arrow_and_compiler_plain_python_runs() -> None:
 def test_asking_for_c_where_nothing_is_compiled_says_what_to_do() -> None:
     done = run(DECODE.format(first=UNCOMPILED.format(more="")), KOHORT_KERNELS="c")
     assert "KOHORT_KERNELS=c, but the kernels are not compiled; install kohort where a C compiler" in done.stderr
+
+
+def test_plain_kernels_are_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build without a C compiler; one module that was not compiled is enough."""
+    monkeypatch.delenv("KOHORT_KERNELS", raising=False)
+    for name in MODULES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}{EXTENSION_SUFFIXES[0]}").touch()
+    assert tell_kernels(str(tmp_path)) == "compiled"
+    monkeypatch.setenv("KOHORT_KERNELS", "python")
+    assert tell_kernels(str(tmp_path)).endswith("slower: KOHORT_KERNELS=python asks for it")
+    monkeypatch.delenv("KOHORT_KERNELS")
+    (tmp_path / f"{MODULES[0]}{EXTENSION_SUFFIXES[0]}").unlink()
+    assert re.fullmatch(
+        r"plain Python, .* slower: install kohort where a C compiler is found, .*", tell_kernels(str(tmp_path))
+    )
+
+
+@pytest.mark.parametrize(("kernels", "level"), [("python", "WARNING"), ("", "INFO" if is_compiled() else "WARNING")])
+@pytest.mark.parametrize("first", ["Broker().start()", "Producer(bootstrap_servers='127.0.0.1:1').close()"])
+def test_log_and_status_say_what_the_kernels_are(first: str, kernels: str, level: str) -> None:
+    """Once a process, by the first broker or client."""
+    code = f"""
+import logging
+logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
+import kohort
+kohort.{first}
+with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+    print(admin.describe_broker()["kernels"])
+"""
+    done = run(code, KOHORT_KERNELS=kernels)
+    lines = [line for line in done.stderr.splitlines() if "kernels:" in line]
+    assert lines == [f"{level} kernels: {done.stdout.strip()}"], done.stderr

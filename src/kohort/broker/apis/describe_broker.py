@@ -13,6 +13,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.writes.relaxed import relaxed_topics
 from kohort.errors import ErrorCode
 from kohort.losswindow import widest
+from kohort.records.kernel_form import tell_kernels
 from kohort.wire.messages.describe_broker import BrokerFact, DescribeBrokerRequest, DescribeBrokerResponse
 
 #: The limits whose meeting is counted: options, or what a client did.
@@ -54,6 +55,7 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
     is_kept = not context.store.fs.volatile
     facts: dict[str, object] = {
         "version": kohort.__version__,
+        "kernels": tell_kernels(),
         "cluster.id": cluster.cluster_id,
         "node.id": node_id,
         "address": f"{here.host}:{here.port}",

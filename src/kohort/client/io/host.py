@@ -18,6 +18,7 @@ from kohort.client.io.traffic import Traffic
 from kohort.client.options import ClientSettings
 from kohort.clock import ElapsedClock
 from kohort.errors import StateError
+from kohort.records.kernel_form import log_kernels
 
 if TYPE_CHECKING:
     # Whoever imports a door need not wait for asyncio.
@@ -53,6 +54,7 @@ class Host(ABC, Generic[E]):
         farewell: Farewell[E] | None = None,
         counts_sleep: bool = False,
     ) -> None:
+        log_kernels()
         self._machine = machine
         self._settings = settings
         self._deliver = deliver
