@@ -269,23 +269,25 @@ class DeserializationError(KohortError, ValueError):
     The position stays on that record: seek to the offset behind it to go on.
 
     Args:
-        topic, partition, offset: of the record.
+        partition: whose record it is; its `topic` is an attribute of its own, too.
+        offset: of the record; `next_offset`: where to `seek` to go on.
         what: "key" or "value".
         reason: what the function raised.
     """
 
-    def __init__(self, topic: str, partition: int, offset: int, what: str, reason: str) -> None:
-        super().__init__(topic, partition, offset, what, reason)
-        self.topic = topic
+    def __init__(self, partition: TopicPartition, offset: int, what: str, reason: str) -> None:
+        super().__init__(partition, offset, what, reason)
+        self.topic = partition.topic
         self.partition = partition
         self.offset = offset
+        self.next_offset = offset + 1
         self.what = what
         self.reason = reason
 
     def __str__(self) -> str:
         return (
-            f"the {self.what} of the record at {self.topic}-{self.partition}, offset {self.offset}, cannot be read: "
-            f"{self.reason}; seek to {self.offset + 1} to go on"
+            f"the {self.what} of the record at {self.partition}, offset {self.offset}, cannot be read: "
+            f"{self.reason}; seek to {self.next_offset} to go on"
         )
 
 

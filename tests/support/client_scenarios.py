@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from kohort import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
-from kohort.errors import BrokerError, ErrorCode
+from kohort.errors import BrokerError, ErrorCode, FencedError
 from support.group_members import ConfluentMember, KohortMember, Ledger, ProcessMember
 from support.waiting import PATIENCE_SECONDS, until
 
@@ -261,6 +261,9 @@ def slow_application_is_left_behind(bootstrap: str, protocol: str) -> None:
             wait_until(lambda: len(consumer.assignment()) == 1, "half of it", consumer)
             ledger.wait_for_shares("quick", partitions=2)
             held = sorted(consumer.assignment())
+            with pytest.raises(FencedError, match=r"no poll for 1500 ms \(max\.poll\.interval\.ms\)") as why:
+                consumer.commit({held[0]: 0})
+            assert why.value.member and why.value.epoch > 0
             wait_until(lambda: bool(lost), "on_lost in the next poll", consumer)
             assert lost == [held]
             wait_until(lambda: len(consumer.assignment()) == 1, "a share again", consumer)

@@ -77,7 +77,7 @@ MADE: tuple[Exception, ...] = (
     PartlyDoneError("creating topics", {"a": 1}, {"b": BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, "b is there")}),
     PartlySentError(SentMany("orders", 1, (OffsetRange(0, 7, 1),)), 2, "late", True),
     SerializationError("orders", "value", "TypeError('a set cannot be sent')"),
-    DeserializationError("orders", 0, 7, "value", "ValueError('no JSON')"),
+    DeserializationError(TopicPartition("orders", 0), 7, "value", "ValueError('no JSON')"),
     NameTakenError("kohort-1a2b", "billing"),
     RecordsLostError(TopicPartition("orders", 0), 7, "the log begins at 9"),
     JavaNotFoundError([("JAVA_HOME", "/opt/java", "is Java 11")]),

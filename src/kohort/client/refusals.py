@@ -5,7 +5,7 @@ Source: Apache Kafka's table of operations and the rights that they take.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from kohort.errors import AuthorizationError, BrokerError, ErrorCode, FencedError, UnsupportedFeatureError
 
@@ -17,6 +17,15 @@ _RESOURCES: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional_id",
 }
 _CLUSTER: Final = "kafka-cluster"
+
+
+class Absence(NamedTuple):
+    """What has ended a membership."""
+
+    #: As it was then; empty, and 0 or below, where there was none.
+    member_id: str
+    epoch: int
+    why: str
 
 
 def refused(

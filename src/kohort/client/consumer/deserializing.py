@@ -12,6 +12,7 @@ from typing import Any
 
 from kohort.client.records import ConsumerRecord
 from kohort.errors import DeserializationError
+from kohort.ids import TopicPartition
 
 #: Makes whatever the application wants of the bytes of a key or a value.
 Deserializer = Callable[[bytes], Any]
@@ -48,4 +49,5 @@ def _applied(function: Deserializer, data: bytes, record: ConsumerRecord, what: 
     try:
         return function(data)
     except Exception as why:
-        raise DeserializationError(record.topic, record.partition, record.offset, what, repr(why)) from why
+        partition = TopicPartition(record.topic, record.partition)
+        raise DeserializationError(partition, record.offset, what, repr(why)) from why

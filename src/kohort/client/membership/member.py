@@ -33,7 +33,7 @@ from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
 from kohort.client.options import ConsumerSettings
-from kohort.client.refusals import left_out
+from kohort.client.refusals import Absence, left_out
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff
 from kohort.errors import ErrorCode, InvariantViolation
@@ -106,6 +106,8 @@ class Member(ABC):
         self._told_until_ms: int | None = None
         self._has_assignment = False
         self._told: Identity | None = None
+        #: What has ended its membership last; `None` before the first time.
+        self._absence: Absence | None = None
         #: Why the member rebalances, as far as it knows: brokers do not say.
         self._why = "topics were subscribed to"
 
@@ -123,6 +125,11 @@ class Member(ABC):
     def is_name_held(self) -> bool:
         """Whether a static member waits for its name, which another process holds: that is told elsewhere."""
         return False
+
+    @property
+    def absence(self) -> Absence:
+        """Why it is no member at present."""
+        return self._absence or Absence(self.member_id, self.epoch, "it has not joined its group yet")
 
     # -- protocol -------------------------------------------------------------------------------------------------
 
@@ -402,6 +409,7 @@ class Member(ABC):
             self._on_left(now_ms)
             return
         self._requests.warn(f"member {self.member_id} of group {self.group_id} lost its partitions: {why}")
+        self._absence = Absence(self.member_id, self.epoch, why)
         self._drop_everything(Step.LOST)
         self._why = f"after a loss: {why}"
         if self.owned:
@@ -437,6 +445,7 @@ class Member(ABC):
         if self.state is MemberState.LEAVING:
             self._on_left(now_ms)
             return
+        self._absence = Absence(self.member_id, self.epoch, str(message or code.name))
         self._drop_everything(Step.REFUSED)
         if self.owned:
             self.callbacks.ask(CallbackKind.LOST, self.owned, code.name, now_ms)

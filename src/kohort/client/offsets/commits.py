@@ -23,7 +23,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import MOVED, CoordinatorLookup
 from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
 from kohort.client.records import Committable, with_metadata
-from kohort.client.refusals import refused
+from kohort.client.refusals import Absence, refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff
 from kohort.errors import (
@@ -74,6 +74,10 @@ class Committer(Protocol):
     def identity(self) -> tuple[str, int] | None:
         """Member id and epoch (classic: generation); `("", -1)` for who wants to be no member, `None` for who is none
         at present but should be."""
+        ...
+
+    def absence(self) -> Absence:
+        """Why there is no identity."""
         ...
 
     def holds(self, partition: TopicPartition) -> bool:
@@ -593,8 +597,10 @@ class Commits:
         return self._committer.is_rejoining() or (identity is not None and identity[1] != entry.epoch)
 
     def _fenced(self, code: ErrorCode) -> FencedError:
-        member_id, epoch = self._committer.identity() or ("", -1)
-        return FencedError(code, group=self._group_id, member=member_id, epoch=epoch, during="committing offsets")
+        identity = self._committer.identity()
+        member_id, epoch, why = self._committer.absence() if identity is None else (*identity, None)
+        during = "committing offsets"
+        return FencedError(code, why, group=self._group_id, member=member_id, epoch=epoch, during=during)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

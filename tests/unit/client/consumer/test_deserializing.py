@@ -39,10 +39,10 @@ def test_a_value_that_cannot_be_read_says_where_it_is_and_stays(broker: Broker) 
                 DeserializationError, match=r"value of the record at orders-0, offset 2.*seek to 3"
             ) as why:
                 consumer.poll(PATIENCE_SECONDS)
-            assert (why.value.topic, why.value.partition, why.value.offset) == ("orders", 0, 2)
+            assert (why.value.topic, why.value.partition, why.value.offset) == ("orders", ORDERS, 2)
             assert isinstance(why.value.__cause__, json.JSONDecodeError)
             assert consumer.position(ORDERS) == 2
-        consumer.seek(ORDERS, 3)
+        consumer.seek(why.value.partition, why.value.next_offset)
         assert [record.value for record in consumer.poll(PATIENCE_SECONDS)] == [None, {"n": 4}]
 
 

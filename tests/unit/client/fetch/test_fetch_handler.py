@@ -441,10 +441,10 @@ def test_record_that_a_deserializer_refuses_stays_where_it_is(is_one_by_one: boo
         with pytest.raises(DeserializationError, match=r"orders-0, offset 2, cannot be read: .*no 2") as why:
             while True:
                 assert handler.take_one() if is_one_by_one else handler.take(10), "the other partition goes on"
-    assert (why.value.partition, why.value.offset) == (0, 2)
+    assert (why.value.partition, why.value.offset, why.value.next_offset) == (partition, 2, 3)
     assert handler.positions() == {partition: 2, orders(1)[0]: 4}
 
-    handler.seek(partition, 3)
+    handler.seek(why.value.partition, why.value.next_offset)
     handler.add(chunk(handler, 0, batch(0, 5), offset=3))
     assert offsets(handler) == [(0, 3), (0, 4)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.client.actions import Complete, Fail
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, CommitAsked, CommittedAsked, PartitionsAssigned, Start
+from kohort.client.exchange import CallbackKind, CommitAsked, CommittedAsked, PartitionsAssigned, Start, Subscribed
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError
 from kohort.ids import TopicPartition
@@ -151,6 +151,30 @@ def test_refused_commit_says_who_was_fenced(member: ConsumerDialogue, code: Erro
     error = error_of(member)
     assert isinstance(error, FencedError)
     assert (error.code, error.group, error.member, error.epoch) == (code, "billing", "m-1", 1)
+
+
+def test_commit_of_an_application_that_was_too_slow_says_so() -> None:
+    """max.poll.interval.ms: not that the coordinator does not know a member without a name."""
+    slow = ConsumerDialogue(max_poll_interval_ms=4_000)
+    slow.stable(0)
+    slow.advance(4_001)
+    commit(slow, p0=5)
+
+    assert str(error_of(slow)) == (
+        "UNKNOWN_MEMBER_ID while committing offsets: no poll for 4000 ms (max.poll.interval.ms); "
+        "poll more often, or take fewer records at a time (group billing, member m-1, epoch 1)"
+    )
+
+
+def test_commit_before_the_member_has_joined_says_so() -> None:
+    early = ConsumerDialogue()
+    early.take(Subscribed(topics=("orders",)))
+    early.settle()
+    commit(early, p0=5)
+
+    assert str(error_of(early)).startswith(
+        "UNKNOWN_MEMBER_ID while committing offsets: it has not joined its group yet"
+    )
 
 
 def test_refusal_for_good_is_an_error(member: ConsumerDialogue) -> None:

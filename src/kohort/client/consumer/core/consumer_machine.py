@@ -55,6 +55,7 @@ from kohort.client.membership.states import MemberState
 from kohort.client.offsets.queries import OffsetQueries
 from kohort.client.options import ClientSettings, ConsumerSettings
 from kohort.client.records import Committable
+from kohort.client.refusals import Absence
 from kohort.client.requests import Requests
 from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, StateError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
@@ -376,6 +377,11 @@ class ConsumerMachine:
             return ("", -1)
         is_member = member.epoch > 0 and member.state not in (MemberState.FENCED, MemberState.FATAL)
         return (member.member_id, member.epoch) if is_member else None
+
+    def absence(self) -> Absence:
+        """Why there is no identity."""
+        assert self._member is not None, "otherwise there is one"
+        return self._member.absence
 
     def holds(self, partition: TopicPartition) -> bool:
         """Whether offsets of that partition are ours to commit."""
