@@ -18,6 +18,7 @@ from kohort.client.fetch.readings import Reading, Readings
 from kohort.client.hearing import Hearing
 from kohort.client.io.tickets import Tickets
 from kohort.client.membership.beats import Beats
+from kohort.client.membership.classic_member import ClassicMember
 from kohort.client.membership.consumer_member import ConsumerMember
 from kohort.client.membership.states import MemberState
 from kohort.client.producer.core.accumulator import BatchState
@@ -90,6 +91,23 @@ REMADE = replace(
     every_s=0.7,
 )
 
+#: Words of membership are lost for longer than a session, and nothing else is; brokers hold heartbeats for long.
+TORN = replace(
+    CALM,
+    brokers=1,
+    topics={"t": 2, "u": 1},
+    parties=(Party(group_id="blue", protocol="consumer", readers=2, auto_commit=True),),
+    weights={"lose_coordinator": 1},
+    habits={"poll": 1},
+    value_bytes=20,
+    hold_share=0.9,
+    perturbed_s=12.0,
+    every_s=4.0,
+    fetches_tell=False,
+)
+#: The same in the other protocol.
+TORN_CLASSIC = replace(TORN, parties=(replace(TORN.parties[0], protocol="classic"),))
+
 #: One broker that dies, and may be away when a program begins.
 LONELY = replace(ROUGH, brokers=1, weights={"kill_broker": 2}, perturbed_s=10.0)
 
@@ -110,7 +128,7 @@ def law_that_finds(plan: Plan, *, first: int = 0) -> str:
 
 
 def test_worlds_without_a_bug_find_none() -> None:
-    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY, REMADE):
+    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY, REMADE, TORN, TORN_CLASSIC):
         for seed in range(3):
             ClientWorld(seed, plan=plan).run()
 
@@ -331,3 +349,39 @@ def test_reading_that_goes_on_where_it_was_in_another_topic(monkeypatch: pytest.
 
     monkeypatch.setattr(Readings, "_compare", compare_once)
     assert law_that_finds(REMADE) == "NothingSkipped"
+
+
+def test_member_that_counts_its_own_session_where_the_groups_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads on beside its successor."""
+    monkeypatch.setattr(ConsumerMember, "_session_ms", property(lambda self: self._settings.session_timeout_ms))
+    assert law_that_finds(TORN) == "FreedIsLetGo"
+
+
+def test_member_that_counts_its_session_from_an_answer_which_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator counts from when the heartbeat came."""
+    on_answer = ConsumerMember._on_answer
+
+    def count_from_answer(self: ConsumerMember, answer: Any, endpoint: Any, now_ms: int, beat: Any) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(self, "_on_heard", lambda _: ConsumerMember._on_heard(self, now_ms))
+            on_answer(self, answer, endpoint, now_ms, beat)
+
+    monkeypatch.setattr(ConsumerMember, "_on_answer", count_from_answer)
+    assert law_that_finds(TORN) == "FreedIsLetGo"
+
+
+def test_classic_member_that_counts_its_session_from_an_answer_which_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_heartbeat = ClassicMember._on_heartbeat
+
+    def count_from_answer(self: ClassicMember, answer: Any, endpoint: Any, _: int, now_ms: int) -> None:
+        on_heartbeat(self, answer, endpoint, now_ms, now_ms)
+
+    monkeypatch.setattr(ClassicMember, "_on_heartbeat", count_from_answer)
+    assert law_that_finds(TORN_CLASSIC, first=54) == "FreedIsLetGo"
+
+
+def test_member_that_is_lost_and_whose_records_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of what the machine decides reaches the application before it polls, but until when that is good."""
+    monkeypatch.setattr(ConsumerMember, "_give_up_silence", lambda *_: False)
+    monkeypatch.setattr(Deliveries, "owned_until_ms", property(lambda _: None, do_nothing), raising=False)
+    assert law_that_finds(TORN) == "FreedIsLetGo"

@@ -17,7 +17,8 @@ import org.apache.kafka.common.TopicPartition;
  * With poll.ms=N it looks so often, and prints "joins" before it does so first.
  * With commit.ms=N it commits what it has read, so often whether there is more or not, with 0 what is new, and prints
  * "committed 0:5 1:7", or "error CLASS MESSAGE" and goes on; the lines "leave" and "return" do not close it, but
- * unsubscribe and subscribe, "often" and "seldom" change N to 100 and 0.
+ * unsubscribe and subscribe, "often" and "seldom" change N to 100 and 0. With says.reads=true it prints how many records
+ * it was handed of which partition, "read 0:5".
  */
 public class KafkaMember {
     public static void main(String[] args) throws Exception {
@@ -31,10 +32,12 @@ public class KafkaMember {
         if (!args[2].equals("-")) config.put("group.instance.id", args[2]);
         int pollMs = 100;
         int commitMs = -1;
+        boolean saysReads = false;
         for (int i = 4; i < args.length; i++) {
             String[] option = args[i].split("=", 2);
             if (option[0].equals("poll.ms")) pollMs = Integer.parseInt(option[1]);
             else if (option[0].equals("commit.ms")) commitMs = Integer.parseInt(option[1]);
+            else if (option[0].equals("says.reads")) saysReads = Boolean.parseBoolean(option[1]);
             else config.put(option[0], option[1]);
         }
         String before = null;
@@ -56,6 +59,7 @@ public class KafkaMember {
                         TopicPartition partition = new TopicPartition(record.topic(), record.partition());
                         done.put(partition, new OffsetAndMetadata(record.offset() + 1));
                         isNew = true;
+                        if (saysReads) System.out.println("read " + record.partition() + ":1");
                     }
                 } else {
                     Thread.sleep(pollMs);

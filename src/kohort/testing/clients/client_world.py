@@ -112,6 +112,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
 
     async def _play(self) -> ClientReport:
         loop = self.loop
+        self.members.watch(self.brokers.runtime)
         loop.internet.quality = self.plan.quality
         for party in self.plan.parties:
             for _ in range(party.readers):

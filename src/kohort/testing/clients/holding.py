@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.home import Home
 from kohort.broker.groups.listening import Listening
 from kohort.broker.groups.push import Pushing
+from kohort.broker.groups.runtime import Runtime
 from kohort.clock import Clock
 from kohort.coordinator.commands import (
     ConsumerGroupHeartbeat,
@@ -24,7 +26,8 @@ from kohort.coordinator.commands import (
     Refusal,
     WatchMember,
 )
-from kohort.coordinator.decision import Reply
+from kohort.coordinator.decision import Decision, Reply, TimerKey
+from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.parking import find_member
 from kohort.errors import ErrorCode
@@ -113,6 +116,30 @@ class Members:
 
     def __init__(self, world: ClientWorld) -> None:
         self._world: Final = world
+
+    def watch(self, runtime: Runtime) -> None:
+        """Note whose sessions end, for `FreedIsLetGo`."""
+        commit = runtime._commit
+
+        def watched(home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
+            is_over = decision.due is not None and decision.due.kind == "session"
+            found = self._reader_of(home, decision.due) if is_over else None
+            is_taken = commit(home, stimulus, decision, now_ms, **more)
+            if found is not None and is_taken:
+                found.ownership.free("the coordinator has not heard of it for a session")
+            return is_taken
+
+        runtime._commit = watched  # type: ignore[method-assign]
+
+    def _reader_of(self, home: Home, ended: TimerKey | None) -> Reader | None:
+        """Who is the member, still, whose session has ended."""
+        assert ended is not None
+        for reader in self._world.readers:
+            if reader.consumer is not None and reader.party.group_id == ended.group_id:
+                identity = reader.consumer._deliveries.identity
+                if identity.member_id == ended.member_id and identity.epoch >= 0:
+                    return reader
+        return None
 
     def check_beats(self) -> None:
         """`BeatsInTime`, of everybody who is a member now."""

@@ -3,6 +3,8 @@
 Laws held here, by name:
 - `HandedOutOnce`: while a reader owns a partition its records come in the order of the log, each once, none left out.
 - `OwnedOnly`: nothing is handed out of a partition that is not owned, none of one whose callback has said that it goes.
+- `FreedIsLetGo`: nothing is handed out of what the coordinator has freed, since it has not heard of the reader for a
+  session: whoever is silent or cut off lets go first.
 - `NothingSkipped`: where an owner begins, somebody of the group had been handed all that is before.
 - `OffsetsOfTheirTopic`: what is committed of a topic that was made again was handed out of this one, not of the
   one that had its name before.
@@ -74,6 +76,8 @@ class Ownership:
         self.group = group
         #: Partition -> next offset; `None` before the first record of this ownership.
         self.next: dict[TopicPartition, int | None] = {}
+        #: Those of them that the coordinator has freed, and why.
+        self.freed: dict[TopicPartition, str] = {}
         #: How often it has changed.
         self.changes = 0
 
@@ -92,6 +96,11 @@ class Ownership:
             if each not in self.next:
                 raise LawBroken("OwnedOnly", f"{self.name} is to give up {each}, which it does not own")
             del self.next[each]
+            self.freed.pop(each, None)
+
+    def free(self, why: str) -> None:
+        """The coordinator gives everything to others from now on."""
+        self.freed = dict.fromkeys(self.next, why)
 
     def take(self, partition: TopicPartition, offset: int) -> None:
         """A record was handed out."""
@@ -99,6 +108,9 @@ class Ownership:
             raise LawBroken(
                 "OwnedOnly", f"{self.name} was handed offset {offset} of {partition}, which it does not own"
             )
+        if partition in self.freed:
+            why = f"{self.name} was handed offset {offset} of {partition}, though {self.freed[partition]}"
+            raise LawBroken("FreedIsLetGo", why)
         self.group.count += 1
         if partition.topic == FLEETING:
             # A topic of that name has come and gone: its offsets say nothing.

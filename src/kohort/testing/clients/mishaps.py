@@ -104,6 +104,13 @@ class Mishaps:
         world.loop.internet.cut_off(reader.name)
         world.loop.call_later(seconds, world.loop.internet.restore, reader.name)
 
+    async def lose_coordinator(self) -> None:
+        world = self._world
+        reader, seconds = self._random.choice(world.readers), self._random.choice((1.0, 3.5, 8.0))
+        world.tell("world", f"no word of membership of {reader.name} arrives for {seconds:g} s")
+        world.loop.internet.unheard.add(reader.name)
+        world.loop.call_later(seconds, world.loop.internet.unheard.discard, reader.name)
+
     async def grow_topic(self) -> None:
         world = self._world
         name = self._random.choice(sorted(world.plan.topics))

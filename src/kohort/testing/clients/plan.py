@@ -26,6 +26,7 @@ WEIGHTS: Final = {
     "change_network": 2,
     "break_connection": 3,
     "cut_off": 1,
+    "lose_coordinator": 1,
     "grow_topic": 1,
     "remake_topic": 1,
     "crash_reader": 1,

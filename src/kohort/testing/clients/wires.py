@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar, copy_context
 from random import Random
+from struct import Struct
 from typing import Any, Final
 
 from kohort.testing.network import GOOD, NetworkQuality
+from kohort.wire.registry import ApiKey
 
 #: Who opens connections in the present task.
 PROGRAM: ContextVar[str] = ContextVar("PROGRAM", default="?")
@@ -24,6 +26,10 @@ NOWHERE_S: Final = 3_600.0
 
 #: Between two messages of one direction, s.
 TICK_S: Final = 1e-6
+
+#: What members say of their membership.
+MEMBERSHIP: Final = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+_HEAD: Final = Struct(">ih")
 
 Address = tuple[str, int]
 
@@ -171,6 +177,10 @@ class Wire:
         internet = self.internet
         if not self.is_whole or self.is_silent or internet.is_lost(self):
             return
+        if data is not None and sender.name in internet.unheard:
+            data = without_membership(data)
+            if not data:
+                return
         loop = internet.loop
         # Later than what was sent before: the loop's heap does not keep the order of one instant.
         earliest_s = max(sender.last_s + TICK_S, *map(internet.awake_at_s, self.ends))
@@ -199,6 +209,8 @@ class Internet:
         self.quality: NetworkQuality = GOOD
         self.listening: Final[dict[Address, Listening]] = {}
         self.wires: list[Wire] = []
+        #: Programs of which no word of membership arrives anywhere, though all else does: half of a split network.
+        self.unheard: Final[set[str]] = set()
         #: Programs that reach nobody.
         self._cut_off: Final[set[str]] = set()
         #: Program -> when it goes on, s: it stands still, as after SIGSTOP.
@@ -268,6 +280,7 @@ class Internet:
     def heal(self) -> None:
         """From now on everything arrives."""
         self.quality = GOOD
+        self.unheard.clear()
         self._stalled.clear()
         for name in sorted(self._cut_off):
             self.restore(name)
@@ -295,3 +308,16 @@ class Internet:
         if quality.long_delay_chance and self.random.random() < quality.long_delay_chance:
             return self.random.randint(quality.usual_delay_ms, quality.long_delay_ms) / 1000
         return self.random.randint(1, quality.usual_delay_ms) / 1000
+
+
+def without_membership(data: bytes) -> bytes:
+    """Whole requests, but for those of `MEMBERSHIP`."""
+    kept, at = b"", 0
+    while at < len(data):
+        length, key = _HEAD.unpack_from(data, at)
+        end = at + 4 + length
+        assert end <= len(data), "a client sends whole requests"
+        if key not in MEMBERSHIP:
+            kept += data[at:end]
+        at = end
+    return kept
