@@ -196,11 +196,6 @@ class DiskFile(ReopenableFile):
             held = self.descriptor()
             return os.fstat(held.number).st_size
 
-    def has_positions(self) -> bool:
-        """Whether it is no directory and no pipe; `OSError`."""
-        mode = os.fstat(self.descriptor().number).st_mode
-        return not (stat.S_ISDIR(mode) or stat.S_ISFIFO(mode))
-
     def write(self, position: int, data: Buffer) -> None:
         self._health.check()
         open_one = self._descriptor or self._reopened()
@@ -396,10 +391,11 @@ class DiskFileSystem:
                 if os.path.islink(path):
                     raise OSError(errno.ELOOP, "It is a link to nothing") from None
                 raise
-            file = DiskFile(path, descriptor, self)
-            if not file.has_positions():
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode):
+                os.close(descriptor)
                 raise OSError(errno.EISDIR, _NO_FILE)
-            return file
+            return DiskFile(path, descriptor, self)
 
     def rename(self, source: str, target: str) -> None:
         with _clear_errors("rename", source, self.health):
