@@ -403,13 +403,16 @@ class Member(ABC):
 
     # -- losing ---------------------------------------------------------------------------------------------------
 
-    def _lose(self, why: str, now_ms: int) -> None:
-        """The partitions are gone: stop, tell the application, join again."""
+    def _lose(self, why: str, now_ms: int, *, member_id: str | None = None) -> None:
+        """The partitions are gone: stop, tell the application, join again.
+
+        `member_id`: of a member that has left already; `None`: that it has now.
+        """
         if self.state is MemberState.LEAVING:
             self._on_left(now_ms)
             return
-        self._requests.warn(f"member {self.member_id} of group {self.group_id} lost its partitions: {why}")
-        self._absence = Absence(self.member_id, self.epoch, why)
+        self._absence = Absence(self.member_id if member_id is None else member_id, self.epoch, why)
+        self._requests.warn(f"member {self._absence.member_id} of group {self.group_id} lost its partitions: {why}")
         self._drop_everything(Step.LOST)
         self._why = f"after a loss: {why}"
         if self.owned:
@@ -487,8 +490,9 @@ class Member(ABC):
         return sum(len(self._cluster.partitions_of(topic)) for topic in self.topics) if is_idle else 0
 
     def _abandon(self, why: str, now_ms: int) -> None:
+        member_id = self.member_id
         self._send_leave(None, now_ms)
-        self._lose(why, now_ms)
+        self._lose(why, now_ms, member_id=member_id)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
