@@ -13,6 +13,8 @@ from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, Kohor
 
 def explain(why: BaseException, options: argparse.Namespace) -> str:
     """One sentence about an error of a verb that was called with these options."""
+    if isinstance(why, OSError) and why.filename is not None and why.strerror:
+        return f"{os.fsdecode(why.filename)} cannot be opened: {why.strerror}"
     if "bootstrap" not in options:
         return str(why)
     if isinstance(why, BrokersUnreachableError):

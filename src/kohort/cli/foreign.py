@@ -98,6 +98,9 @@ _VERBS: Final[dict[str, dict[str, str]]] = {
 _TOPIC_OPTIONS: Final = ("-t", "--topic")
 #: Verb -> option -> what is said about it.
 _OPTIONS: Final[dict[str, dict[str, str]]] = {
+    "kohort up": dict.fromkeys(
+        ("--set", "--override", "-o", "-X", "--property"), "use --config NAME=VALUE, or --config-file FILE"
+    ),
     "kohort tail": {
         **dict.fromkeys(_TOPIC_OPTIONS, f"the topic stands by itself: {_TAIL}"),
         **dict.fromkeys(

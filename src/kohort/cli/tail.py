@@ -10,12 +10,14 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kohort.cli.bootstrap import add_bootstrap, connection
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json
 from kohort.cli.recordformat import TOKENS, add_key_separator, choose_format, compile_format, json_of
+from kohort.cli.words import parse_time
 from kohort.errors import ConfigError, UnknownTopicError
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ def add_parser(subparsers: Any) -> None:
         dest="start",
         type=parse_start,
         metavar="WHERE",
-        help="beginning (earliest), end (latest), an OFFSET, or -N: the last N of each partition "
-        "(default end, with --exit beginning)",
+        help="beginning (earliest), end (latest), an OFFSET, -N: the last N of each partition, or a time: 2h ago, or "
+        "2026-01-31T12:00Z (default end, with --exit beginning)",
     )
     tail.add_argument("--from-beginning", dest="start", action="store_const", const="beginning", help=argparse.SUPPRESS)
     tail.add_argument(
@@ -76,17 +78,19 @@ def add_parser(subparsers: Any) -> None:
     tail.set_defaults(run=run)
 
 
-def parse_start(word: str) -> str:
-    """`beginning`, `end`, `N` or `-N`."""
+def parse_start(word: str) -> str | datetime:
+    """`beginning`, `end`, `N` or `-N`; a time, or a span before now."""
     if word in _ENDS:
         return _ENDS[word]
     if re.fullmatch(r"-?\d+", word):
         return word
+    if (time := parse_time(word)) is not None:
+        return time if isinstance(time, datetime) else datetime.now(UTC) - time
     from difflib import get_close_matches
 
     near = get_close_matches(word, _ENDS, n=1, cutoff=0.65)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise argparse.ArgumentTypeError(f"{word!r} is none of beginning, end, OFFSET and -N{hint}")
+    raise argparse.ArgumentTypeError(f"{word!r} is none of beginning, end, OFFSET, -N, 2h and 2026-01-31T12:00Z{hint}")
 
 
 def parse_partitions(word: str) -> list[range]:
@@ -123,18 +127,31 @@ def run(options: argparse.Namespace) -> int:
         partitions = _choose_partitions(consumer, options)
         begins, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         consumer.assign(partitions)
-        for each in partitions:
-            consumer.seek(each, first_offset(start, begin=begins[each], end=ends[each]))
+        for each, offset in _first_offsets(consumer, start, begins, ends).items():
+            consumer.seek(each, offset)
         older = sum(ends[each] - begins[each] for each in partitions)
         if older and options.start is None and not options.exit:
             complain(f"starts at the end; {older} older record{'s' * (older != 1)}: --from beginning")
         # An offset that is not there yet is waited for, and nothing before it is shown.
-        lowest = int(start) if start.isdigit() else 0
+        lowest = int(start) if isinstance(start, str) and start.isdigit() else 0
         if lowest > max(ends.values()):
             waits = "" if options.exit else "; waiting for it"
             complain(f"offset {lowest} is beyond the end, which is at {max(ends.values())}{waits}")
         _read(consumer, options, lowest=lowest, ends=ends if options.exit else None)
     return 0
+
+
+def _first_offsets(
+    consumer: Consumer,
+    start: str | datetime,
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where reading starts: of a time the first record that is as young, the end where there is none."""
+    if isinstance(start, str):
+        return {each: first_offset(start, begin=begin, end=ends[each]) for each, begin in begins.items()}
+    found = consumer.offsets_for_times(dict.fromkeys(begins, int(start.timestamp() * 1000)))
+    return {each: ends[each] if at is None else at[0] for each, at in found.items()}
 
 
 def _choose_partitions(consumer: Consumer, options: argparse.Namespace) -> list[TopicPartition]:

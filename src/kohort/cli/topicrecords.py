@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.cli.bootstrap import connection
 from kohort.cli.main import add_execute
 from kohort.cli.output import complain, print_json, print_table
-from kohort.cli.words import parse_datetime, parse_duration, parse_offset, parse_topic
+from kohort.cli.words import parse_datetime, parse_duration, parse_offset, parse_time, parse_topic
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -138,12 +138,8 @@ def _at(text: str) -> OffsetAt:
             return word
     if text.isdecimal():
         return parse_offset(text)
-    for parse in (parse_duration, parse_datetime):
-        try:
-            found: OffsetAt = parse(text)
-        except argparse.ArgumentTypeError:
-            continue
-        return found
+    if (time := parse_time(text)) is not None:
+        return time
     raise argparse.ArgumentTypeError(f"{text!r} is no time: {', '.join(WORDS)}, 2h and 2026-01-31T12:00Z are")
 
 

@@ -58,6 +58,16 @@ def parse_duration(text: str) -> timedelta:
     raise argparse.ArgumentTypeError(f"{text!r} is no span: 30m, 2h, 7d and PT30M are")
 
 
+def parse_time(text: str) -> datetime | timedelta | None:
+    """A time, or a span before now; `None` for what is neither."""
+    for parse in (parse_duration, parse_datetime):
+        try:
+            return parse(text)
+        except argparse.ArgumentTypeError:
+            continue
+    return None
+
+
 def parse_brokers(text: str) -> list[list[int]]:
     """The brokers of each partition."""
     if _BROKERS.fullmatch(text) is None or len(text) > _LONGEST:

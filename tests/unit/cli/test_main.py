@@ -273,3 +273,23 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_.value.code == 0
     told = capsys.readouterr().out
     assert " ".join(told.split()) == f"kohort {__version__}, kernels: {tell_kernels()}"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("up", "--set", "num.partitions=3"), "--set num.partitions=3; use --config NAME=VALUE, or --config-file FILE"),
+        (("group", "reset-offsets", "g", "--from-file", "/nope"), "/nope cannot be opened: No such file or directory"),
+    ],
+)
+def test_sentence_says_what_is_wrong_and_what_to_use(
+    words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(words)
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    assert code != 0
+    told = capsys.readouterr().err
+    assert told.startswith("kohort: ")
+    assert told.endswith(f"{says}\n")

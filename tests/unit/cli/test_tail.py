@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from argparse import ArgumentTypeError, Namespace
+from datetime import UTC, datetime
 
 import pytest
 
+import kohort
 from kohort import ConsumerRecord
-from kohort.cli.main import build_parser
+from kohort.cli.main import build_parser, main
 from kohort.cli.output import plain
 from kohort.cli.recordformat import choose_format, compile_format, json_of, unescape
 from kohort.cli.tail import first_offset, parse_partitions, parse_start
@@ -40,10 +42,14 @@ def options(words: str) -> Namespace:
     ],
 )
 def test_reading_starts_within_what_is_there(word: str, offset: int) -> None:
-    assert first_offset(parse_start(word), begin=10, end=20) == offset
+    start = parse_start(word)
+    assert isinstance(start, str)
+    assert first_offset(start, begin=10, end=20) == offset
 
 
-@pytest.mark.parametrize(("word", "hint"), [("begining", "did you mean beginning"), ("yesterday", "OFFSET and -N$")])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("begining", "did you mean beginning"), ("yesterday", "OFFSET, -N, 2h and 2026-01-31T12:00Z$")]
+)
 def test_a_start_that_is_none_is_refused(word: str, hint: str) -> None:
     with pytest.raises(ArgumentTypeError, match=hint):
         parse_start(word)
@@ -135,3 +141,19 @@ def test_json_marks_what_is_not_text() -> None:
     assert shown["key"] is None
     assert shown["value"] == {"base64": base64.b64encode(b"a\xff").decode()}
     assert shown["headers"] == [["h", {"base64": "/g=="}], ["h", None]]
+
+
+def test_reading_starts_at_a_time_or_so_long_ago(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `topic offsets --at`: the first record that is as young; a partition without one is read from its end."""
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    with kohort.Broker() as broker, kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("timed", 2)
+        for hours, partition in ((9, 1), (5, 0), (3, 0), (1, 0)):
+            sent = producer.send("timed", b"%d" % hours, partition=partition, timestamp_ms=now_ms - hours * 3_600_000)
+            sent.result(20)
+        shown = []
+        for word in ("4h", datetime.fromtimestamp(now_ms / 1000 - 7_200, UTC).isoformat(), "1m"):
+            assert main(["tail", "timed", "--exit", "--from", word, "-b", broker.bootstrap_servers]) == 0
+            shown.append(capsys.readouterr().out.split())
+    assert shown == [["3", "1"], ["1"], []]
