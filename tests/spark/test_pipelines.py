@@ -96,11 +96,11 @@ def test_rows_of_several_groups_are_followed_each_in_its_order(facts: DataFrame)
 
 def test_tables_say_what_happened(rows: DataFrame, facts: DataFrame) -> None:
     found = {row["cause"]: row for row in collected(pipelines.rebalances(facts).orderBy("began", ascending=False))}
-    assert (found["bob joined"]["seconds"], found["bob joined"]["unowned_seconds"]) == (0.4, 0.1)
+    assert (found["bob joined"]["seconds"], found["bob joined"]["unread_seconds"]) == (0.4, 0.1)
     assert (found["eve joined"]["protocol"], found["eve joined"]["seconds"], found["eve joined"]["moved"]) == (
         "classic", 3.0, None,
     )  # fmt: skip
-    gaps = {row["why"]: row for row in collected(pipelines.unowned(facts, session_timeout_ms={"billing": 2_000}))}
+    gaps = {row["why"]: row for row in collected(pipelines.unread(facts, session_timeout_ms={"billing": 2_000}))}
     assert (gaps["asked back"]["seconds"], gaps["session timeout"]["seconds"]) == (0.1, 2.3)
     (long,) = collected(pipelines.waits(facts, longer_than_s=0.27))
     assert (long["member"], long["why"], long["seconds"]) == ("bob", "waits for others", 0.3)

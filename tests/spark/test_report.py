@@ -119,7 +119,7 @@ def test_the_report_says_what_happened(reported: dict[str, Any]) -> None:
     assert reported["groups"] == ["told"] and reported["notes"] == []
     assert reported["summary"]["rebalances"] == len(reported["rebalances"]) == 3
     assert reported["rebalances"][0]["cause"] == "bob left"
-    assert {line["partition"] for line in reported["unowned"]} <= {0, 1, 2, 3} and len(reported["unowned"]) >= 2
+    assert {line["partition"] for line in reported["unread"]} <= {0, 1, 2, 3} and len(reported["unread"]) >= 2
     (skew,) = reported["skew"]
     assert (skew["members"], skew["partitions"], skew["ratio"]) == (1, 4, 1.0)
     (moved,) = reported["what_if"]

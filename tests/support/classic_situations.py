@@ -14,8 +14,8 @@ def classic_first_member() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 2, because client-y joined: client-y took t:2-3 from client-x; "
-    "it took 2.0 s; client-x took 2.0 s to join again"
+    "the rebalance to generation 2, because client-y joined: client-y took t:2-3 from client-x; it took 2.0 s;"
+    " client-x took 2.0 s to join again; 2 partitions were read by nobody for at most 2.0 s"
 )
 def classic_second_member() -> MixedDialogue:
     group, clients = classic(x=[0, 1, 2, 3])
@@ -27,9 +27,8 @@ def classic_second_member() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 3, because client-y left (the consumer is being closed): client-x took "
-    "t:2-3 from client-y; "
-    "it took 0 ms"
+    "the rebalance to generation 3, because client-y left (the consumer is being closed): client-x took t:2-3 "
+    "from client-y; it took 0 ms; 2 partitions were read by nobody for at most 1.0 s"
 )
 def classic_member_leaves() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -40,9 +39,9 @@ def classic_member_leaves() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-y was silent for the whole session timeout: client-x took "
-    "t:2-3 from client-y; "
-    "it took 1.0 s; client-x took 1.0 s to join again (meanwhile: refused: REBALANCE_IN_PROGRESS); "
-    "2 partitions were without an owner for up to 1.0 s"
+    "t:2-3 from client-y; it took 1.0 s, 10 s after the last sign of client-y; client-x took 1.0 s to join "
+    "again (meanwhile: refused: REBALANCE_IN_PROGRESS); 2 partitions were read by nobody for at most 11 s; a "
+    "member may be silent for 10 s, its session timeout, before it is missed"
 )
 def classic_member_is_silent() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -55,8 +54,7 @@ def classic_member_is_silent() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-z joined, client-y did not join again in time: client-z "
-    "took t:2-3 from client-y; "
-    "it took 60 s"
+    "took t:2-3 from client-y; it took 60 s; 2 partitions were read by nobody for at most 60 s"
 )
 def classic_member_does_not_join_again() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -72,8 +70,7 @@ def classic_member_does_not_join_again() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 4, because client-y did not ask for its part in time: client-x took t:2-3 "
-    "from client-y; "
-    "it took 0 ms"
+    "from client-y; it took 0 ms; 2 partitions were read by nobody for at most 1.0 s"
 )
 def classic_member_does_not_ask_for_its_part() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -134,8 +131,8 @@ def classic_leader_joins_again() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 3, because client-x joined again: client-x took t:2 from client-y; "
-    "it took 4.0 s; client-x took 4.0 s to share the partitions out"
+    "the rebalance to generation 3, because client-x joined again: client-x took t:2 from client-y; it took "
+    "4.0 s; client-x took 4.0 s to share the partitions out; 1 partition was read by nobody for at most 4.0 s"
 )
 def classic_leader_is_slow() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -152,9 +149,9 @@ def classic_leader_is_slow() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 3, because client-y lost the connection and did not come back: client-x "
-    "took t:2-3 from client-y; "
-    "it took 0 ms"
+    "the rebalance to generation 3, because client-y lost the connection and did not come back: client-x took "
+    "t:2-3 from client-y; it took 0 ms, 1.0 s after the last sign of client-y; 2 partitions were read by "
+    "nobody for up to 1.0 s"
 )
 def classic_connection_is_lost() -> MixedDialogue:
     group = MixedDialogue({"t": 4}, group_disconnect_grace_ms=1_000)
@@ -166,9 +163,8 @@ def classic_connection_is_lost() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 3, because client-z joined, client-y left: client-z took t:2-3 from "
-    "client-y; "
-    "it took 300 ms; client-x took 300 ms to join again"
+    "the rebalance to generation 3, because client-z joined, client-y left: client-z took t:2-3 from client-y;"
+    " it took 300 ms; client-x took 300 ms to join again; 2 partitions were read by nobody for at most 300 ms"
 )
 def classic_members_come_and_go_while_it_rebalances() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])
@@ -181,8 +177,8 @@ def classic_members_come_and_go_while_it_rebalances() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to generation 3, because client-x joined again: client-y took t:2-3 from client-x; "
-    "it took 0 ms; 2 partitions were without an owner for up to 800 ms"
+    "the rebalance to generation 3, because client-x joined again: client-y took t:2-3 from client-x; it took "
+    "0 ms; 2 partitions were read by nobody for at most 800 ms"
 )
 def classic_cooperative_hand_over() -> MixedDialogue:
     group, clients = classic(x=[0, 1, 2, 3])
@@ -234,7 +230,10 @@ def now_a_classic_leader_has_to_share_out() -> MixedDialogue:
     return group
 
 
-@says("client-y had t:0 for 1.0 s, until client-y left; then client-x has t:0, for 1.0 s by now")
+@says(
+    "client-y had t:0 for 1.0 s, until client-y left; then client-x has t:0, for 1.0 s by now (nobody had read"
+    " it for at most 1.5 s)"
+)
 def owners_of_a_classic_partition() -> MixedDialogue:
     group, clients = classic(x=[1, 2], y=[0, 3])
     leave(group, LeavingMember(member_id="y"), client_id="client-y")
@@ -331,7 +330,11 @@ def last_member_of_the_consumer_protocol_leaves() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 3, because b was silent for the whole session timeout: a took t:2-3 from b; it took 0 ms")
+@says(
+    "the rebalance to epoch 3, because b was silent for the whole session timeout: a took t:2-3 from b; it "
+    "took 0 ms, 45 s after the last sign of b; 2 partitions were read by nobody for at most 45 s; a member may"
+    " be silent for 45 s, its session timeout, before it is missed"
+)
 def member_is_silent_after_a_restart() -> MixedDialogue:
     group = settled("a", "b")
     group.restart()
@@ -342,7 +345,10 @@ def member_is_silent_after_a_restart() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 1.0 s; a took 1.0 s to give up t:2-3")
+@says(
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 1.0 s; a took 1.0 s to give up "
+    "t:2-3; 2 partitions were read by nobody for at most 700 ms"
+)
 def hand_over_goes_on_after_a_restart() -> MixedDialogue:
     group = settled("a")
     group.heartbeat("b", epoch=0, client_id="b")
@@ -356,8 +362,8 @@ def hand_over_goes_on_after_a_restart() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-z joined: client-z took t:1 from client-x, client-z took "
-    "t:3 from client-y; "
-    "it took 400 ms; client-x took 400 ms to join again"
+    "t:3 from client-y; it took 400 ms; client-x took 400 ms to join again; 2 partitions were read by nobody "
+    "for at most 400 ms"
 )
 def classic_group_rebalances_after_a_restart() -> MixedDialogue:
     group, clients = classic(x=[0, 1], y=[2, 3])

@@ -133,6 +133,8 @@ class GroupDialogue:
         self.told: list[Entry] = []
         self.reporter = Reporter(self.settings)
         self.journal = Journal(limit=100_000)
+        #: Whether members fetch at once what they are given; else a test says when, by `fetch`.
+        self.reads_at_once = True
         self._seen: list[Record] = []
         #: A shard that reads its log has no deadlines yet.
         self._is_loaded = True
@@ -550,6 +552,17 @@ class GroupDialogue:
             )
         )
 
+    def fetch(self, member_id: str, owned: Owned) -> None:
+        """A fetch of a member's client comes, which says whose it is and names partitions."""
+        named = owned if isinstance(owned, Mapping) else {"t": owned}
+        self.reporter.reads.note((self.group_id, member_id), self.now_ms)
+        self._begin_to_read(member_id, [(topic, number) for topic, numbers in named.items() for number in numbers])
+
+    def _begin_to_read(self, member_id: str, named: Sequence[tuple[str, int]]) -> None:
+        self.reporter.on_fetch(
+            self.journal, [(self.group_id, member_id)], named, now_ms=self.now_ms, next_cause=self.cause
+        )
+
     def partitions(self, owned: Owned) -> dict[TopicId, tuple[int, ...]]:
         """By topic id; a bare list is of topic "t"."""
         named = owned if isinstance(owned, Mapping) else {"t": owned}
@@ -602,6 +615,9 @@ class GroupDialogue:
         )
         for reply in self.shard.commit(decision, now_ms=self.now_ms):
             self._deliver(reply)
+        if self.reads_at_once:
+            for (_, member_id), awaited in list(self.reporter.reads.awaited.items()):
+                self._begin_to_read(member_id, list(awaited))
         errands = self.shard.take_errands()
         self.computations += [errand for errand in errands if isinstance(errand, ComputeTarget)]
         if is_looked_at:

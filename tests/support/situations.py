@@ -75,8 +75,8 @@ def first_member() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 390 ms; "
-    "a took 300 ms to give up t:2-3; 2 partitions were without an owner for up to 90 ms"
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 390 ms; a took 300 ms to give up"
+    " t:2-3; 2 partitions were read by nobody for at most 390 ms"
 )
 def second_member_takes_half() -> MixedDialogue:
     group = settled("a")
@@ -90,8 +90,8 @@ def second_member_takes_half() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because b left: a took t:2-3 from b; it took 200 ms; "
-    "2 partitions were without an owner for up to 200 ms"
+    "the rebalance to epoch 3, because b left: a took t:2-3 from b; it took 200 ms; 2 partitions were read by "
+    "nobody for at most 1.1 s"
 )
 def member_leaves() -> MixedDialogue:
     group = settled("a", "b")
@@ -102,8 +102,9 @@ def member_leaves() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because b was silent for the whole session timeout: a took t:2-3 from b; "
-    "it took 900 ms; 2 partitions were without an owner for up to 900 ms"
+    "the rebalance to epoch 3, because b was silent for the whole session timeout: a took t:2-3 from b; it "
+    "took 900 ms, 45 s after the last sign of b; 2 partitions were read by nobody for at most 46 s; a member "
+    "may be silent for 45 s, its session timeout, before it is missed"
 )
 def member_is_silent() -> MixedDialogue:
     group = settled("a", "b")
@@ -114,7 +115,10 @@ def member_is_silent() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 3, because a did not give its partitions up in time: b took t:0-3 from a; it took 0 ms")
+@says(
+    "the rebalance to epoch 3, because a did not give its partitions up in time: b took t:0-3 from a; it took "
+    "0 ms; 4 partitions were read by nobody for at most 60 s"
+)
 def member_does_not_give_up_in_time() -> MixedDialogue:
     group = settled("a")
     group.rebalance_timeout_ms = 60_000
@@ -128,7 +132,8 @@ def member_does_not_give_up_in_time() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because b was removed by an administrator (scaled in): a took t:2-3 from b; it took 0 ms"
+    "the rebalance to epoch 3, because b was removed by an administrator (scaled in): a took t:2-3 from b; it "
+    "took 0 ms; 2 partitions were read by nobody for at most 900 ms"
 )
 def administrator_removes_a_member() -> MixedDialogue:
     group = settled("a", "b")
@@ -139,8 +144,7 @@ def administrator_removes_a_member() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 4, because b, c were removed by an administrator: a took t:2 from b, a took t:3 "
-    "from c; "
-    "it took 0 ms"
+    "from c; it took 0 ms; 2 partitions were read by nobody for at most 900 ms"
 )
 def administrator_removes_two() -> MixedDialogue:
     group = settled("a", "b", "c")
@@ -150,8 +154,8 @@ def administrator_removes_two() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because b lost the connection and did not come back: a took t:2-3 from b; "
-    "it took 4.9 s; 2 partitions were without an owner for up to 4.9 s"
+    "the rebalance to epoch 3, because b lost the connection and did not come back: a took t:2-3 from b; it "
+    "took 4.9 s, 5.1 s after the last sign of b; 2 partitions were read by nobody for up to 10 s"
 )
 def connection_is_lost() -> MixedDialogue:
     group = settled("a", "b", group_disconnect_grace_ms=1_000)
@@ -233,8 +237,8 @@ def two_join_in_one_window() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 5, because c joined, b left: c took t:2-3 from b; it took 80 ms; "
-    "2 partitions were without an owner for up to 60 ms"
+    "the rebalance to epoch 5, because c joined, b left: c took t:2-3 from b; it took 80 ms; 2 partitions were"
+    " read by nobody for at most 980 ms"
 )
 def one_joins_and_one_leaves_in_one_window() -> MixedDialogue:
     group = settled("a", "b", group_consumer_assignment_window_ms=50)
@@ -287,8 +291,8 @@ def administrator_moves_a_partition() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because c joined: b took t:2 from a, c took t:3 from a; it took 100 ms; "
-    "a took 500 ms to give up t:2-3"
+    "the rebalance to epoch 3, because c joined: b took t:2 from a, c took t:3 from a; it took 100 ms; a took "
+    "500 ms to give up t:2-3; 2 partitions were read by nobody for at most 500 ms"
 )
 def another_joins_before_the_end() -> MixedDialogue:
     group = settled("a")
@@ -342,8 +346,8 @@ def assignor_of_ones_own_fails() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.0 s; "
-    "a took 3.0 s to give up t:2-3 (meanwhile: refused: STALE_MEMBER_EPOCH)"
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.0 s; a took 3.0 s to give up "
+    "t:2-3 (meanwhile: refused: STALE_MEMBER_EPOCH); 2 partitions were read by nobody for at most 3.0 s"
 )
 def giver_is_refused_meanwhile() -> MixedDialogue:
     group = settled("a")
@@ -355,7 +359,10 @@ def giver_is_refused_meanwhile() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 3, because a left: b took t:0-3 from a; it took 0 ms")
+@says(
+    "the rebalance to epoch 3, because a left: b took t:0-3 from a; it took 0 ms; 4 partitions were read by "
+    "nobody for at most 3.0 s"
+)
 def giver_leaves_meanwhile() -> MixedDialogue:
     group = settled("a")
     group.heartbeat("b", epoch=0, client_id="b")
@@ -384,8 +391,9 @@ def now_nobody_has_heard_of_it() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.1 s; "
-    "a took 3.0 s to hear that it has to give up t:2-3, out of reach until its next heartbeat (meanwhile: 2 commits)"
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 3.1 s; a took 3.0 s to hear that"
+    " it has to give up t:2-3, out of reach until its next heartbeat (meanwhile: 2 commits); 2 partitions were"
+    " read by nobody for at most 100 ms"
 )
 def giver_commits_and_hears_late() -> MixedDialogue:
     group = settled("a")
@@ -400,8 +408,8 @@ def giver_commits_and_hears_late() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 4.0 s; "
-    "a took 4.0 s to give up t:2-3 (meanwhile: 4 heartbeats, 3 commits)"
+    "the rebalance to epoch 2, because b joined: b took t:2-3 from a; it took 4.0 s; a took 4.0 s to give up "
+    "t:2-3 (meanwhile: 4 heartbeats, 3 commits); 2 partitions were read by nobody for at most 4.0 s"
 )
 def giver_works_on_before_it_gives_up() -> MixedDialogue:
     group = settled("a")
@@ -527,7 +535,7 @@ def now_the_group_is_gone() -> MixedDialogue:
     return group
 
 
-@says("a had t:0 for 1.0 s, until a left; then b has t:0, for 2.0 s by now")
+@says("a had t:0 for 1.0 s, until a left; then b has t:0, for 2.0 s by now (nobody had read it for at most 1.4 s)")
 def owners_of_a_partition_that_moved_twice() -> MixedDialogue:
     group = settled("a")
     group.leave("a")

@@ -17,7 +17,10 @@ def now_a_static_member_is_away() -> MixedDialogue:
     return group
 
 
-@says("one had t:0 for 5.0 s, until one came back under the same name; then one has t:0, for 1.0 s by now")
+@says(
+    "one had t:0 for 5.0 s, until one came back under the same name; then one has t:0, for 1.0 s by now "
+    "(nobody had read it for at most 5.0 s)"
+)
 def owners_when_a_static_member_comes_back() -> MixedDialogue:
     group = MixedDialogue({"t": 1})
     group.heartbeat("a", epoch=0, client_id="a", instance_id="one")
@@ -30,8 +33,9 @@ def owners_when_a_static_member_comes_back() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because one was silent for the whole session timeout: a took t:2-3 from one; "
-    "it took 0 ms"
+    "the rebalance to epoch 3, because one was silent for the whole session timeout: a took t:2-3 from one; it"
+    " took 0 ms, 45 s after the last sign of one; 2 partitions were read by nobody for at most 45 s; a member "
+    "may be silent for 45 s, its session timeout, before it is missed"
 )
 def static_member_does_not_come_back() -> MixedDialogue:
     group = now_a_static_member_is_away()

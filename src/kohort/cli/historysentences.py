@@ -163,6 +163,24 @@ def _moved(who: str, details: Details) -> str:
     return f"{_partitions(details.get('partitions', ''))} moved to {who} from {details.get('from', '')}"
 
 
+def _read(who: str, details: Details) -> str:
+    most = "at most " if details.get("at_most") else ""
+    unread = show_duration(int(details.get("unread_ms", 0)))
+    since = (
+        f": {details.get('from', '')} did until {show_clock(int(details['read_ms']))}" if "read_ms" in details else ""
+    )
+    return f"{who} reads {_partitions(details.get('partitions', ''))}, which nobody has read for {most}{unread}{since}"
+
+
+def _removed(who: str, details: Details) -> str:
+    said = f"{who} is no member any more{_why(details, 'reason')}"
+    if "silent_ms" in details:
+        said += f", {show_duration(int(details['silent_ms']))} after the last sign of it"
+    if "disconnected_ms" in details:
+        said += f", {show_duration(int(details['disconnected_ms']))} after the end of its connection"
+    return said
+
+
 #: Event -> its sentence, from the member's name and the details.
 _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "ConsumerGroupHeartbeat": _heartbeat,
@@ -183,6 +201,7 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
         f"{_partitions(details.get('partitions', ''))} may move now, {details.get('left', '0')} still wait"
     ),
     "partitions_moved": _moved,
+    "partitions_read": _read,
     "meanwhile": lambda who, details: f"{who} is waited for, and goes on with {details.get('did', '')}",
     "assignor_asked": lambda who, details: f"{who or 'an assignor'} is asked to compute: {_pairs(details)}",
     "assignor_failed": lambda who, details: (
@@ -202,7 +221,7 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "member_kept": _joined("stays a member"),
     "member_changed": _joined("changed its client"),
     "subscription_changed": lambda who, details: f"{who} subscribed anew{_wishes(details)}",
-    "member_removed": lambda who, details: f"{who} is no member any more{_why(details, 'reason')}",
+    "member_removed": _removed,
     "member_away": _away,
     "member_offline": _offline,
     "member_back": _back,

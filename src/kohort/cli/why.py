@@ -89,7 +89,8 @@ def _last(found: GroupExplanation) -> GroupRebalance:
 
 
 def _told(row: GroupRebalance | Ownership) -> str:
-    return f"{show_clock(row.began_ms)}  {row.sentence}"
+    timing = getattr(row, "timing", "")
+    return f"{show_clock(row.began_ms)}  {row.sentence}" + (f"\n{' ' * 14}{timing}" if timing else "")
 
 
 def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> None:

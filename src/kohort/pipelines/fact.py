@@ -36,9 +36,10 @@ class Fact:
     `ended_ms` `None`: it went on when the rows ended. `why`: what set it off, a word of the coordinator; `cause`: the
     same as a sentence. `member`: its instance id, client id or member id. `next_member`: who got the partition.
     `moved`: partitions that went from one member to another while both were there; `given_back_by`: members that had to
-    give up partitions; `unowned`, `unowned_ms`: gaps that ended in the rebalance, and their times together. `fewest`,
+    give up partitions; `unread`, `unread_ms`: gaps that ended in the rebalance, and their times together. `fewest`,
     `most`: partitions of the members that have the fewest and the most. `is_empty`: the group had no members meanwhile;
-    `is_noticed`: the gap begins where the owner's connection was seen to break. `assignor`: the one that was asked.
+    `is_noticed`: the gap begins where the owner read last, or its connection was seen to break; `is_at_most`: it may
+    have read for longer. `assignor`: the one that was asked.
     """
 
     kind: Kind
@@ -59,13 +60,14 @@ class Fact:
     partitions: int | None = None
     moved: int | None = None
     given_back_by: int | None = None
-    unowned: int | None = None
-    unowned_ms: int | None = None
+    unread: int | None = None
+    unread_ms: int | None = None
     fewest: int | None = None
     most: int | None = None
     times: int | None = None
     is_empty: bool | None = None
     is_noticed: bool | None = None
+    is_at_most: bool | None = None
     assignor: str | None = None
 
 
@@ -84,10 +86,10 @@ COLUMNS: Final[dict[str, str]] = {
 #: What a kind speaks of beside `kind`, `group_id`, `began_ms` and `ended_ms`; the rest is `None` in all its facts.
 SPOKEN_OF: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.REBALANCE: (
-        "why", "cause", "epoch", "protocol", "members", "partitions", "moved", "given_back_by", "unowned",
-        "unowned_ms", "fewest", "most",
+        "why", "cause", "epoch", "protocol", "members", "partitions", "moved", "given_back_by", "unread",
+        "unread_ms", "fewest", "most",
     ),
-    Kind.GAP: ("why", "member", "next_member", "topic", "partition", "is_empty", "is_noticed"),
+    Kind.GAP: ("why", "member", "next_member", "topic", "partition", "is_empty", "is_noticed", "is_at_most"),
     Kind.STAY: ("why", "member_id", "member", "host", "members"),
     Kind.WAIT: ("why", "cause", "member_id", "member", "partitions"),
     Kind.REFUSAL: ("why", "cause", "protocol", "member_id", "member", "times"),

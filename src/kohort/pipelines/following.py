@@ -1,10 +1,12 @@
 """Follows the rows of one group and tells what they come to: rebalances, gaps, stays, waits, refusals.
 
-Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. Each new epoch of a
-group is a rebalance; it ends when every member is at the newest epoch and waits for no partition, or when the row is
-there that the group is at rest: whom an epoch leaves alone has no row. A classic rebalance ends with that row. A
-partition is nobody's from the row that took it from a member, or from the time its owner's connection was lost or the
-owner went away for a while, to the row that gives it to the next one. What rows do not name is only counted.
+Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. A rebalance begins
+with the first new epoch since the latest target, as in `kohort group why`; it ends when every member is at the newest
+epoch and waits for no partition, when the row is there that the group is at rest (whom an epoch leaves alone has no
+row), or when another one begins. A classic rebalance ends with that row. A partition is unread from its owner's last
+fetch or commit, which the row says that takes it, to the row that says that the next one reads. Rows of an earlier
+version say neither: there it counts from that row, or from the time when the owner's connection was lost or the owner
+went away for a while, to the row that gives it to the next one. What rows do not name is only counted.
 Rows that come twice count once. Pure: rows in, facts out; what is remembered grows with members and partitions alone.
 Source: docs/groups.md, "Why did that happen?"; `coordinator/events/`, which words the rows.
 """
@@ -23,8 +25,6 @@ SILENT: Final = "session timeout"
 RETURNED: Final = "static member returned"
 ASKED_BACK: Final = "asked back"
 AWAY: Final = "away"
-#: Rebalances without an end that are remembered; a group that never comes to rest has more.
-OPEN_LIMIT: Final = 1_000
 #: Comings and goings that a cause names; the others it counts.
 NAMED_CAUSES: Final = 8
 
@@ -39,6 +39,7 @@ class Follower:
     >>> follower = Follower("billing")
     >>> follower.read(row(1000, "member_joined", "m1", client="ada"))
     >>> follower.read(row(1001, "epoch_bumped", epoch="2", trigger="member joined"))
+    >>> follower.read(row(1050, "target_computed", epoch="2", members_changed="1"))
     >>> follower.read(row(1100, "assignment_changed", "m1", epoch="2", state="STABLE", gained="orders-0"))
     >>> [(fact.kind.value, fact.cause, fact.ended_ms - fact.began_ms) for fact in follower.take()]
     [('rebalance', 'ada joined', 99)]
@@ -52,7 +53,11 @@ class Follower:
         self._owners: dict[Partition, str] = {}
         self._epoch = 0
         self._is_classic = False
-        self._open: list[OpenRebalance] = []
+        self._open: OpenRebalance | None = None
+        #: Whether moves wait for their turn.
+        self._holds_back = False
+        #: Rebalances that are over, with the partitions that they gave out and that nobody has read since.
+        self._unread: list[tuple[Fact, set[Partition]]] = []
         #: What the next rebalance comes from, and how much more.
         self._causes: list[str] = []
         self._more_causes = 0
@@ -81,10 +86,11 @@ class Follower:
 
     def finish(self) -> list[Fact]:
         """What is left, and what has not come to its end, without one. Nothing is read after this."""
-        for rebalance in self._open:
-            self._tell_rebalance(rebalance, None)
+        if self._open is not None:
+            self._end_rebalance(self._open, None)
+        self._tell_unread()
         for partition, gap in self._gaps.items():
-            self._tell_gap(partition, gap, None, None)
+            self._tell_gap(partition, gap, None, gap.next_member)
         for member in list(self._members.values()):
             self._tell_waits(member, None, None)
             self._tell_stay(member, None, None)
@@ -120,7 +126,7 @@ class Follower:
         else:
             self._add_cause(self._farewell(name, reason))
         if member is not None:
-            self._let_go(member, member.owned, row.time_ms, reason)
+            self._let_go(member, member.owned, row, reason)
             self._explain(member, reason)
             self._end(member, row.time_ms, reason)
 
@@ -180,8 +186,8 @@ class Follower:
         if asked or more:
             member.asked_ms = row.time_ms if member.asked_ms is None else member.asked_ms
             member.asked += len(asked) + more
-            for rebalance in self._open[-1:]:
-                rebalance.givers.add(member.member_id)
+            if self._open is not None:
+                self._open.givers.add(member.member_id)
         is_waiting = details["state"] != "STABLE"
         member.settled = -1 if is_waiting else int(details["epoch"])
         if details["state"] == "UNRELEASED_PARTITIONS":
@@ -198,41 +204,76 @@ class Follower:
         member.owned.update(named)
         for partition in named:
             owner = self._owners.get(partition)
-            gap = self._gaps.pop(partition, None)
-            newest = self._open[-1] if self._open else None
+            gap, newest = self._gaps.get(partition), self._open
             if newest is not None and owner in self._members and owner != member.member_id:
                 newest.moved += 1
-            if gap is not None:
+            if gap is not None and gap.is_measured:
+                gap.next_member = member.name
+                if newest is not None:
+                    newest.awaited.add(partition)
+            elif gap is not None:
+                del self._gaps[partition]
                 self._tell_gap(partition, gap, now_ms, member.name)
                 if newest is not None:
-                    newest.unowned += 1
-                    newest.unowned_ms += now_ms - gap.began_ms
+                    newest.unread += 1
+                    newest.unread_ms += now_ms - gap.began_ms
             self._owners[partition] = member.member_id
+
+    def _read_again(self, row: JournalRow) -> None:
+        for partition in read_partitions(row.details.get("partitions", ""))[0]:
+            gap = self._gaps.pop(partition, None)
+            if gap is None:
+                continue
+            gap.began_ms = int(row.details.get("read_ms", gap.began_ms))
+            gap.is_at_most = row.details.get("at_most") == "true"
+            self._tell_gap(partition, gap, row.time_ms, gap.next_member)
+            self._count_unread(partition, row.time_ms - gap.began_ms)
+
+    def _count_unread(self, partition: Partition, unread_ms: int) -> None:
+        """A partition is read again: it was a cost of the rebalance that gave it to its new owner."""
+        if self._open is not None and partition in self._open.awaited:
+            self._open.awaited.discard(partition)
+            self._open.unread += 1
+            self._open.unread_ms += unread_ms
+        for fact, awaited in self._unread:
+            if partition in awaited:
+                awaited.discard(partition)
+                fact.unread = (fact.unread or 0) + 1
+                fact.unread_ms = (fact.unread_ms or 0) + unread_ms
+        while self._unread and not self._unread[0][1]:
+            self._told.append(self._unread.pop(0)[0])
 
     def _released(self, member: KnownMember, row: JournalRow) -> None:
         named, more = read_partitions(row.details.get("released", ""))
         if not named and not more:
             return
-        now_ms = row.time_ms
         member.unnamed = max(0, member.unnamed - more)
         if row.event == "assignment_released":
             member.just_released = named
-        self._let_go(member, named, now_ms, "" if member.just_released else ASKED_BACK)
+        self._let_go(member, named, row, "" if member.just_released else ASKED_BACK)
         member.owned.difference_update(named)
         if member.asked_ms is not None and row.event == "assignment_changed":
-            self._tell_wait(member, ASKED_BACK, member.asked_ms, until_ms=now_ms, end="given back", count=member.asked)
+            self._tell_wait(
+                member, ASKED_BACK, member.asked_ms, until_ms=row.time_ms, end="given back", count=member.asked
+            )
             member.asked_ms, member.asked = None, 0
 
     def _gave_up(self, row: JournalRow) -> None:
         self._released(self._member(row), row)
 
-    def _let_go(self, member: KnownMember, partitions: Iterable[Partition], now_ms: int, reason: str) -> None:
+    def _let_go(self, member: KnownMember, partitions: Iterable[Partition], row: JournalRow, reason: str) -> None:
         lost_ms = None if reason == ASKED_BACK else member.lost_since_ms
+        read_ms, now_ms = row.details.get("read_ms"), row.time_ms
         for partition in partitions:
+            before = self._gaps.get(partition)
+            if before is not None and read_ms is not None and not before.is_measured:
+                before.began_ms, before.is_noticed, before.is_measured = int(read_ms), True, True
             # Who was away, or is already without it, has let it go before.
             if partition not in self._gaps and self._owners.get(partition, member.member_id) == member.member_id:
                 gap = OpenGap(began_ms=now_ms, member=member.name, reason=reason)
-                if lost_ms is not None:
+                if read_ms is not None:
+                    gap.began_ms, gap.is_noticed, gap.is_measured = int(read_ms), True, True
+                elif lost_ms is not None:
                     gap.began_ms, gap.is_noticed = lost_ms, True
                 self._gaps[partition] = gap
 
@@ -256,29 +297,48 @@ class Follower:
     def _begin(self, row: JournalRow, epoch: int | None) -> None:
         why = row.details.get("trigger", "")
         cause = self._take_causes() or row.details.get("why") or why
-        self._open.append(OpenRebalance(began_ms=row.time_ms, epoch=epoch, why=why, cause=cause))
-        if len(self._open) > OPEN_LIMIT:
-            self._tell_rebalance(self._open.pop(0), None)
+        latest = self._open
+        if latest is not None and epoch is not None and latest.epoch is not None and not latest.is_computed:
+            # What changes before there is a target is answered by one.
+            latest.epoch = epoch
+            latest.cause = ", ".join(dict.fromkeys((latest.cause, cause)))
+            return
+        if latest is not None:
+            self._end_rebalance(latest, row.time_ms)
+        self._open = OpenRebalance(began_ms=row.time_ms, epoch=epoch, why=why, cause=cause)
+
+    def _computed(self, row: JournalRow) -> None:
+        latest = self._open
+        if latest is not None and latest.epoch is not None and int(row.details.get("epoch", 0)) >= latest.epoch:
+            latest.is_computed = True
+
+    def _held_back(self, row: JournalRow) -> None:
+        self._holds_back = row.details.get("moves", "0") != "0"
+
+    def _let_begin(self, row: JournalRow) -> None:
+        self._holds_back = row.details.get("left", "0") != "0"
 
     def _generation(self, row: JournalRow) -> None:
         self._is_classic = True
-        for rebalance in self._open:
-            rebalance.epoch = int(row.details["generation"])
+        if self._open is not None:
+            self._open.epoch = int(row.details["generation"])
 
     def _at_rest(self, row: JournalRow) -> None:
         self._close(row.time_ms)
 
     def _close_if_at_rest(self, now_ms: int) -> None:
-        if self._open and all(member.settled == self._epoch for member in self._members.values()):
+        is_computed = self._open is not None and self._open.is_computed and not self._holds_back
+        if is_computed and all(member.settled == self._epoch for member in self._members.values()):
             self._close(now_ms)
 
     def _close(self, now_ms: int) -> None:
-        if self._is_classic and self._open and self._causes:
+        rebalance, self._open = self._open, None
+        if rebalance is None:
+            return
+        if self._is_classic and self._causes:
             # Who comes or goes while a classic group rebalances begins no other rebalance.
-            self._open[-1].cause += f", {self._take_causes()}"
-        for rebalance in self._open:
-            self._tell_rebalance(rebalance, now_ms)
-        self._open = []
+            rebalance.cause += f", {self._take_causes()}"
+        self._end_rebalance(rebalance, now_ms)
 
     def _forgotten(self, row: JournalRow) -> None:
         self._close(row.time_ms)
@@ -292,7 +352,20 @@ class Follower:
 
     # Facts.
 
-    def _tell_rebalance(self, rebalance: OpenRebalance, ended_ms: int | None) -> None:
+    def _end_rebalance(self, rebalance: OpenRebalance, ended_ms: int | None) -> None:
+        """Tell of a rebalance once what it gave out is read, or another one is over."""
+        self._tell_unread()
+        fact = self._build_rebalance(rebalance, ended_ms)
+        if rebalance.awaited:
+            self._unread.append((fact, rebalance.awaited))
+        else:
+            self._told.append(fact)
+
+    def _tell_unread(self) -> None:
+        self._told += [fact for fact, _ in self._unread]
+        self._unread = []
+
+    def _build_rebalance(self, rebalance: OpenRebalance, ended_ms: int | None) -> Fact:
         fact = Fact(
             kind=Kind.REBALANCE, group_id=self._group_id, began_ms=rebalance.began_ms, ended_ms=ended_ms,
             why=rebalance.why, cause=rebalance.cause, epoch=rebalance.epoch,
@@ -302,15 +375,15 @@ class Follower:
             loads = [len(member.owned) + member.unnamed for member in self._members.values()]
             fact.partitions, fact.fewest, fact.most = sum(loads), min(loads, default=0), max(loads, default=0)
             fact.moved, fact.given_back_by = rebalance.moved, len(rebalance.givers)
-            fact.unowned, fact.unowned_ms = rebalance.unowned, rebalance.unowned_ms
-        self._told.append(fact)
+            fact.unread, fact.unread_ms = rebalance.unread, rebalance.unread_ms
+        return fact
 
     def _tell_gap(self, partition: Partition, gap: OpenGap, ended_ms: int | None, next_member: str | None) -> None:
         topic, number = partition
         fact = Fact(
             kind=Kind.GAP, group_id=self._group_id, began_ms=gap.began_ms, ended_ms=ended_ms,
             why=gap.reason, member=gap.member, next_member=next_member, topic=topic, partition=number,
-            is_empty=gap.is_empty, is_noticed=gap.is_noticed,
+            is_empty=gap.is_empty, is_noticed=gap.is_noticed, is_at_most=gap.is_at_most,
         )  # fmt: skip
         self._told.append(fact)
 
@@ -368,7 +441,11 @@ _READERS: Final = {
     "connection_back": Follower._connection_back,
     "assignment_changed": Follower._assigned,
     "assignment_released": Follower._gave_up,
+    "partitions_read": Follower._read_again,
     "epoch_bumped": Follower._bumped,
+    "target_computed": Follower._computed,
+    "moves_waiting": Follower._held_back,
+    "moves_begun": Follower._let_begin,
     "rebalance_began": Follower._began,
     "generation_began": Follower._generation,
     "group_at_rest": Follower._at_rest,

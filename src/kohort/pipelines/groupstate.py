@@ -12,13 +12,19 @@ from kohort.journal.words import Partition
 
 @dataclass(slots=True, kw_only=True)
 class OpenGap:
-    """A partition that nobody reads; `reason` empty: the row that says it has not come yet."""
+    """A partition that nobody reads; `reason` empty: the row that says it has not come yet.
+
+    `is_measured`: rows say when it was read last, and will say when it is read again; `next_member` may have it.
+    """
 
     began_ms: int
     member: str
     reason: str
     is_empty: bool = False
     is_noticed: bool = False
+    is_measured: bool = False
+    is_at_most: bool = False
+    next_member: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,13 +53,18 @@ class KnownMember:
 
 @dataclass(slots=True, kw_only=True)
 class OpenRebalance:
-    """A rebalance that has not come to its end; `epoch` `None`: a classic one, before its generation has begun."""
+    """A rebalance that has not come to its end; `epoch` `None`: a classic one, before its generation has begun.
+
+    `awaited`: partitions that it has given to members that have not read them yet.
+    """
 
     began_ms: int
     epoch: int | None
     why: str
     cause: str
     moved: int = 0
-    unowned: int = 0
-    unowned_ms: int = 0
+    unread: int = 0
+    unread_ms: int = 0
+    is_computed: bool = False
     givers: set[str] = field(default_factory=set)
+    awaited: set[Partition] = field(default_factory=set)

@@ -33,23 +33,23 @@ def rebalances(rows: DataFrame) -> DataFrame:
         `group_id`; `protocol` (consumer, classic); `epoch` (the generation of a classic group); `began`, `ended`
         (null: it went on when the rows ended), `seconds`; `why`, a word of the coordinator, and `cause`, who came or
         went; `members` at its end; `moved`, partitions that went from one living member to another, and
-        `given_back_by`, members that had to stop for that; `unowned`, partitions that were nobody's until it gave them
-        to somebody, and `unowned_seconds`, how long they had been that, together. Of classic groups rows tell no
+        `given_back_by`, members that had to stop for that; `unread`, partitions that nobody read until it gave them
+        to somebody, and `unread_seconds`, how long they had been that, together. Of classic groups rows tell no
         partitions: the last four are null there, and an eager group stands still for `seconds`.
     """
     return _of(rows, Kind.REBALANCE).select(
-        "group_id", "protocol", "epoch", *_span(), "why", "cause", "members", "moved", "given_back_by", "unowned",
-        _seconds_of("unowned_ms").alias("unowned_seconds"),
+        "group_id", "protocol", "epoch", *_span(), "why", "cause", "members", "moved", "given_back_by", "unread",
+        _seconds_of("unread_ms").alias("unread_seconds"),
     )  # fmt: skip
 
 
-def unowned(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USUAL_SILENCE_MS) -> DataFrame:
-    """Each time that a partition was nobody's, between two owners.
+def unread(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USUAL_SILENCE_MS) -> DataFrame:
+    """Each time that nobody read a partition: from its owner's last fetch or commit to the next one's first fetch.
 
     Args:
         rows: journal rows or facts.
         session_timeout_ms: how long a member may be silent, for all groups or by group. A member that was given up
-            for its silence has read nothing for at least so long; rows tell that only of lost connections.
+            for its silence has read nothing for at least so long; rows of an earlier version do not say since when.
 
     Returns:
         `group_id`, `topic`, `partition`; `began`, `ended` (null: it still was when the rows ended), `seconds`; `member`
@@ -64,7 +64,7 @@ def unowned(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = US
     # Where the connection was seen to break, the gap begins there.
     began = f.when(f.col("is_noticed"), f.col("began_ms")).otherwise(f.col("began_ms") - silence)
     return gaps.withColumn("began_ms", began).select(
-        "group_id", "topic", "partition", *_span(), "member", "next_member", "why", "is_empty"
+        "group_id", "topic", "partition", *_span(), "member", "next_member", "why", "is_empty", "is_at_most"
     )
 
 

@@ -9,7 +9,7 @@ Source: KIP-320 (leader epochs); Apache Kafka's `LeaderEpochFileCache.endOffsetF
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,9 +27,11 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
+from kohort.coordinator.events.reads import Reads
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
 from kohort.journal.ring import Journal
+from kohort.journal.words import Partition
 from kohort.storage.partitions.partition import PartitionLog
 
 #: What any broker does for a group: its configs belong to the cluster.
@@ -128,6 +130,15 @@ class NodeCoordination:
     def journal(self) -> Journal:
         """That of all brokers."""
         return self._runtime.journal
+
+    @property
+    def reads(self) -> Reads:
+        """Those of all brokers."""
+        return self._runtime.reads
+
+    def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
+        """See `Runtime.begin_to_read`."""
+        self._runtime.begin_to_read(keys, asked_for)
 
     @property
     def room(self) -> GroupRoom:

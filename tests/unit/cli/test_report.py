@@ -198,7 +198,7 @@ def full() -> str:
     return render(
         report(
             points=[{"began": "2026-01-31 12:00:00.000", "seconds": 0.4, "why": "member joined"}],
-            unowned=[{"group_id": "<b>", "topic": "a&b", "partition": 0, "seconds": 2.5, "longest_because": "away"}],
+            unread=[{"group_id": "<b>", "topic": "a&b", "partition": 0, "seconds": 2.5, "longest_because": "away"}],
             lag=[{"group_id": "billing", "most": 1234567}],
             lag_points=[{"group_id": "<i>", "time": "2026-01-31 12:00:00.000", "lag": 7}],
             what_if=[{"group_id": "billing", "rebalances": 1, "as_it_was": 3, "range": None}],

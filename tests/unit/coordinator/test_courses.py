@@ -51,6 +51,8 @@ def test_a_moved_partition_is_told_with_whose_it_was_and_when_each_step_was_done
         "asked_ms": str(asked_ms),
         "committed_ms": str(asked_ms + 300),
         "released_ms": str(asked_ms + 500),
+        "read_ms": str(asked_ms + 300),
+        "at_most": "true",
         "trigger": "member joined",
     }
     assert "committed_ms" not in details(other) and details(other)["partitions"] == "t-3"
@@ -82,6 +84,8 @@ def test_a_partition_whose_member_left_is_told_with_whose_it_was_however_late() 
         "partitions": "t-0",
         "granted_epoch": "1",
         "released_ms": str(left_ms),
+        "read_ms": str(left_ms),
+        "at_most": "true",
         "trigger": "member joined",
     }
     assert details(told(group, "group_at_rest")[0])["unowned_ms"] == "9000"

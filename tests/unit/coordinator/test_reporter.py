@@ -87,7 +87,7 @@ def test_silence_is_the_trigger_where_it_is(group: GroupDialogue) -> None:
 
     told = new(group)
     assert find(told, "deadline_passed") == {"deadline": "session timeout"}
-    assert find(told, "member_removed") == {"reason": "session timeout"}
+    assert find(told, "member_removed") == {"reason": "session timeout", "silent_ms": "45000", "session_ms": "45000"}
     assert find(told, "epoch_bumped")["trigger"] == "session timeout"
     assert find(told, "assignment_released")["released"] == "t-0 t-1"
 

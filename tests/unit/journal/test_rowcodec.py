@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from kohort.journal.rowcodec import VERSION, decode_row, encode_row
 from kohort.journal.rows import Entry, Row, RowKind
+from kohort.journal.why.explaining import explain
+from support.explained import event_of
+from support.situations import SITUATIONS
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 
@@ -21,6 +24,22 @@ def test_a_row_is_the_same_again(number: int, time_ms: int, kind: RowKind, text:
     key, value = encode_row(row)
     assert key == text.encode()
     assert decode_row(value) == row
+
+
+def test_rows_of_an_earlier_version_are_explained_as_far_as_they_go() -> None:
+    """They do not say when a partition was read last, nor when it is read again."""
+    rows = SITUATIONS["member_leaves"][0]().journal.history("g").rows
+    written = [json.loads(encode_row(row)[1]) for row in rows if row.entry.event != "partitions_read"]
+    for row in written:
+        for name in ("read_ms", "at_most", "silent_ms", "session_ms", "disconnected_ms"):
+            row["details"].pop(name, None)
+    older = [row for each in written if (row := decode_row(json.dumps(each).encode())) is not None]
+    found = explain("g", map(event_of, older)).last
+    assert found is not None and found.unread_ms is None
+    assert found.sentence == (
+        "the rebalance to epoch 3, because b left: a took t:2-3 from b; it took 200 ms; "
+        "2 partitions were without an owner for up to 200 ms"
+    )
 
 
 def written(**changes: object) -> bytes:

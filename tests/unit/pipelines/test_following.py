@@ -6,10 +6,16 @@ import pickle
 
 import pytest
 
+import support.classic_situations
+import support.static_situations
 from kohort.journal.words import read_partitions
 from kohort.pipelines.fact import Fact, Kind
-from kohort.pipelines.following import NAMED_CAUSES, OPEN_LIMIT, Follower
+from kohort.pipelines.following import NAMED_CAUSES, Follower
+from support.explained import event_of, explained
 from support.journal_rows import Followed, GroupRows
+from support.situations import SITUATIONS
+
+assert support.classic_situations and support.static_situations, "importing them fills the table"
 
 
 @pytest.fixture
@@ -31,9 +37,9 @@ def test_a_partition_is_nobody_s_from_its_release_to_its_next_owner(group: Follo
 def test_a_rebalance_tells_what_it_cost(group: Followed) -> None:
     group.two_members()
     first, second = group.facts(Kind.REBALANCE)
-    assert (first.cause, lasted(first), first.moved, first.unowned_ms) == ("ada joined", 100, 0, 0)
+    assert (first.cause, lasted(first), first.moved, first.unread_ms) == ("ada joined", 100, 0, 0)
     assert (second.cause, lasted(second), second.members, second.given_back_by) == ("bob joined", 400, 2, 1)
-    assert (second.moved, second.unowned, second.unowned_ms) == (1, 1, 100)
+    assert (second.moved, second.unread, second.unread_ms) == (1, 1, 100)
     assert (second.fewest, second.most, second.partitions) == (1, 2, 3)
 
 
@@ -43,7 +49,7 @@ def test_what_a_member_leaves_behind_is_not_moved_but_nobody_s(group: Followed) 
     tell.after(300).settles("ada", gained="orders-2")
     assert (group.facts(Kind.GAP)[-1].why, lasted(group.facts(Kind.GAP)[-1])) == ("member left", 300)
     left = group.facts(Kind.REBALANCE)[-1]
-    assert (left.cause, left.moved, left.unowned_ms) == ("bob left", 0, 300)
+    assert (left.cause, left.moved, left.unread_ms) == ("bob left", 0, 300)
 
 
 def test_a_gap_begins_where_the_connection_was_lost(group: Followed) -> None:
@@ -155,7 +161,7 @@ def test_a_classic_rebalance_lasts_until_the_group_is_at_rest(group: Followed) -
     tell.after(20).row("group_at_rest", state="Stable", generation=7, members=1)
     (told,) = group.facts(Kind.REBALANCE)
     assert (told.protocol, told.epoch, told.cause, lasted(told)) == ("classic", 7, "ada joined", 3_020)
-    assert (told.members, told.moved, told.unowned_ms, told.most) == (1, None, None, None)
+    assert (told.members, told.moved, told.unread_ms, told.most) == (1, None, None, None)
 
 
 def test_who_goes_during_a_classic_rebalance_is_a_part_of_it(group: Followed) -> None:
@@ -241,10 +247,60 @@ def test_a_history_that_begins_in_the_middle_is_followed_from_there(group: Follo
 
 def test_a_group_that_never_rests_is_not_remembered_for_ever(group: Followed) -> None:
     group.tell.joins("ada")
-    for _ in range(OPEN_LIMIT + 10):
-        group.tell.bumped("topics changed")
-    assert len(group.facts(Kind.REBALANCE)) == 11
-    assert {fact.ended_ms for fact in group.facts(Kind.REBALANCE)} == {None}
+    for _ in range(100):
+        group.tell.after(10).bumped("topics changed")
+    told = group.facts(Kind.REBALANCE)
+    assert [(fact.cause, lasted(fact)) for fact in told] == [("ada joined", 10), *[("topics changed", 10)] * 99]
+
+
+def test_what_changes_before_there_is_a_target_is_one_rebalance(group: Followed) -> None:
+    """As in `kohort group why`: the two said 3.9 and 0.4 s of one."""
+    group.tell.joins("ada", alone=False)
+    group.tell.after(40).joins("bob")
+    group.tell.after(20).settles("ada")
+    group.tell.settles("bob")
+    (told,) = group.facts(Kind.REBALANCE)
+    assert (told.cause, told.epoch, lasted(told)) == ("ada joined, bob joined", group.tell.epoch, 60)
+
+
+def test_a_partition_is_unread_from_the_last_fetch_to_the_first(group: Followed) -> None:
+    tell = group.two_members()
+    tell.after(8_000).row("assignment_released", "bob", released="orders-2", read_ms=tell.at - 7_700)
+    tell.row("member_removed", "bob", reason="session timeout", silent_ms=7_700)
+    tell.bumped("session timeout")
+    tell.after(50).settles("ada", gained="orders-2")
+    assert len(group.facts(Kind.REBALANCE)) == 2
+    tell.after(10).row("partitions_read", "ada", partitions="orders-2", read_ms=tell.at - 7_760, unread_ms=7_760)
+    gap, rebalance = group.facts(Kind.GAP)[-1], group.facts(Kind.REBALANCE)[-1]
+    assert (gap.member, gap.next_member, gap.why, lasted(gap)) == ("bob", "ada", "session timeout", 7_760)
+    assert (gap.is_noticed, gap.is_at_most) == (True, False)
+    assert (lasted(rebalance), rebalance.unread, rebalance.unread_ms) == (50, 1, 7_760)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_tables_and_the_sentences_have_one_definition(name: str) -> None:
+    """What lasted how long, and what was read by nobody meanwhile."""
+    played = SITUATIONS[name][0]()
+    follower = Follower("g")
+    for row in played.journal.history("g").rows:
+        follower.read(event_of(row))
+    facts = follower.take() + follower.finish()
+    told = explained(played).rebalances
+    over = {(each.number, each.began_ms, each.ended_ms) for each in told if each.ended_ms is not None}
+    tabled = {(each.epoch, each.began_ms, each.ended_ms) for each in facts if each.kind is Kind.REBALANCE}
+    assert over <= tabled
+    unread = {
+        (move.topic, move.partition, move.read_ms, move.read_again_ms, move.is_at_most)
+        for each in told
+        for move in each.moves
+        if move.unread_ms
+    }
+    gaps = {
+        (each.topic, each.partition, each.began_ms, each.ended_ms, bool(each.is_at_most))
+        for each in facts
+        if each.kind is Kind.GAP and each.next_member is not None
+    }
+    assert unread <= gaps
 
 
 def test_a_follower_goes_on_where_another_has_been_put_away() -> None:

@@ -8,13 +8,15 @@ Both isolation levels read the same, since nothing transactional can be in a log
 
 from __future__ import annotations
 
+from functools import partial
+
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.fetching import Fetching
 from kohort.broker.fetch.fetchplan import FetchPlan, all_asked
 from kohort.broker.limits.limits import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.errors import ErrorCode, Refused
-from kohort.ids import ZERO_TOPIC_ID
+from kohort.ids import ZERO_TOPIC_ID, TopicId
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 
 
@@ -23,6 +25,7 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
     check_rows(sum(not topic.partitions for topic in message.topics), MOST_EMPTY, "topics without partitions")
     if request.version >= 13 and any(topic.topic_id == ZERO_TOPIC_ID for topic in message.topics):
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+    now_ms = context.clock.now_ms()
     try:
         session = context.fetch_sessions.find(
             request.connection, message, request.version, now_ms=int(context.loop.time() * 1000)
@@ -35,6 +38,13 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
         context.listening.hear(request.connection, word)
     elif message.session_epoch <= 0:
         context.listening.forget(request.connection)
-    plan = FetchPlan(context.cluster, all_asked(message) if session is None else session.asked)
+    asked = all_asked(message) if session is None else session.asked
+    context.listening.fetched(request, message, asked, partial(_name, context), now_ms)
+    plan = FetchPlan(context.cluster, asked)
     Fetching(context, request, message, plan, session).start()
     return None
+
+
+def _name(context: BrokerContext, topic_id: bytes) -> str:
+    found = context.cluster.topic_by_id(TopicId(topic_id))
+    return "" if found is None else found.name

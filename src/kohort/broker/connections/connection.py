@@ -124,10 +124,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._context.forget(self)
         self._context.member_connections.closed(self)
-        self._context.listening.forget(self)
         self._context.admission.leave(self)
+        # Behind the fetches that wait: they show until when its member has read.
         self._replies.abandon()
         self._output.clear()
+        self._context.listening.forget(self)
         self._repeat = None
         self.input.close()
 

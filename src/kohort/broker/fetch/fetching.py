@@ -142,6 +142,7 @@ class Fetching:
         self._is_over = True
         # The request and this know each other: what was read would wait for the garbage collector.
         self._rows = []
+        self._context.listening.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
             self._parked.cancel()
             self._parked = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
         ReplyBody,
         WatchMember,
     )
+    from kohort.coordinator.events.reads import MemberKey, Reads
     from kohort.ids import RequestToken
     from kohort.journal.ring import Journal
+    from kohort.journal.words import Partition
 
 
 class Coordination(Protocol):
@@ -79,6 +81,15 @@ class Coordination(Protocol):
         self, index: int, token: RequestToken, command: Command, on_reply: Callable[[ReplyBody], None]
     ) -> None:
         """Carry out a command that concerns a whole shard."""
+        ...
+
+    @property
+    def reads(self) -> Reads:
+        """By whom partitions were read last."""
+        ...
+
+    def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
+        """A fetch asks for partitions; for these members, one of which it may be of, they may be new."""
         ...
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:

@@ -22,8 +22,10 @@ from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicParti
 from kohort.wire.messages.membership import MemberNews, MemberWord
 
 if TYPE_CHECKING:
-    from kohort.broker.connections.request import Peer
+    from kohort.broker.connections.request import Peer, Request
+    from kohort.broker.fetch.fetchplan import AskedOf
     from kohort.broker.groups.coordination import Coordination
+    from kohort.wire.messages.fetch import FetchRequest
 
 #: A member that is told so asks by a heartbeat; whatever else is wrong is no news of it.
 _OVER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
@@ -143,6 +145,44 @@ class Listening:
         key = self._keys.get(connection.number) if self._keys else None
         if key is not None:
             self._end(self._listeners[key])
+
+    def fetched(
+        self, request: Request, message: FetchRequest, asked: AskedOf, name_of: Callable[[bytes], str], now_ms: int
+    ) -> None:
+        """A fetch has come: its member reads what it asks for, if not before.
+
+        Args:
+            request: by whose connection it came.
+            message: what it names.
+            asked: all that it asks for, with what its session remembers.
+            name_of: a topic's id -> its name.
+            now_ms: time of day, milliseconds.
+        """
+        reads, connection = self._runtime.reads, request.connection
+        key = self._keys.get(connection.number) if self._keys else None
+        if key is not None:
+            reads.note(key, now_ms)
+        if not reads.awaited:
+            return
+        keys = reads.of_client((request.client_id, request.client_host)) if key is None else (key,)
+        # A session that goes on is looked at as a whole once; what is new in it later is named.
+        news = [each for each in keys if reads.is_new(each, connection.number)]
+        if news:
+            rows = [(name, topic_id, number) for (name, topic_id), numbers in asked.items() for number in numbers]
+        elif keys:
+            rows = [
+                (topic.topic, topic.topic_id, row.partition) for topic in message.topics for row in topic.partitions
+            ]
+        else:
+            return
+        if rows:
+            self._runtime.begin_to_read(keys, [(name or name_of(topic_id), number) for name, topic_id, number in rows])
+
+    def fetched_until(self, connection: Peer, now_ms: int) -> None:
+        """A connection has ended while a fetch of it waited."""
+        key = self.member_of(connection)
+        if key is not None:
+            self._runtime.reads.note(key, now_ms)
 
     def member_of(self, connection: Peer) -> MemberKey | None:
         """Whose fetches a connection brings."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +44,7 @@ from kohort.coordinator.commands import (
     WatchMember,
 )
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs
+from kohort.coordinator.events.reads import MemberKey, Reads
 from kohort.coordinator.events.reporter import Reporter
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.settings import GroupSettings
@@ -51,6 +52,7 @@ from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken, TopicId, coordinator_partition
 from kohort.journal.ring import Journal
+from kohort.journal.words import Partition
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.wire.schema import Message
 
@@ -265,6 +267,16 @@ class Runtime:
         home = self._homes[index]
         self._waiting[token] = (None, on_reply, home)
         self._carry_out(home, command)
+
+    @property
+    def reads(self) -> Reads:
+        """By whom partitions were read last."""
+        return self._reporter.reads
+
+    def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
+        """A fetch asks for partitions; for these members, one of which it may be of, they may be new."""
+        now_ms = self._deadlines.now_ms()
+        self._reporter.on_fetch(self.journal, keys, asked_for, now_ms=now_ms, next_cause=self.next_token)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """The connection by which a member was heard of last is closed."""

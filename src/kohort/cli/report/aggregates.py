@@ -72,7 +72,7 @@ def tables_from(
         facts = facts.where(f.coalesce("ended_ms", f.lit(since_ms)) >= since_ms)
     tables = {
         "rebalances": pipelines.rebalances(facts),
-        "unowned": pipelines.unowned(facts, session_timeout_ms=gathered.session_timeouts_ms),
+        "unread": pipelines.unread(facts, session_timeout_ms=gathered.session_timeouts_ms),
         "waits": pipelines.waits(facts, longer_than_s=SHORTEST_WAIT_S),
         "flapping": pipelines.flapping(facts),
         "skew": pipelines.skew(facts),
@@ -106,7 +106,7 @@ def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
     from pyspark.sql import functions as f
 
     rebalances = tables["rebalances"]
-    unowned = tables["unowned"].where("not is_empty")
+    unread = tables["unread"].where("not is_empty")
     (total,) = _lines(
         rebalances.agg(
             f.count("*").alias("rebalances"),
@@ -124,7 +124,7 @@ def _history_lines(tables: Mapping[str, DataFrame]) -> dict[str, Any]:
         "points": _lines(
             rebalances.orderBy(f.desc_nulls_last("seconds")).limit(POINTS).select("began", "seconds", "why")
         ),
-        "unowned": _lines(_owners(unowned)),
+        "unread": _lines(_owners(unread)),
         "waits": _lines(_rounded(tables["waits"].orderBy(f.desc_nulls_first("seconds"), "began").limit(LINES))),
         "flapping": _lines(_flapping(tables["flapping"])),
         "skew": _lines(_latest_skew(tables["skew"])),
@@ -147,15 +147,15 @@ def _causes(rebalances: DataFrame) -> DataFrame:
         f.percentile_approx("seconds", 0.95).alias("p95_seconds"),
         f.max("seconds").alias("longest_seconds"),
         f.sum("moved").alias("moved"),
-        f.sum("unowned_seconds").alias("unowned_seconds"),
+        f.sum("unread_seconds").alias("unread_seconds"),
     )
     return _rounded(by_cause.orderBy(f.desc("rebalances")).limit(LINES))
 
 
-def _owners(unowned: DataFrame) -> DataFrame:
+def _owners(unread: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    by_partition = unowned.groupBy("group_id", "topic", "partition").agg(
+    by_partition = unread.groupBy("group_id", "topic", "partition").agg(
         f.count("*").alias("times"),
         f.sum("seconds").alias("seconds"),
         f.max("seconds").alias("longest_seconds"),

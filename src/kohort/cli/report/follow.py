@@ -35,7 +35,7 @@ INTERVAL_S: Final = 1.0
 #: Seconds for which a line is kept unless --keep says otherwise: 30 days.
 KEEP_S: Final = 30 * 86_400
 _MARK: Final = ".kohort-report"
-_KEPT: Final = ("rebalances", "unowned", "waits", "stays", "skew", "refusals")
+_KEPT: Final = ("rebalances", "unread", "waits", "stays", "skew", "refusals")
 
 
 def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int) -> None:

@@ -47,11 +47,11 @@ SECTIONS: Final = (
             "From the row that began a rebalance to the one after which the group was at rest.", "No rebalance."),
     Section("rebalances", "The latest rebalances",
             "moved: partitions that went from one living member to another; given back by: members that had to stop "
-            "for that; unowned seconds: the time that partitions were nobody's until then, together. A classic group's "
+            "for that; unread seconds: the time that nobody read partitions until then, together. A classic group's "
             "rows name no partitions. Without seconds: it is not over.", "No rebalance."),
-    Section("unowned", "Partitions that were nobody's",
-            "From the row that took a partition from its owner to the one that gave it to the next; after a silence "
-            "the session timeout counts too. Groups without any member are left out.", "Every partition had an owner."),
+    Section("unread", "Partitions that nobody read",
+            "From its owner's last fetch or commit to the next one's first fetch, as far as they are seen. Groups "
+            "without any member are left out.", "Every partition was read."),
     Section("waits", "Members that kept others waiting, or waited",
             "More than a second, or still, which has no seconds; the longest first. asked back: it had to give up "
             "partitions; away: a static member that left for a while.", "Nobody waited for more than a second."),
@@ -83,7 +83,7 @@ def render(report: dict[str, Any]) -> str:
     title = f"Group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups"
     pictures = {
         "causes": plots.draw_rebalances(report.get("points", [])),
-        "unowned": plots.draw_unowned(report.get("unowned", [])),
+        "unread": plots.draw_unread(report.get("unread", [])),
         "lag": plots.draw_lag(report.get("lag_points", [])),
         "what_if": plots.draw_moved(report.get("what_if", [])),
     }

@@ -35,8 +35,8 @@ def draw_rebalances(points: Lines) -> str:
     return _draw(draw, name="rebalances") if any(point["seconds"] is not None for point in points) else ""
 
 
-def draw_unowned(lines: Lines) -> str:
-    """How long each partition was nobody's, the longest on top."""
+def draw_unread(lines: Lines) -> str:
+    """How long nobody read each partition, the longest on top."""
 
     def draw(axes: Axes) -> None:
         shown = [line for line in lines[:_BARS] if line["seconds"]][::-1]
@@ -46,7 +46,7 @@ def draw_unowned(lines: Lines) -> str:
         )
         axes.set_xlabel("seconds")
 
-    return _draw(draw, name="unowned") if any(line["seconds"] for line in lines) else ""
+    return _draw(draw, name="unread") if any(line["seconds"] for line in lines) else ""
 
 
 def draw_lag(points: Lines) -> str:

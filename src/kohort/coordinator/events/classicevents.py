@@ -41,11 +41,12 @@ def _member_removed(scene: Scene, record: classic.MemberRemoved) -> Iterator[Ent
     member, group = _find_member(scene, record.member_id), scene.classic
     is_read = group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
     held = _read(member.assignment) if member is not None and is_read else set()
-    scene.course.awaited.pop(record.member_id, None)
+    awaited_ms = scene.course.awaited.pop(record.member_id, None)
     if held:
-        scene.course.release(record.member_id, dict.fromkeys(held), now_ms=scene.now_ms)
-        yield scene.transition("assignment_released", record.member_id, released=write_partitions(held))
-    yield scene.transition("member_removed", record.member_id, reason=scene.trigger)
+        read = scene.let_go(record.member_id, dict.fromkeys(held), asked_ms=awaited_ms)
+        yield scene.transition("assignment_released", record.member_id, released=write_partitions(held), **read)
+    heard = scene.farewell(record.member_id)
+    yield scene.transition("member_removed", record.member_id, reason=scene.trigger, **heard)
 
 
 def _member_replaced(scene: Scene, record: classic.StaticMemberReplaced) -> Iterable[Entry]:
@@ -86,7 +87,7 @@ def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
     # Who gives is told before who gets it.
     for member_id, gained, released in sorted(moves, key=lambda move: not move[2]):
         if gained or released:
-            scene.course.release(member_id, dict.fromkeys(released), now_ms=scene.now_ms)
+            read = scene.let_go(member_id, dict.fromkeys(released), asked_ms=scene.course.began_ms)
             yield scene.transition(
                 "assignment_changed",
                 member_id,
@@ -94,6 +95,7 @@ def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
                 state="STABLE",
                 gained=write_partitions(gained),
                 released=write_partitions(released),
+                **read,
             )
             yield from scene.arrivals(member_id, gained)
     state, members = "Stable" if record.members else "Empty", str(len(record.members))

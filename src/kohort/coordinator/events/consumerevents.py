@@ -128,7 +128,8 @@ def _member_forgotten(scene: Scene, record: facts.ConsumerMemberForgotten) -> It
     before = scene.members.get(record.member_id)
     instance = "" if before is None else before.instance_id or ""
     scene.course.awaited.pop(record.member_id, None)
-    return (scene.transition("member_removed", record.member_id, instance=instance, reason=scene.trigger),)
+    heard = scene.farewell(record.member_id)
+    return (scene.transition("member_removed", record.member_id, instance=instance, reason=scene.trigger, **heard),)
 
 
 def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterator[Entry]:
@@ -139,8 +140,7 @@ def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterato
     old_pending = flatten(before.pending_revocation) if before is not None else set()
     released = (old | old_pending) - new - pending
     asked_back, gained = pending - old_pending, new - old
-    if released:
-        course.release(member_id, scene.granted(before, released), now_ms=now_ms)
+    read = scene.let_go(member_id, scene.granted(before, released)) if released else {}
     if record.state == facts.MemberState.UNREVOKED_PARTITIONS:
         course.ask(member_id, scene.named(asked_back), now_ms=now_ms)
     else:
@@ -152,6 +152,7 @@ def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterato
             instance=before.instance_id or "",
             held=scene.show(new),
             released=scene.show(released),
+            **read,
         )
         return
     is_new = before is not None or member_id not in scene.kept
@@ -163,6 +164,7 @@ def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterato
         **{"gained" if is_new else "held": scene.show(gained)},
         asked_back=scene.show(asked_back),
         released=scene.show(released),
+        **read,
     )
     if gained:
         yield from scene.arrivals(member_id, scene.named(gained))
@@ -173,8 +175,10 @@ def _assignment_forgotten(scene: Scene, record: facts.CurrentAssignmentForgotten
     if before is None or record.member_id in scene.kept:
         return ()
     held = flatten(before.assigned) | flatten(before.pending_revocation)
-    scene.course.release(record.member_id, scene.granted(before, held), now_ms=scene.now_ms)
-    return (scene.transition("assignment_released", record.member_id, released=scene.show(held)),) if held else ()
+    read = scene.let_go(record.member_id, scene.granted(before, held))
+    return (
+        (scene.transition("assignment_released", record.member_id, released=scene.show(held), **read),) if held else ()
+    )
 
 
 def _group_forgotten(scene: Scene, _: facts.ConsumerGroupForgotten) -> Iterable[Entry]:

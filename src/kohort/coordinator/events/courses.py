@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kohort.coordinator.events.reads import LastRead
 from kohort.journal.words import Partition
 
 #: Partitions on their way that are remembered, and groups.
@@ -27,7 +28,7 @@ class Passage:
 
     `granted_epoch`: when it was granted it, which with the partition names the move; `None` where classic members share
     out. `asked_ms` `None`: it was not asked. `committed_ms`: its latest commit of it since, `None` if there was none.
-    `released_ms` `None`: it still has it.
+    `released_ms` `None`: it still has it. `last_read`: until when it was read before that, `None` if not known.
     """
 
     giver: str
@@ -35,19 +36,22 @@ class Passage:
     asked_ms: int | None = None
     committed_ms: int | None = None
     released_ms: int | None = None
+    last_read: LastRead | None = None
 
     def later(self, by_ms: int) -> Passage:
         """The same by a clock that was set by so much."""
         asked_ms, committed_ms, released_ms = (
             None if at_ms is None else at_ms + by_ms for at_ms in (self.asked_ms, self.committed_ms, self.released_ms)
         )
-        return replace(self, asked_ms=asked_ms, committed_ms=committed_ms, released_ms=released_ms)
+        last_read = None if self.last_read is None else self.last_read.later(by_ms)
+        return replace(self, asked_ms=asked_ms, committed_ms=committed_ms, released_ms=released_ms, last_read=last_read)
 
     @property
     def details(self) -> dict[str, str]:
         """As a row has them; empty: there is none."""
         names = ("granted_epoch", "asked_ms", "committed_ms", "released_ms")
-        return {name: "" if (value := getattr(self, name)) is None else str(value) for name in names}
+        read = {} if self.last_read is None else self.last_read.details()
+        return {name: "" if (value := getattr(self, name)) is None else str(value) for name in names} | read
 
 
 class Course:
@@ -93,19 +97,32 @@ class Course:
             if passage is not None and passage.giver == member_id and passage.released_ms is None:
                 self.passages[partition] = replace(passage, committed_ms=now_ms)
 
-    def release(self, member_id: str, partitions: Mapping[Partition, int | None], *, now_ms: int) -> None:
-        """A member has partitions no more, each with the epoch at which it was granted it."""
+    def release(
+        self,
+        member_id: str,
+        partitions: Mapping[Partition, int | None],
+        *,
+        now_ms: int,
+        last_reads: Mapping[Partition, LastRead] | None = None,
+    ) -> None:
+        """A member has partitions no more, each with the epoch at which it was granted it.
+
+        `last_reads`: who has read each, and until when.
+        """
         unasked = Passage(giver=member_id)
         #: What went the same way is one passage, however many partitions it has.
-        released: dict[tuple[Passage, int | None], Passage] = {}
+        released: dict[tuple[Passage, int | None, LastRead | None], Passage] = {}
         for partition, granted_epoch in partitions.items():
             passage = self.passages.get(partition)
             if passage is None or passage.giver != member_id:
                 passage = unasked
             if passage.released_ms is None:
-                way = passage, granted_epoch
+                last_read = None if last_reads is None else last_reads.get(partition)
+                way = passage, granted_epoch, last_read
                 if way not in released:
-                    released[way] = replace(passage, granted_epoch=granted_epoch, released_ms=now_ms)
+                    released[way] = replace(
+                        passage, granted_epoch=granted_epoch, released_ms=now_ms, last_read=last_read
+                    )
                 passage = released[way]
             self.passages[partition] = passage
 

@@ -11,7 +11,7 @@ Source: requirements G4 and J1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kohort.coordinator import commands as asked
@@ -23,12 +23,12 @@ from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.events.classicevents import CLASSIC_EVENTS
 from kohort.coordinator.events.consumerevents import CONSUMER_EVENTS
 from kohort.coordinator.events.courses import Courses
+from kohort.coordinator.events.reads import MemberKey, Reads
 from kohort.coordinator.events.rest import rest_epoch
-from kohort.coordinator.events.scene import Scene, held_for_ms
+from kohort.coordinator.events.scene import LOST, ConnectionEnd, Scene, held_for_ms
 from kohort.coordinator.events.staticevents import STATIC_EVENTS
 from kohort.coordinator.events.triggers import (
     AT_ONCE,
-    LOST,
     STEP,
     TIMERS,
     Stimulus,
@@ -43,7 +43,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.ids import TopicId
 from kohort.journal.ring import END, Journal
 from kohort.journal.rows import Entry, RowKind
-from kohort.journal.words import PAUSED
+from kohort.journal.words import PAUSED, Partition, write_partitions
 from kohort.timers import TimerTable
 
 _Key = TypeVar("_Key")
@@ -105,6 +105,10 @@ class Reporter:
         self._former_topics: Final[dict[TopicId, str]] = {}
         #: What goes on in each group.
         self._courses: Final = Courses()
+        #: (group, member) -> the latest end of its connection that was seen.
+        self._ends: Final[dict[MemberKey, ConnectionEnd]] = {}
+        #: By whom partitions were read last.
+        self.reads: Final = Reads()
 
     def report(
         self,
@@ -145,6 +149,8 @@ class Reporter:
     ) -> list[Entry]:
         """Count what changes nothing but a number; what it means to those who wait for that member, mostly nothing."""
         journal.count(command.group_id, what)
+        if self.reads.awaited and records:
+            self._on_commit(journal, command, records, now_ms=now_ms)
         course = self._courses.find(command.group_id)
         member_id = "" if course is None else _member_of(command)
         since_ms = None if course is None else course.awaited.get(member_id)
@@ -159,6 +165,49 @@ class Reporter:
         journal.record(entries, cause=command.cause, now_ms=now_ms)
         return entries
 
+    def on_fetch(
+        self,
+        journal: Journal,
+        keys: Iterable[MemberKey],
+        asked_for: Sequence[Partition],
+        *,
+        now_ms: int,
+        next_cause: Callable[[], int],
+    ) -> None:
+        """Tell of partitions that members read by now, and had not read before.
+
+        Args:
+            journal: it takes the entries.
+            keys: group and id of each member whose fetch it may be.
+            asked_for: partitions of the fetch.
+            now_ms: time of day, milliseconds.
+            next_cause: a number for what has none.
+        """
+        for group_id, member_id in keys:
+            entries = self._begin_to_read(group_id, member_id, asked_for, now_ms=now_ms)
+            if entries:
+                journal.record(entries, cause=next_cause(), now_ms=now_ms)
+
+    def _on_commit(
+        self, journal: Journal, command: asked.GroupCommand, records: Sequence[facts.Record], *, now_ms: int
+    ) -> None:
+        """A member that is not seen to fetch has read what it commits."""
+        named = [(record.topic, record.partition) for record in records if isinstance(record, facts.OffsetCommitted)]
+        entries = self._begin_to_read(command.group_id, _member_of(command), named, now_ms=now_ms, is_seen=False)
+        if entries:
+            journal.record(entries, cause=command.cause, now_ms=now_ms)
+
+    def _begin_to_read(
+        self, group_id: str, member_id: str, named: Sequence[Partition], *, now_ms: int, is_seen: bool = True
+    ) -> list[Entry]:
+        entries: list[Entry] = []
+        for last, partitions in self.reads.begin((group_id, member_id), named):
+            told = last.details(now_ms) | ({} if is_seen else {"at_most": "true"})
+            details = {"from": last.reader, "partitions": write_partitions(partitions), **told}
+            shown = tuple((name, value) for name, value in details.items() if value)
+            entries.append(Entry(RowKind.TRANSITION, "partitions_read", group_id, member_id, shown))
+        return entries
+
     def shift(self, gap_ms: int) -> None:
         """Nobody looked at deadlines for so long: sessions end that much later, those that were cut, too."""
         for place in self._lost:
@@ -168,6 +217,9 @@ class Reporter:
         """The clock was set by so much: what goes on began as long ago as before."""
         self.shift(by_ms)
         self._courses.follow_clock(by_ms)
+        self.reads.follow_clock(by_ms)
+        for key, end in self._ends.items():
+            self._ends[key] = ConnectionEnd(end.ended_ms + by_ms, end.heard_ms + by_ms)
 
     def tell(
         self,
@@ -194,6 +246,8 @@ class Reporter:
         if isinstance(stimulus, asked.TopicsChanged):
             for topic_id in groups.image.by_id.keys() - stimulus.image.by_id.keys():
                 _remember(self._former_topics, topic_id, groups.image.by_id[topic_id].name)
+        if isinstance(stimulus, asked.MemberDisconnected):
+            self._note_end(groups, stimulus, timers, now_ms=now_ms)
         if isinstance(stimulus, asked.MemberDisconnected) and _cuts_session(decision):
             _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
             if not decision.records:
@@ -203,15 +257,7 @@ class Reporter:
             if record.group_id:
                 by_group.setdefault(record.group_id, []).append(record)
         for group_id, records in by_group.items():
-            scene = Scene(
-                groups,
-                group_id,
-                records,
-                former_topics=self._former_topics,
-                course=self._courses.of(group_id),
-                timers=timers,
-                now_ms=now_ms,
-            )
+            scene = self._scene(groups, group_id, records, timers, now_ms=now_ms)
             if isinstance(stimulus, asked.InstallAssignment):
                 scene.computed_by = stimulus.member_id
             if MovesHeldBack in scene.kinds:
@@ -228,6 +274,49 @@ class Reporter:
                 self._courses.end(group_id)
             self._courses.tidy(group_id)
         return entries
+
+    def _scene(
+        self,
+        groups: GroupsState,
+        group_id: str,
+        records: list[facts.Record],
+        timers: TimerTable[TimerKey],
+        *,
+        now_ms: int,
+    ) -> Scene:
+        return Scene(
+            groups,
+            group_id,
+            records,
+            former_topics=self._former_topics,
+            course=self._courses.of(group_id),
+            reads=self.reads,
+            ends=self._ends,
+            session_ms=self._settings_of(groups, group_id).group_consumer_session_timeout_ms,
+            timers=timers,
+            now_ms=now_ms,
+        )
+
+    def _settings_of(self, groups: GroupsState, group_id: str) -> GroupSettings:
+        configs = groups.configs.get(group_id)
+        return self._settings if configs is None else effective_settings(self._settings, configs)
+
+    def _note_end(
+        self,
+        groups: GroupsState,
+        stimulus: asked.MemberDisconnected,
+        timers: TimerTable[TimerKey],
+        *,
+        now_ms: int,
+    ) -> None:
+        """The connection of a member has ended, be it given up for that or not."""
+        key = TimerKey("session", stimulus.group_id, stimulus.member_id)
+        deadline_ms = timers.deadline(key)
+        if deadline_ms is not None:
+            session_ms = session_timeout_ms(groups, key)
+            if session_ms is None:
+                session_ms = self._settings_of(groups, stimulus.group_id).group_consumer_session_timeout_ms
+            _remember(self._ends, (key.group_id, key.member_id), ConnectionEnd(now_ms, deadline_ms - session_ms))
 
     def _trigger(
         self, groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision, *, now_ms: int

@@ -7,13 +7,15 @@ Source: requirements G4 and J1.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
+from kohort.coordinator.classic.state import ClassicMember
 from kohort.coordinator.consumer.reconciliation.following import granted_epoch_of
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.events.courses import Course
+from kohort.coordinator.events.reads import ClientKey, LastRead, MemberKey, Reads
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState, Place
 from kohort.coordinator.parking import hold_key
 from kohort.ids import TopicId, format_topic_id
@@ -21,17 +23,29 @@ from kohort.journal.rows import Entry, RowKind
 from kohort.journal.words import Partition, write_partitions
 from kohort.timers import TimerTable
 
+#: Reasons for which a member that was not heard of is given up.
+LOST: Final = "connection lost"
+SILENT: Final = "session timeout"
 #: With these a group changes its protocol, if it goes on at all.
 _ENDS: Final = (facts.ClassicGroupForgotten, facts.ConsumerGroupForgotten)
 _BEGINS_CLASSIC: Final = (classic.ClassicGroupOpened, facts.ClassicGroupStored, classic.MemberPut)
+
+
+class ConnectionEnd(NamedTuple):
+    """When the connection of a member ended, and when the member was heard of last before that, ms."""
+
+    ended_ms: int
+    heard_ms: int
 
 
 class Scene:
     """The records that one decision has for one group, and all that they are told beside."""
 
     __slots__ = (
+        "_ends",
         "_former_topics",
         "_groups",
+        "_reads",
         "_timers",
         "classic",
         "clock",
@@ -48,6 +62,7 @@ class Scene:
         "now_ms",
         "pace",
         "records",
+        "session_ms",
         "step",
         "targets",
         "trigger",
@@ -61,13 +76,32 @@ class Scene:
         *,
         former_topics: Mapping[TopicId, str],
         course: Course,
+        reads: Reads,
+        ends: Mapping[MemberKey, ConnectionEnd],
+        session_ms: int,
         timers: TimerTable[TimerKey],
         now_ms: int,
     ) -> None:
-        """`former_topics`: names of topics that are gone. `course`: of the group; it is told what happens, and when."""
+        """Put together what is told of a group.
+
+        Args:
+            groups: before the records.
+            group_id: of which is told.
+            records: its own, in order.
+            former_topics: names of topics that are gone.
+            course: of the group; it is told what happens, and when.
+            reads: by whom partitions were read last; it is told what becomes of them.
+            ends: of connections of members, as far as they were seen.
+            session_ms: of the group's members of the consumer protocol.
+            timers: the deadlines before the records.
+            now_ms: time of day, milliseconds.
+        """
         self._groups = groups
         self._former_topics = former_topics
         self._timers = timers
+        self._reads = reads
+        self._ends = ends
+        self.session_ms = session_ms
         self.group_id = group_id
         self.records = records
         self.kinds = {type(record) for record in records}
@@ -121,9 +155,97 @@ class Scene:
     def arrivals(self, member_id: str, gained: Iterable[Partition]) -> Iterator[Entry]:
         """What has come to a member from another: one entry for all that went the same way."""
         former = self.former.get(member_id)
+        gained = list(gained)
+        passages = {each: self.course.passages[each] for each in gained if each in self.course.passages}
+        expected = {each: passage.last_read for each, passage in passages.items() if passage.last_read is not None}
+        self._reads.expect((self.group_id, member_id), self._client_of(member_id), expected)
         for passage, partitions in self.course.grant(member_id, gained, now_ms=self.now_ms, former=former):
             details = {"from": passage.giver, "partitions": write_partitions(partitions), **passage.details}
             yield self.transition("partitions_moved", member_id, **details, trigger=", ".join(self.course.triggers))
+
+    def let_go(
+        self, member_id: str, partitions: Mapping[Partition, int | None], *, asked_ms: int | None = None
+    ) -> dict[str, str]:
+        """A member has partitions no more, each with the epoch at which it was granted it.
+
+        `asked_ms`: since when it knew, where the course of its partitions does not say so.
+
+        Returns:
+            What a row tells of it: until when all of them were read.
+        """
+        key, passages = (self.group_id, member_id), self.course.passages
+        fetched_ms, committed = self._reads.fetched.get(key), self._groups.offsets.get(self.group_id, {})
+        signs = None if fetched_ms is not None else self._signs(member_id)
+        last_reads: dict[Partition, LastRead] = {}
+        for partition in partitions:
+            passage = passages.get(partition)
+            is_asked = passage is not None and passage.giver == member_id and passage.asked_ms is not None
+            told_ms = passage.asked_ms if passage is not None and is_asked else asked_ms
+            if fetched_ms is not None:
+                read_ms, is_seen = fetched_ms if told_ms is None else min(fetched_ms, told_ms), True
+            elif told_ms is not None and self.trigger not in (LOST, SILENT):
+                read_ms, is_seen = told_ms, False
+            else:
+                assert signs is not None
+                is_seen = signs.ended_ms >= signs.heard_ms
+                read_ms = max(signs) if told_ms is None else min(told_ms, max(signs))
+            commit = committed.get(partition[0], {}).get(partition[1])
+            if commit is not None:
+                read_ms = max(read_ms, min(commit.commit_timestamp_ms, self.now_ms))
+            last = LastRead(reader=member_id, read_ms=read_ms, is_seen=is_seen)
+            last_reads[partition] = self._reads.let_go(key, partition) or last
+        self.course.release(member_id, partitions, now_ms=self.now_ms, last_reads=last_reads)
+        earliest = min(last_reads.values(), key=lambda last: last.read_ms, default=None)
+        return {} if earliest is None else {name: text for name, text in earliest.details().items() if text}
+
+    def farewell(self, member_id: str) -> dict[str, str]:
+        """What was heard of a member that is none any more, where its silence is the reason."""
+        key = (self.group_id, member_id)
+        fetched_ms, signs = self._reads.fetched.get(key, 0), self._signs(member_id)
+        self._reads.forget(key)
+        if self.trigger not in (LOST, SILENT):
+            return {}
+        silent_ms = self.now_ms - max(fetched_ms, *signs)
+        # What ended before it was heard of again says nothing, nor is a static member given up for that.
+        is_of_use = signs.ended_ms >= signs.heard_ms and not self._is_static(member_id)
+        ended_ms = str(self.now_ms - signs.ended_ms) if is_of_use else ""
+        session_ms = str(self._session_ms_of(member_id))
+        return {"silent_ms": str(silent_ms), "disconnected_ms": ended_ms, "session_ms": session_ms}
+
+    def _signs(self, member_id: str) -> ConnectionEnd:
+        """When a member was heard of last, and when its connection ended; 0: it did not, as far as is known."""
+        end = self._ends.get((self.group_id, member_id), ConnectionEnd(0, 0))
+        deadline_ms = self._timers.deadline(TimerKey("session", self.group_id, member_id))
+        if deadline_ms is None and self.trigger == LOST:
+            # Its session was cut when the connection was lost.
+            return end
+        heard_ms = (self.now_ms if deadline_ms is None else deadline_ms) - self._session_ms_of(member_id)
+        return ConnectionEnd(end.ended_ms, heard_ms)
+
+    def _session_ms_of(self, member_id: str) -> int:
+        hosted = self.members.get(member_id)
+        own = None if hosted is None else hosted.classic
+        if own is not None:
+            return own.session_timeout_ms
+        member = None if self.classic is None else self.classic.members.get(member_id)
+        return self.session_ms if member is None else member.session_timeout_ms
+
+    def _member(self, member_id: str) -> ConsumerMember | ClassicMember | None:
+        return self.members.get(member_id) or (None if self.classic is None else self.classic.members.get(member_id))
+
+    def _is_static(self, member_id: str) -> bool:
+        member = self._member(member_id)
+        return member is not None and member.instance_id is not None
+
+    def _client_of(self, member_id: str) -> ClientKey:
+        """What a member's client calls itself, and where it is; it may have joined by these records."""
+        member = self._member(member_id)
+        if member is not None:
+            return member.client_id, member.client_host
+        for record in self.records:
+            if isinstance(record, facts.ConsumerMemberSubscribed) and record.member_id == member_id:
+                return record.client_id, record.client_host
+        return "", ""
 
     def cost(self) -> dict[str, str]:
         """What the rebalance that ends now took, as far as its beginning is known."""

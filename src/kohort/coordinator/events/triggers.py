@@ -16,6 +16,7 @@ from kohort.coordinator.classic.volatile import MemberRemoved
 from kohort.coordinator.consumer.moves import BY_ADMINISTRATOR
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.embeddedcodec import read_subscription
+from kohort.coordinator.events.scene import LOST, SILENT
 from kohort.coordinator.groupconfigs import effective_settings
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
@@ -26,7 +27,7 @@ Stimulus = asked.Command | TimerKey
 
 #: Kinds of deadlines, in words.
 TIMERS: Final = {
-    "session": "session timeout",
+    "session": SILENT,
     "rebalance": "rebalance timeout",
     "join": "join timeout",
     "sync": "sync timeout",
@@ -51,7 +52,6 @@ FORCED: Final = "forced by an administrator"
 DYNAMIC: Final = "group became dynamic"
 #: Changes of configs that are the reason of an epoch at once, if of any.
 AT_ONCE: Final = (FORCED, DYNAMIC)
-LOST: Final = "connection lost"
 FULL: Final = "group is full"
 _GONE: Final = (facts.ConsumerMemberForgotten, MemberRemoved)
 #: With this begins what Java's and librdkafka's admin clients give as reason.

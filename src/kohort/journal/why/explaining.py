@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from kohort.journal.why.explanation import GroupExplanation, Trigger
-from kohort.journal.why.followed import FollowedMember, FollowedRebalance
+from kohort.journal.why.followed import FollowedMember, FollowedRebalance, Silence
 from kohort.journal.why.holdings import Holdings, OpenMove
 from kohort.journal.why.rebalances import FollowedRebalances
 from kohort.journal.why.telling import build_delay, build_ownership, build_rebalance, build_waits, name_of
@@ -57,16 +57,19 @@ class _Explainer:
         self._members: dict[str, FollowedMember] = {}
         self._rebalances: Final = FollowedRebalances()
         self._holdings = Holdings()
+        #: Partition -> the move that has brought it where it is.
+        self._arrivals: dict[Partition, OpenMove] = {}
         self._is_gone = False
         #: The input whose rows come, the members that they are about, and the reason that it gave.
         self._cause = -1
         self._about: list[FollowedMember] = []
         self._said = ""
+        self._silences: list[Silence] = []
 
     def read(self, row: ToldRow) -> None:
         """Take the next row in."""
         if row.cause != self._cause:
-            self._cause, self._about, self._said = row.cause, [], ""
+            self._cause, self._about, self._said, self._silences = row.cause, [], "", []
         if row.event in ("JoinGroup", "LeaveGroup"):
             self._said = row.details.get("reason", "")
         reader = _READERS.get(row.event)
@@ -96,6 +99,8 @@ class _Explainer:
     def _removed(self, row: ToldRow) -> None:
         reason, now_ms = row.details.get("reason", ""), row.time_ms
         member = self._member(row.member_id)
+        if "silent_ms" in row.details:
+            self._silences.append(_silence_of(member.name, row))
         end = say_trigger(reason, (member.name,), "") if reason else ""
         self._let_go(member, self._holdings.of(member.name), now_ms, end)
         self._holdings.explain(member.name, end)
@@ -158,7 +163,7 @@ class _Explainer:
         gained, unnamed = read_partitions(details.get("gained", ""))
         latest = self._rebalances.latest
         for partition in gained:
-            move = self._holdings.give(member.name, partition, now_ms)
+            move = self._arrivals[partition] = self._holdings.give(member.name, partition, now_ms)
             if latest is not None:
                 latest.moves[partition] = move
         for partition in read_partitions(details.get("held", ""))[0]:
@@ -172,7 +177,7 @@ class _Explainer:
         if latest is not None and details.keys() & {"gained", "asked_back", "released", "held"}:
             latest.touched.add(member.member_id)
             latest.unnamed += unnamed
-            if latest.ended_ms is not None and not latest.is_overtaken:
+            if latest.ended_ms is not None and not latest.is_overtaken and not latest.is_at_rest:
                 latest.ended_ms = now_ms
 
     def _gave_up(self, row: ToldRow) -> None:
@@ -186,6 +191,9 @@ class _Explainer:
         latest = self._rebalances.open
         for partition in partitions:
             asked_ms = member.asked.get(partition)
+            arrival = self._arrivals.pop(partition, None)
+            if arrival is not None and arrival.read_again_ms is None:
+                arrival.is_over = True
             move = self._holdings.take(member.name, partition, now_ms, end=end, asked_ms=asked_ms)
             if move is not None and latest is not None:
                 latest.moves[partition] = move
@@ -212,6 +220,14 @@ class _Explainer:
             move.giver = move.giver or giver
             move.learn(details)
 
+    def _read_again(self, row: ToldRow) -> None:
+        taker, reader = self._member(row.member_id).name, self._names.of(row.details.get("from", ""))
+        for partition in read_partitions(row.details.get("partitions", ""))[0]:
+            move = self._arrivals.get(partition)
+            if move is not None and move.taker == taker:
+                move.read_again(row.details, reader, row.time_ms)
+                self._holdings.now[partition].unread = move
+
     # Rebalances.
 
     def _add_trigger(self, rebalance: FollowedRebalance, row: ToldRow, trigger: str, why: str = "") -> None:
@@ -225,6 +241,8 @@ class _Explainer:
             Trigger(time_ms=row.time_ms, trigger=trigger, members=members, why=why, sentence=sentence)
         )
         rebalance.trigger_cause = row.cause
+        rebalance.silences += self._silences
+        self._silences = []
         for member in self._about:
             rebalance.joined[member.member_id] = row.time_ms
 
@@ -279,12 +297,16 @@ class _Explainer:
             self._delay(slowest, "join again", latest.began_ms, latest.joined[slowest.member_id])
 
     def _at_rest(self, row: ToldRow) -> None:
-        latest = self._rebalances.open
-        if latest is None:
+        latest = self._rebalances.latest
+        if latest is None or latest.is_overtaken or latest.is_at_rest:
             return
         if latest.protocol == "consumer":
-            self._rebalances.let_go(row.time_ms)
-            latest.ended_ms = row.time_ms if int(row.details.get("epoch", 0)) >= (latest.number or 0) else None
+            latest.is_at_rest = int(row.details.get("epoch", 0)) >= (latest.number or 0)
+            if latest.is_at_rest and latest.ended_ms is None:
+                self._rebalances.let_go(row.time_ms)
+            latest.ended_ms = row.time_ms if latest.is_at_rest else latest.ended_ms
+            return
+        if latest.ended_ms is not None:
             return
         if latest.number is None:
             latest.number = latest.first_number = int(row.details.get("generation", 0))
@@ -364,6 +386,19 @@ class _Explainer:
         )
 
 
+def _silence_of(name: str, row: ToldRow) -> Silence:
+    details = row.details
+    disconnected = details.get("disconnected_ms")
+    return Silence(
+        member=name,
+        began_ms=row.time_ms - int(details["silent_ms"]),
+        noticed_ms=row.time_ms,
+        disconnected_ms=None if disconnected is None else int(disconnected),
+        session_ms=int(details.get("session_ms", 0)),
+        is_lost=details.get("reason") == "connection lost",
+    )
+
+
 #: Event -> what it does; other rows change nothing here.
 _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "member_joined": _Explainer._joined,
@@ -388,6 +423,7 @@ _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "moves_begun": lambda self, row: self._rebalances.let_begin(row),
     "configs_changed": lambda self, row: self._rebalances.change_pace(row),
     "partitions_moved": _Explainer._moved,
+    "partitions_read": _Explainer._read_again,
     "meanwhile": _Explainer._meanwhile,
     "assignor_asked": lambda self, row: self._rebalances.ask_assignor(row),
     "assignor_failed": lambda self, row: self._rebalances.ask_assignor(row),

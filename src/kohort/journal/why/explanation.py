@@ -35,6 +35,9 @@ class Move:
     `giver` `None`: nobody had it; `taker` `None`: nobody has it yet. `asked_ms`: when the giver was told to give it up,
     `None` if it was not asked. `committed_ms`: when it committed its position last after that, `None` if it did not.
     `released_ms` `None`: not yet, or nobody had it. `granted_ms` `None`: not yet.
+    `reader`: the last member that read it before, the giver unless that never did. `read_ms`: its last fetch or commit,
+    or the last sign of it; `read_again_ms`: the taker's first fetch. `None`: not yet, or not known. `is_at_most`: not
+    every fetch could be told from those of others, and it may have been read for longer.
     """
 
     topic: str
@@ -45,6 +48,33 @@ class Move:
     committed_ms: int | None
     released_ms: int | None
     granted_ms: int | None
+    reader: str | None = None
+    read_ms: int | None = None
+    read_again_ms: int | None = None
+    is_at_most: bool = False
+
+    @property
+    def unread_ms(self) -> int | None:
+        """For how long nobody has read it, `None` if that is not known, or goes on."""
+        if self.read_ms is None or self.read_again_ms is None:
+            return None
+        return max(0, self.read_again_ms - self.read_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One part of a rebalance; some lie side by side.
+
+    `name`: "unnoticed" (from the last sign of a member that is given up, or the end of its connection, until the
+    coordinator acts), "gathered" (until the assignor is asked), "computed" (by it, or by the leader), "given up" (from
+    when a member was to give up until it has) and "taken" (until each partition is read by its new owner, or has it).
+    `member`: whom it is about, `None`: the group. `ended_ms` `None`: it goes on.
+    """
+
+    name: str
+    member: str | None
+    began_ms: int
+    ended_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +105,7 @@ class GroupRebalance:
     `number`: the group's epoch, or its generation; `None` before a generation has begun. `first_number`: of its first
     trigger. `computed_ms`: when it was known who shall own what; `None`: not yet. `ended_ms` `None`: it goes on, or
     `overtaken_by` says which one came before its end. `unnamed`: partitions that moved and that no row names.
+    `phases`: in the order in which they began, `timing` the same for a person.
     """
 
     number: int | None
@@ -89,11 +120,22 @@ class GroupRebalance:
     unnamed: int
     delays: tuple[Delay, ...]
     sentence: str
+    phases: tuple[Phase, ...] = ()
+    timing: str = ""
+
+    @property
+    def unread_ms(self) -> int | None:
+        """The longest that a partition was read by nobody, milliseconds; `None`: none is known to have been."""
+        return max((move.unread_ms for move in self.moves if move.unread_ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """A member had a partition. `ended_ms` `None`: it has it. `end`: why it has it no more ("asked back", ...)."""
+    """A member had a partition. `ended_ms` `None`: it has it. `end`: why it has it no more ("asked back", ...).
+
+    `unread_ms`: for how long nobody had read it when this member did, at most if `is_at_most`; `None`: it has not, or
+    that is not known.
+    """
 
     topic: str
     partition: int
@@ -102,6 +144,8 @@ class Ownership:
     ended_ms: int | None
     end: str
     sentence: str
+    unread_ms: int | None = None
+    is_at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,13 +46,30 @@ class HeldBack:
     left: set[Partition]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A member that was given up because nothing was heard of it, at `noticed_ms`; times in milliseconds.
+
+    `began_ms`: the last sign of it. `disconnected_ms`: how long before its connection had ended, `None` if that was not
+    seen, or is of no matter. `session_ms`: how long it may be silent. `is_lost`: it was its connection that counted.
+    """
+
+    member: str
+    began_ms: int
+    noticed_ms: int
+    disconnected_ms: int | None
+    session_ms: int
+    is_lost: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class FollowedRebalance:
     """A rebalance, going on or over; see `explanation.GroupRebalance`.
 
     `held_back`: moves that wait for their turn, `None` if none does. `changed`: how many members the target changes;
     `touched`: those that something moved for. `joined`: members that have joined, or joined again, and when.
-    `trigger_cause`: the input behind the latest trigger.
+    `trigger_cause`: the input behind the latest trigger. `is_at_rest`: a row says that it is over.
+    `computing_ms`: since when an assignor works on it. `silences`: members that it has missed.
     """
 
     protocol: str
@@ -63,6 +80,7 @@ class FollowedRebalance:
     latest_ms: int = 0
     ended_ms: int | None = None
     is_overtaken: bool = False
+    is_at_rest: bool = False
     changed: int = 0
     unnamed: int = 0
     leader: str = ""
@@ -75,3 +93,5 @@ class FollowedRebalance:
     touched: set[str] = field(default_factory=set)
     joined: dict[str, int] = field(default_factory=dict)
     trigger_cause: int = -1
+    computing_ms: int | None = None
+    silences: list[Silence] = field(default_factory=list)

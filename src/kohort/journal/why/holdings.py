@@ -13,18 +13,22 @@ from kohort.journal.words import Partition
 
 @dataclass(slots=True, kw_only=True)
 class Holding:
-    """A member, by its short name, and a partition; `ended_ms` `None`: it has it. `end`: why it has it no more."""
+    """A member, by its short name, and a partition; `ended_ms` `None`: it has it. `end`: why it has it no more.
+
+    `unread`: the move that brought it, once it is read, which says for how long it was not.
+    """
 
     partition: Partition
     member: str
     began_ms: int
     ended_ms: int | None = None
     end: str = ""
+    unread: OpenMove | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class OpenMove:
-    """A partition on its way; see `explanation.Move`."""
+    """A partition on its way; see `explanation.Move`. `is_over`: its taker has lost it without having read it."""
 
     giver: str | None
     asked_ms: int | None = None
@@ -32,12 +36,23 @@ class OpenMove:
     released_ms: int | None = None
     taker: str | None = None
     granted_ms: int | None = None
+    reader: str | None = None
+    read_ms: int | None = None
+    read_again_ms: int | None = None
+    is_at_most: bool = False
+    is_over: bool = False
 
     def learn(self, details: Mapping[str, str]) -> None:
         """What the row of its arrival says of its way, as far as no row before has said it."""
-        for name in ("asked_ms", "committed_ms", "released_ms"):
+        for name in ("asked_ms", "committed_ms", "released_ms", "read_ms"):
             if getattr(self, name) is None and details.get(name, "").isdecimal():
                 setattr(self, name, int(details[name]))
+        self.is_at_most = self.is_at_most or details.get("at_most") == "true"
+
+    def read_again(self, details: Mapping[str, str], reader: str, now_ms: int) -> None:
+        """Its taker reads it by now; who did before, and until when."""
+        self.learn(details)
+        self.reader, self.read_again_ms = reader, now_ms
 
 
 @dataclass(slots=True)

@@ -124,6 +124,7 @@ class FollowedRebalances:
         latest.assignor = row.details.get("assignor", "")
         if row.event == "assignor_asked":
             latest.assignor_asked_ms = latest.assignor_asked_ms or row.time_ms
+            latest.computing_ms = latest.computing_ms or row.time_ms
         else:
             _end_assignor(latest, row.time_ms, f"failed: {row.details.get('why', '')}")
 

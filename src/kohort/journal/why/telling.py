@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from kohort.journal.why.explanation import Delay, GroupRebalance, Move, Ownership
+from kohort.journal.why.explanation import Delay, GroupRebalance, Move, Ownership, Phase
 from kohort.journal.why.followed import FollowedMember, FollowedRebalance, HeldBack
 from kohort.journal.why.holdings import Holding, Holdings
-from kohort.journal.why.whywords import say_delay, say_ownership, say_rebalance
+from kohort.journal.why.whywords import say_delay, say_ownership, say_phases, say_rebalance
 from kohort.journal.words import PAUSED, MemberNames, Partition
 
 #: Whoever is waited for that long and does nothing is silent, milliseconds: two of the usual heartbeats are due.
@@ -109,7 +109,13 @@ def build_ownership(holding: Holding, *, now_ms: int) -> Ownership:
     """Who had a partition."""
     member, end, is_over = holding.member, holding.end, holding.ended_ms is not None
     lasted_ms = (now_ms if holding.ended_ms is None else holding.ended_ms) - holding.began_ms
-    sentence = say_ownership(member, holding.partition, lasted_ms=lasted_ms, is_over=is_over, end=end)
+    move = holding.unread
+    unread_ms = None if move is None else (move.read_again_ms or 0) - (move.read_ms or 0)
+    is_at_most = move is not None and move.is_at_most
+    sentence = say_ownership(
+        member, holding.partition, lasted_ms=lasted_ms, is_over=is_over, end=end, unread_ms=unread_ms,
+        is_at_most=is_at_most,
+    )  # fmt: skip
     return Ownership(
         topic=holding.partition[0],
         partition=holding.partition[1],
@@ -118,6 +124,8 @@ def build_ownership(holding: Holding, *, now_ms: int) -> Ownership:
         ended_ms=holding.ended_ms,
         end=end,
         sentence=sentence,
+        unread_ms=unread_ms,
+        is_at_most=is_at_most,
     )
 
 
@@ -127,11 +135,18 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         Move(
             topic=topic, partition=number, giver=move.giver, taker=move.taker, asked_ms=move.asked_ms,
             committed_ms=move.committed_ms, released_ms=move.released_ms, granted_ms=move.granted_ms,
+            reader=move.reader or (None if move.read_ms is None else move.giver), read_ms=move.read_ms,
+            read_again_ms=move.read_again_ms, is_at_most=move.is_at_most,
         )
         for (topic, number), move in sorted(found.moves.items())
     )  # fmt: skip
     ended_ms = now_ms if found.ended_ms is None else found.ended_ms
     is_over = found.ended_ms is not None
+    unread = {
+        place: now_ms - move.read_ms
+        for place, move in found.moves.items()
+        if move.read_ms is not None and move.granted_ms is not None and move.read_again_ms is None and not move.is_over
+    }
     sentence = say_rebalance(
         name=name_of(found),
         triggers=found.triggers,
@@ -142,7 +157,10 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         lasted_ms=ended_ms - found.began_ms,
         is_over=is_over,
         overtaken_by=name_of(after) if after is not None and found.is_overtaken else "",
+        unread=unread,
+        silences=found.silences,
     )
+    phases = _build_phases(found)
     return GroupRebalance(
         number=found.number,
         first_number=found.first_number,
@@ -156,4 +174,46 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         unnamed=found.unnamed,
         delays=tuple(found.delays),
         sentence=sentence,
+        phases=phases,
+        timing=say_phases(phases),
     )
+
+
+def _build_phases(found: FollowedRebalance) -> tuple[Phase, ...]:
+    """What a rebalance has spent its time with, as far as the rows say it."""
+    phases = [
+        Phase(name="unnoticed", member=each.member, began_ms=each.began_ms, ended_ms=each.noticed_ms)
+        for each in found.silences
+    ]
+    known_ms = found.computed_ms
+    gathered_ms = found.computing_ms or known_ms
+    phases.append(Phase(name="gathered", member=None, began_ms=found.began_ms, ended_ms=gathered_ms))
+    if found.protocol == "classic":
+        # Who shall own what is known when the leader has said it.
+        known_ms = found.ended_ms if found.computed_ms is not None else None
+    if gathered_ms is not None:
+        phases.append(Phase(name="computed", member=None, began_ms=gathered_ms, ended_ms=known_ms))
+    moves = list(found.moves.values())
+    for giver in dict.fromkeys(move.giver for move in moves if move.giver is not None and move.asked_ms is not None):
+        own = [move for move in moves if move.giver == giver]
+        asked = [move.asked_ms for move in own if move.asked_ms is not None]
+        phases.append(
+            Phase(
+                name="given up", member=giver, began_ms=min(asked), ended_ms=_last([each.released_ms for each in own])
+            )
+        )
+    if known_ms is not None and moves:
+        ended_ms = _last([move.read_again_ms or move.granted_ms for move in moves])
+        freed = [each.released_ms for each in moves if each.released_ms is not None]
+        began_ms = max([known_ms, *(each for each in freed if ended_ms is None or each <= ended_ms)])
+        # What nobody had was given out with the target itself.
+        began_ms = began_ms if ended_ms is None else min(began_ms, ended_ms)
+        phases.append(Phase(name="taken", member=None, began_ms=began_ms, ended_ms=ended_ms))
+    return tuple(phases)
+
+
+def _last(times: Iterable[int | None]) -> int | None:
+    """The latest of some times; `None` if one is yet to come."""
+    found = list(times)
+    known = [each for each in found if each is not None]
+    return max(known) if len(known) == len(found) else None

@@ -6,13 +6,14 @@ Source: requirement J2; `coordinator/events/triggers.py`, which words the trigge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kohort.journal.words import Partition, show_duration, show_partitions
 
 if TYPE_CHECKING:
-    from kohort.journal.why.explanation import Delay, Move, Trigger
+    from kohort.journal.why.explanation import Delay, Move, Phase, Trigger
+    from kohort.journal.why.followed import Silence
 
 #: Trigger of the coordinator -> what the members did, or what was done to them.
 _OF_MEMBERS: Final = {
@@ -91,19 +92,46 @@ def say_rebalance(
     lasted_ms: int,
     is_over: bool,
     overtaken_by: str,
+    unread: Mapping[Partition, int],
+    silences: Sequence[Silence],
 ) -> str:
-    """A whole rebalance; `overtaken_by`: the name of the one that came before its end, empty if none did."""
+    """Say all of a rebalance.
+
+    `overtaken_by`: the name of the one that came before its end, empty if none did. `unread`: what its new owner has
+    not read yet, and for how long nobody has by now, ms. `silences`: members that were missed.
+    """
     because = ", ".join(dict.fromkeys(trigger.sentence for trigger in triggers)) or "of what is not in the history"
     parts = [f"{name}, because {because}: {_say_moves(moves, unnamed, is_computed=is_computed, is_over=is_over)}"]
     if overtaken_by:
         parts.append(f"after {show_duration(lasted_ms)} {overtaken_by} came before its end")
     else:
-        parts.append(f"it {'took' if is_over else 'has been going on for'} {show_duration(lasted_ms)}")
+        behind = f", {_say_silence(silences)}" if silences else ""
+        parts.append(f"it {'took' if is_over else 'has been going on for'} {show_duration(lasted_ms)}{behind}")
     slowest = max(delays, key=lambda delay: (delay.ended_ms is None, _length(delay)), default=None)
     if slowest is not None and (_length(slowest) or slowest.ended_ms is None):
         parts.append(slowest.sentence)
-    parts += _say_cost(moves)
+    parts += _say_cost(moves, unread)
+    parts += dict.fromkeys(hint for each in silences if (hint := _say_hint(each)))
     return "; ".join(parts)
+
+
+def say_phases(phases: Iterable[Phase]) -> str:
+    """What a rebalance has spent its time with.
+
+    >>> from kohort.journal.why.explanation import Phase
+    >>> say_phases([Phase(name="gathered", member=None, began_ms=10, ended_ms=60)])
+    'gathered in 50 ms'
+    """
+    said = []
+    for phase in phases:
+        by = f" by {phase.member}" if phase.member else ""
+        if phase.ended_ms is None:
+            said.append(f"not {phase.name}{by} yet")
+        elif phase.name == "unnoticed":
+            said.append(f"{phase.member} unnoticed for {show_duration(phase.ended_ms - phase.began_ms)}")
+        else:
+            said.append(f"{phase.name}{by} in {show_duration(phase.ended_ms - phase.began_ms)}")
+    return ", ".join(said)
 
 
 def say_delay(
@@ -124,12 +152,17 @@ def say_delay(
     return f"{said} (meanwhile: {', '.join(meanwhile)})" if meanwhile else said
 
 
-def say_ownership(member: str, partition: Partition, *, lasted_ms: int, is_over: bool, end: str) -> str:
-    """Who had a partition, for how long, and why no longer."""
+def say_ownership(
+    member: str, partition: Partition, *, lasted_ms: int, is_over: bool, end: str, unread_ms: int | None = None,
+    is_at_most: bool = False,
+) -> str:  # fmt: skip
+    """Who had a partition, for how long, and why no longer; before that nobody read it for `unread_ms`."""
     name = show_partitions([partition])
+    most = "at most " if is_at_most else ""
+    gap = f" (nobody had read it for {most}{show_duration(unread_ms)})" if unread_ms else ""
     if not is_over:
-        return f"{member} has {name}, for {show_duration(lasted_ms)} by now"
-    return f"{member} had {name} for {show_duration(lasted_ms)}" + (f", until {end}" if end else "")
+        return f"{member} has {name}, for {show_duration(lasted_ms)} by now{gap}"
+    return f"{member} had {name} for {show_duration(lasted_ms)}{gap}" + (f", until {end}" if end else "")
 
 
 def say_now(
@@ -184,16 +217,50 @@ def _say_flow(
     return f"{taker} got {names} back" if giver == taker else f"{taker} took {names} from {giver}"
 
 
-def _say_cost(moves: Sequence[Move]) -> list[str]:
-    gaps = [
+def _say_silence(silences: Sequence[Silence]) -> str:
+    longest = max(silences, key=lambda each: each.noticed_ms - each.began_ms)
+    return f"{show_duration(longest.noticed_ms - longest.began_ms)} after the last sign of {longest.member}"
+
+
+def _say_hint(silence: Silence) -> str:
+    """What would have noticed it sooner."""
+    if silence.is_lost or not silence.session_ms:
+        return ""
+    if silence.disconnected_ms is not None:
+        before = show_duration(silence.disconnected_ms)
+        return (
+            f"the connection of {silence.member} had ended {before} before it was missed: group.disconnect.grace.ms "
+            "gives a member up for that"
+        )
+    return f"a member may be silent for {show_duration(silence.session_ms)}, its session timeout, before it is missed"
+
+
+def _say_cost(moves: Sequence[Move], unread: Mapping[Partition, int]) -> list[str]:
+    said = []
+    gaps = [(move.unread_ms, move.is_at_most) for move in moves if move.unread_ms is not None]
+    if any(gap for gap, _ in gaps):
+        longest_ms, is_at_most = max(gaps)
+        most = "at most " if is_at_most else "up to " if len(gaps) > 1 else ""
+        said.append(f"{_count(len(gaps))} read by nobody for {most}{show_duration(longest_ms)}")
+    if unread:
+        has = "has" if len(unread) == 1 else "have"
+        said.append(
+            f"{show_partitions(unread)} {has} not been read yet, for {show_duration(max(unread.values()))} by now"
+        )
+    # Of rows of an earlier version it is only known who had what.
+    ownerless = [
         move.granted_ms - move.released_ms
         for move in moves
-        if move.granted_ms is not None and move.released_ms is not None
+        if move.granted_ms is not None and move.released_ms is not None and move.read_ms is None
     ]
-    if not any(gaps):
-        return []
-    count = "1 partition was" if len(gaps) == 1 else f"{len(gaps)} partitions were"
-    return [f"{count} without an owner for {'up to ' if len(gaps) > 1 else ''}{show_duration(max(gaps))}"]
+    if any(ownerless):
+        most = "up to " if len(ownerless) > 1 else ""
+        said.append(f"{_count(len(ownerless))} without an owner for {most}{show_duration(max(ownerless))}")
+    return said
+
+
+def _count(partitions: int) -> str:
+    return "1 partition was" if partitions == 1 else f"{partitions} partitions were"
 
 
 def _people(members: Sequence[str]) -> str:

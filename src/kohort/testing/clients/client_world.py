@@ -25,7 +25,7 @@ from kohort.records.columns import decode_columns
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clients.aftermath import Aftermath
 from kohort.testing.clients.holding import Members
-from kohort.testing.clients.ledger import GroupLedger, LawBroken
+from kohort.testing.clients.ledger import GroupLedger, LawBroken, ReadingTimes
 from kohort.testing.clients.mishaps import Mishaps
 from kohort.testing.clients.plan import FLEETING, HOLD_SHARES, Plan, draw_plan
 from kohort.testing.clients.program_world import ProgramWorld
@@ -67,6 +67,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
         self.groups: Final = {each.group_id: GroupLedger(each.group_id) for each in self.plan.parties}
         self.readers: Final[list[Reader]] = []
         self.writers: Final[list[Writer]] = []
+        self.times: Final = ReadingTimes()
         #: (reader, partition, offset) that somebody waits for -> done.
         self.awaited: dict[tuple[str, TopicPartition, int], asyncio.Event] = {}
         #: (topic id, partition) -> values of its log, of each topic that had the name of the one that is made again.
@@ -85,6 +86,9 @@ class ClientWorld(ProgramWorld[ClientReport]):
             self.note_fleeting()
             for topic_id in self._topics_of(record):
                 reader.group.note_handed(topic_id, record.partition, record.offset)
+        assert reader.consumer is not None
+        partition = TopicPartition(record.topic, record.partition)
+        self.times.hand_out(reader.consumer.member_id, partition, self.brokers.shared.clock.now_ms())
         key = (reader.name, TopicPartition(record.topic, record.partition), record.offset)
         awaited = self.awaited.pop(key, None)
         if awaited is not None:
@@ -131,6 +135,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
         self.is_at_peace = False
         await self._end()
         self._check_logs()
+        self._check_told()
         return ClientReport(
             seed=self.seed,
             plan=self.plan,
@@ -196,6 +201,13 @@ class ClientWorld(ProgramWorld[ClientReport]):
             PROGRAM.set(program.name)
             await program.end()
         await self.pass_time(1.0)
+
+    def _check_told(self) -> None:
+        # A broker that stands still, or is cut off, sees late that a connection has ended.
+        slack_ms = 10_000 if {"stall_broker", "cut_off"} & self.plan.weights.keys() else 1_000
+        for group_id in self.groups:
+            history = self.brokers.runtime.journal.history(group_id, limit=1_000_000)
+            self.times.check(history.rows, slack_ms=slack_ms, parked_ms=self.plan.max_wait_ms + 100)
 
     def _check_logs(self) -> None:
         for each in self.partitions():

@@ -8,18 +8,23 @@ Laws held here, by name:
 - `NothingSkipped`: where an owner begins, somebody of the group had been handed all that is before.
 - `OffsetsOfTheirTopic`: what is committed of a topic that was made again was handed out of this one, not of the
   one that had its name before.
+- `UnreadAsTold`: of a partition that changes hands the history tells when it was read last, which is before its reader
+  died, and when it is read again, which is before its new owner is handed anything of it.
 - `NoCommitBeyondDone`: what is committed was handed out, and the application was back for more or has said so itself.
 Source: users@kafka 2014-07-16; Kafka's consumer API, delivery semantics.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kohort.coordinator.records import OffsetCommitted
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, TopicPartition
+from kohort.journal.rows import Row
+from kohort.journal.words import Partition, read_partitions
 from kohort.testing.clients.plan import FLEETING
 
 
@@ -136,3 +141,60 @@ class Ownership:
         for each, offset in self.next.items():
             if offset is not None:
                 done[each] = max(done.get(each, 0), offset)
+
+
+class ReadingTimes:
+    """When members read, and died, by their own account; milliseconds of the brokers' clock."""
+
+    def __init__(self) -> None:
+        #: Member id and partition -> when it was handed records, ascending.
+        self._handed: dict[tuple[str, Partition], list[int]] = {}
+        #: Member id -> when its process was gone.
+        self._died: dict[str, int] = {}
+        #: How many rows were held against it.
+        self.checked = 0
+
+    def hand_out(self, member_id: str, partition: TopicPartition, now_ms: int) -> None:
+        """A member was handed a record."""
+        self._handed.setdefault((member_id, (partition.topic, partition.partition)), []).append(now_ms)
+
+    def die(self, member_id: str, now_ms: int) -> None:
+        """The process of a member is gone, and has not said goodbye."""
+        self._died[member_id] = now_ms
+
+    def check(self, rows: Iterable[Row], *, slack_ms: int, parked_ms: int) -> None:
+        """Hold what the history of a group tells against it.
+
+        `slack_ms`: so late a broker sees that a member is dead. `parked_ms`: so long a fetch waits; one that has come
+        before the group gave a partition back to its member brings records of it all the same.
+        """
+        #: Partition -> its owner that is not told to read it, and since when it has it.
+        granted: dict[Partition, tuple[str, int]] = {}
+        for row in rows:
+            details, member_id = dict(row.entry.details), row.entry.member_id
+            for released in read_partitions(details.get("released", ""))[0]:
+                self._check_unread(released, granted.pop(released, None), row.time_ms - parked_ms)
+            if row.entry.event == "partitions_moved" and "read_ms" in details:
+                granted.update(dict.fromkeys(read_partitions(details["partitions"])[0], (member_id, row.time_ms)))
+            elif row.entry.event == "partitions_read":
+                self._check_read(row, details, slack_ms)
+                for partition in read_partitions(details["partitions"])[0]:
+                    self._check_unread(partition, granted.pop(partition, None), row.time_ms - parked_ms)
+
+    def _check_read(self, row: Row, details: Mapping[str, str], slack_ms: int) -> None:
+        died_ms = self._died.get(details["from"])
+        self.checked += 1
+        if died_ms is not None and int(details["read_ms"]) > died_ms + slack_ms:
+            why = f"{details['from']} died at {died_ms} and is told to have read until {details['read_ms']}"
+            raise LawBroken("UnreadAsTold", why)
+
+    def _check_unread(self, partition: Partition, owner: tuple[str, int] | None, until_ms: int) -> None:
+        """Nobody has told that the owner reads it before `until_ms`: then it has not."""
+        if owner is None:
+            return
+        member_id, since_ms = owner
+        handed = self._handed.get((member_id, partition), [])
+        first = bisect_right(handed, since_ms)
+        if first < len(handed) and handed[first] < until_ms:
+            why = f"{member_id} was handed {partition} at {handed[first]}, and is told not to read it before {until_ms}"
+            raise LawBroken("UnreadAsTold", why)

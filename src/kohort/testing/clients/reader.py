@@ -81,6 +81,7 @@ class Reader:
         consumer, self.consumer = self.consumer, None
         self.world.tell(self.name, what)
         if consumer is not None:
+            self.world.times.die(consumer.member_id, self.world.brokers.shared.clock.now_ms())
             consumer._host.stop()  # the process is gone, and nobody has said goodbye
             consumer._is_closed = True
         self.ownership = Ownership(self.name, self.group)
