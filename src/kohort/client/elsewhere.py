@@ -13,11 +13,10 @@ from typing import Final, NoReturn, TypeVar
 T = TypeVar("T", bound=type)
 
 _CLUSTER: Final = {"cluster_id": "Admin.describe_cluster() tells it"}
-_CONNECTED: Final = {"bootstrap_connected": "the first call connects, and says why it cannot"}
 _TRANSACTIONS: Final = "there are no transactions yet; enable_idempotence keeps records from being stored twice"
 CONSUMERS: Final = {
     **_CLUSTER,
-    **_CONNECTED,
+    "bootstrap_connected": "the first call connects, and says why it cannot",
     "memberid": "member_id, an attribute",
     "consumer_group_metadata": "group_metadata()",
     "incremental_assign": "assign takes all that is to be read, and what is read already goes on where it is",
@@ -29,7 +28,7 @@ CONSUMERS: Final = {
 }
 PRODUCERS: Final = {
     **_CLUSTER,
-    **_CONNECTED,
+    "bootstrap_connected": "connect() waits for a broker, and says why there is none",
     "init_transactions": _TRANSACTIONS,
     "begin_transaction": _TRANSACTIONS,
     "commit_transaction": _TRANSACTIONS,

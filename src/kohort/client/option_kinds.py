@@ -84,6 +84,8 @@ def endpoint_of(server: str) -> Endpoint:
         raise ValueError(f"{protocol} is no protocol of Kafka's: {', '.join(PROTOCOLS)} are")
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not port.isascii() or not port.isdigit():
         raise ValueError(f"{server!r} is not host:port, for example 127.0.0.1:9092")
+    if len(port.lstrip("0")) > 5 or not 0 < int(port[-5:]) < 65536:
+        raise ValueError(f"{server!r} is not host:port: the port is out of range, 1 to 65535")
     return Endpoint(host, int(port))

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kohort.client.admin.core.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine
+from kohort.client.io.host import OneProcess
 from kohort.client.io.thread import IoThread
 from kohort.client.options import ADMIN_OPTIONS, ClientSettings, client_settings
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import AdminOptions
 
 
-class AdminHost:
+class AdminHost(OneProcess):
     """Opens and closes the admin client. May be shared by threads."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kohort.client.admin.core.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine
 from kohort.client.admin.host import admin_settings
+from kohort.client.io.host import OneProcess
 from kohort.client.io.in_loop import InLoop
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import AdminOptions
 
 
-class AdminHost:
+class AdminHost(OneProcess):
     """Opens and closes the admin client. May be shared by the tasks of a loop."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[AdminOptions]) -> None:

@@ -37,6 +37,7 @@ from kohort.client.exchange import (
     Sought,
 )
 from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.io.host import OneProcess
 from kohort.client.metrics import consumer_metrics
 from kohort.client.options import CONSUMER_OPTIONS, changed_limits, client_settings, consumer_settings
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
@@ -79,7 +80,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_all_in_child)
 
 
-class ConsumerSide:
+class ConsumerSide(OneProcess):
     """What every call goes through."""
 
     #: The exception that the application was handling when it polled last.

@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 from kohort.client.io.traffic import Traffic
 from kohort.client.options import ClientSettings
@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 #: Makes of a ticket and a deadline the event that ends a machine.
 Farewell = Callable[[object, int], E]
+
+
+class OneProcess:
+    """A door, whose host stays where it was made."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied: its connections are those of this process. "
+            "Make one where it is used, of the same options"
+        )
 
 
 class Host(ABC, Generic[E]):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
-from kohort.client.io.host import Host
+from kohort.client.io.host import Host, OneProcess
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerEvent, RecordsSubmitted
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_shut_rooms)
 
 
-class ProducerSide:
+class ProducerSide(OneProcess):
     """What every call goes through."""
 
     _room: Any

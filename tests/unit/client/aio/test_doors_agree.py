@@ -1,8 +1,11 @@
-"""The doors for event loops have the methods of the blocking ones, with the same arguments."""
+"""The doors for event loops have the methods of the blocking ones, with the same arguments; and what both refuse."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,3 +36,13 @@ def test_methods_and_arguments_are_the_same(name: str) -> None:
             assert inspect.signature(blocking[method]).parameters == inspect.signature(on_loop[method]).parameters, (
                 method
             )
+
+
+@pytest.mark.parametrize("name", ["Consumer", "Producer", "Admin"])
+@pytest.mark.parametrize("module", [kohort, kohort.aio], ids=["blocking", "aio"])
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_client_does_not_leave_its_process(name: str, module: Any, way: Callable[[object], object]) -> None:
+    """As it would in a closure of Spark's, or an argument of multiprocessing's."""
+    client = getattr(module, name)(bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(TypeError, match=f"a {name} cannot be pickled or copied: .* of the same options"):
+        way(client)
