@@ -79,7 +79,9 @@ def test_topic_command(tool: Tool) -> None:
     assert create == ["Created topic flights."]
     title, *rows = tool(TOPICS, "--describe", *name)
     assert re.fullmatch(
-        r"Topic: flights\tTopicId: \S{22}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention.ms=100000", title
+        r"Topic: flights\tTopicId: \S{22}\tPartitionCount: 2\tReplicationFactor: 1\t"
+        r"Configs: min.insync.replicas=1,retention.ms=100000",
+        title,
     )
     assert [row.split("\t")[2:6] for row in rows] == [
         [f"Partition: {number}", "Leader: 1", "Replicas: 1", "Isr: 1"] for number in range(2)

@@ -8,10 +8,10 @@ import pytest
 
 import kohort
 from kohort.errors import ErrorCode
-from kohort.wire.registry import ApiKey, request_class
+from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message, fields_of
 from support.apache_broker import ApacheKafka
-from support.broker_wire import RawClient, batch_of
+from support.broker_wire import RawClient, batch_of, make
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
@@ -21,21 +21,6 @@ _TOPIC = 2
 UNANSWERED = "configs to set"
 #: Who has said nothing by then never does.
 SILENCE_SECONDS = 5.0
-
-
-def make(key: ApiKey, **values: Any) -> Any:
-    """A request, of dictionaries and lists."""
-    return _made(request_class(key), values)
-
-
-def _made(cls: type[Any], values: dict[str, Any]) -> Any:
-    known = {field.name: field for field in fields_of(cls)}
-    filled = {}
-    for name, value in values.items():
-        element = getattr(known[name].kind, "element", None)
-        is_rows = isinstance(value, list) and value and isinstance(value[0], dict)
-        filled[name] = [_made(element, each) for each in value] if is_rows else value
-    return cls(**filled)
 
 
 def told(message: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from kohort.losswindow import LossWindow
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.registry import ApiKey
 from support.apache_broker import ApacheKafka
-from support.broker_wire import RawClient, produce_request
+from support.broker_wire import RawClient, make, produce_request
 from support.cli import run_kohort
 from support.odd_batches import odd_batches, three
 from support.waiting import until
@@ -149,6 +150,145 @@ def test_batches_are_taken_and_refused_as_by_apache_kafka(apache: ApacheKafka) -
     cases = {name: name.partition(", ")[2].rpartition(": ")[2] for name in theirs}
     assert {cases[name] for name in unlike} == set(OURS)
     assert {name: ours[name] for name in unlike} == {name: (OURS[cases[name]][0], []) for name in unlike}
+
+
+def test_configs_that_are_set_to_nothing_are_refused_as_by_apache_kafka(apache: ApacheKafka) -> None:
+    """CreateTopics by INVALID_CONFIG, what changes configs by INVALID_REQUEST; DELETE needs no value."""
+    with kohort.Broker() as ours:
+        found = nulls(ours.port)
+        assert found == nulls(apache.port)
+    assert set(found.values()) == {0, ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST}
+
+
+def nulls(port: int) -> dict[str, int]:
+    """What was asked -> the code of the answer; of topics, the broker and a group."""
+    answers: dict[str, int] = {}
+    with RawClient(port) as client:
+        client.create_topic("bare")
+        for name in ("retention.ms", "nonsense"):
+            topic = CreatableTopic(
+                name="n", num_partitions=1, replication_factor=1, configs=[CreatableTopicConfig(name=name, value=None)]
+            )
+            for only in (True, False):
+                request = CreateTopicsRequest(topics=[topic], validate_only=only, timeout_ms=30_000)
+                answers[f"create {name} {only}"] = client.ask(ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code
+        for kind, of, name in [(2, "bare", "retention.ms"), (2, "bare", "nonsense"), (4, "", "log.retention.ms"),
+                               (4, "", "nonsense"), (32, "g", "consumer.session.timeout.ms")]:  # fmt: skip
+            resource = make(ApiKey.ALTER_CONFIGS, resources=[resource_of(kind, of, name=name)])
+            answers[f"{kind} {name}"] = client.ask(ApiKey.ALTER_CONFIGS, 2, resource).responses[0].error_code
+            operations = (0, 2, 3) if name == "nonsense" else (0, 1, 2, 3)
+            for operation in operations:
+                row = resource_of(kind, of, name=name, config_operation=operation)
+                request = make(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[row], validate_only=True)
+                answer = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+                answers[f"{kind} {name} {operation}"] = answer.responses[0].error_code
+    return answers
+
+
+def resource_of(kind: int, of: str, **config: object) -> dict[str, object]:
+    return {"resource_type": kind, "resource_name": of, "configs": [{**config, "value": None}]}
+
+
+#: Configs of a topic whose origin is told otherwise: Apache Kafka has no default of them that it names, or another one.
+ORIGINS_UNLIKE = {
+    "flush.messages": "1 is the default here: what is acknowledged is on the disk",
+    "flush.ms": "unset there",
+    "retention.ms": "there its default is one of hours, which is not told",
+    "segment.jitter.ms": "the same",
+    "segment.ms": "the same",
+    **dict.fromkeys(
+        ["index.interval.bytes", "local.retention.bytes", "local.retention.ms", "preallocate", "segment.index.bytes"],
+        "no option of this broker stands behind it",
+    ),
+    **dict.fromkeys(
+        ["follower.replication.throttled.replicas", "leader.replication.throttled.replicas"], "a default is told here"
+    ),
+    **dict.fromkeys(
+        ["remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable"], "a default is told here"
+    ),
+}
+
+
+def test_origin_of_a_topics_config_is_that_of_apache_kafka(apache: ApacheKafka) -> None:
+    """The topic itself, the broker's start, or its default; by the names that these have there."""
+    with kohort.Broker(config={"log.retention.bytes": 5_000_000}) as broker:
+        ours = origins(broker.port)
+    theirs = origins(apache.port)
+    assert ours.pop("retention.bytes") == (4, [("log.retention.bytes", "5000000", 4), ("log.retention.bytes", "-1", 5)])
+    del theirs["retention.bytes"]
+    assert {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]} == set(ORIGINS_UNLIKE)
+    assert ours["min.insync.replicas"][0] == 3 and ours["max.message.bytes"][0] == 1
+
+
+def origins(port: int) -> dict[str, tuple[int, list[tuple[str, str, int]]]]:
+    """Config -> its source, and (name, value, source) of all that it could have come from."""
+    with RawClient(port) as client:
+        client.create_topic("told", max_message_bytes="2000")
+        rows = described(client, 2, "told", None)
+    return {row.name: (row.config_source, [(each.name, each.value, each.source) for each in row.synonyms])
+            for row in rows}  # fmt: skip
+
+
+def described(client: RawClient, kind: int, of: str, keys: list[str] | None) -> list[Any]:
+    row = {"resource_type": kind, "resource_name": of, "configuration_keys": keys}
+    request = make(ApiKey.DESCRIBE_CONFIGS, resources=[row], include_synonyms=True)
+    answer = client.ask(ApiKey.DESCRIBE_CONFIGS, 4, request)
+    assert answer.results[0].error_code == 0
+    return list(answer.results[0].configs)
+
+
+def test_asking_for_no_config_is_asking_for_all(apache: ApacheKafka) -> None:
+    with kohort.Broker() as ours:
+        for port in (ours.port, apache.port):
+            with RawClient(port) as client:
+                client.create_topic("whole")
+                node = str(client.ask(ApiKey.METADATA, 9, make(ApiKey.METADATA, topics=[])).brokers[0].node_id)
+                for kind, of in ((2, "whole"), (4, node), (32, "g")):
+                    every = [row.name for row in described(client, kind, of, None)]
+                    assert every and [row.name for row in described(client, kind, of, [])] == every
+                    assert described(client, kind, of, ["nonsense"]) == []
+
+
+def test_topic_without_an_id_holds_up_no_other(apache: ApacheKafka) -> None:
+    """Fetch 13: answered for itself, within a session or without, as one whose id is unknown."""
+    with kohort.Broker() as ours:
+        found = fetched_beside_nothing(ours.port)
+        assert found == fetched_beside_nothing(apache.port)
+    assert {code for code, *_ in found} == {0}
+
+
+def fetched_beside_nothing(port: int) -> list[tuple[int, list[tuple[bool, int]]]]:
+    """Of each fetch its code, and (is the topic that there is, code) of its partitions."""
+    with RawClient(port) as client:
+        known = client.create_topic("beside")
+        until(partial(is_written, client, "beside"), what="the topic has a leader")
+        answers = []
+        for version, epoch, ids in [(13, -1, [bytes(16), known]), (13, 0, [bytes(16), known]), (17, -1, [bytes(16)])]:
+            partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1_000}]
+            topics = [{"topic_id": each, "partitions": partitions} for each in ids]
+            request = make(ApiKey.FETCH, max_bytes=1_000_000, min_bytes=0, session_epoch=epoch, topics=topics)
+            answer = client.ask(ApiKey.FETCH, version, request)
+            rows = [(row.topic_id == known, part.error_code) for row in answer.responses for part in row.partitions]
+            answers.append((answer.error_code, sorted(rows)))
+    return answers
+
+
+@pytest.mark.parametrize("name", ["g" * 5_000, "a\0b"], ids=["long", "with NUL"])
+def test_group_ids_are_taken_as_by_apache_kafka(apache: ApacheKafka, name: str) -> None:
+    """They are text of at most 32,767 bytes."""
+    with kohort.Broker() as ours:
+        for port in (ours.port, apache.port):
+            with RawClient(port) as client:
+                topic = f"read-by-{len(name)}"
+                client.create_topic(topic)
+                until(partial(is_committed, client, name, topic), what="the group has a coordinator")
+
+
+def is_committed(client: RawClient, group: str, topic: str) -> bool:
+    client.ask(ApiKey.FIND_COORDINATOR, 4, make(ApiKey.FIND_COORDINATOR, key_type=0, coordinator_keys=[group]))
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 1}]}]
+    answer = client.ask(ApiKey.OFFSET_COMMIT, 8, make(ApiKey.OFFSET_COMMIT, group_id=group, topics=topics))
+    return bool(answer.topics[0].partitions[0].error_code == 0)
 
 
 def test_what_a_power_cut_may_take_is_told_of_topics_of_apache_kafka(apache: ApacheKafka) -> None:

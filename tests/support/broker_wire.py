@@ -13,7 +13,8 @@ from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicCon
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.wire.messages.header import RequestHeader, ResponseHeader
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.registry import ApiKey, request_header_version, response_class, response_header_version
+from kohort.wire.registry import ApiKey, request_class, request_header_version, response_class, response_header_version
+from kohort.wire.schema import fields_of
 from support.waiting import PATIENCE_SECONDS
 
 _SIZE = Struct(">i")
@@ -143,3 +144,18 @@ def fetch_request(
         session_epoch=session_epoch,
         topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[row])],
     )
+
+
+def make(key: ApiKey, **values: Any) -> Any:
+    """A request, of dictionaries and lists."""
+    return _made(request_class(key), values)
+
+
+def _made(cls: type[Any], values: dict[str, Any]) -> Any:
+    known = {field.name: field for field in fields_of(cls)}
+    filled = {}
+    for name, value in values.items():
+        element = getattr(known[name].kind, "element", None)
+        is_rows = isinstance(value, list) and value and isinstance(value[0], dict)
+        filled[name] = [_made(element, each) for each in value] if is_rows else value
+    return cls(**filled)

@@ -133,7 +133,7 @@ def test_one_request_changes_topics_and_groups_each_on_its_own_and_answers_in_or
         ([("x" * LONGEST, APPEND, "1")], ErrorCode.INVALID_CONFIG, "is not a list"),
         ([(SESSION, SET, "1" * LONGEST)], ErrorCode.INVALID_CONFIG, "has 32767 characters"),
         ([(SESSION, SET, "-1")], ErrorCode.INVALID_CONFIG, "100 to 1800000"),
-        ([(SESSION, SET, None)], ErrorCode.INVALID_REQUEST, "needs a value"),
+        ([(SESSION, SET, None)], ErrorCode.INVALID_REQUEST, "Null value not supported"),
         ([(SESSION, APPEND, "1")], ErrorCode.INVALID_CONFIG, "is not a list"),
         ([(SESSION, SUBTRACT, "1")], ErrorCode.INVALID_CONFIG, "is not a list"),
         ([(SESSION, 9, "1")], ErrorCode.INVALID_REQUEST, "operation 9 is unknown"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic
+from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic, refuse_nulls
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.topics.topicconfigs import Resource
@@ -63,6 +63,7 @@ def _alter(
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) != len(asked.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "a config is named twice in the request")
+    refuse_nulls(config.name for config in asked.configs if config.value is None)
     name = asked.resource_name
     match asked.resource_type:
         case Resource.TOPIC:

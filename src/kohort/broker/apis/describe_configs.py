@@ -6,11 +6,13 @@ Configs of this broker that only its start can set are shown as read-only; a gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from kohort.broker.configs.brokerconfigs import DYNAMIC
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.options.logoptions import TOPIC_DEFAULTS
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.topics.topicconfigs import (
     BROKER_SOURCE,
@@ -40,6 +42,14 @@ from kohort.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+#: Topic config -> the broker's options that are its default, the finest unit first.
+_DEFAULTED_BY: Final[dict[str, tuple[str, ...]]] = {topic: (broker,) for broker, topic in TOPIC_DEFAULTS.items()} | {
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+}
+#: What a new cluster of Apache Kafka sets for all its brokers (KIP-966).
+_SET_FOR_ALL: Final = frozenset({"min.insync.replicas"})
+
 
 def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> None:
     """Describe each resource on its own; one that is named twice is described once."""
@@ -64,9 +74,9 @@ def _each_once(resources: Iterable[DescribeConfigsResource]) -> Iterable[Describ
         first = once.setdefault((each.resource_type, each.resource_name), each)
         if first is not each:
             first.configuration_keys = (
-                None
-                if first.configuration_keys is None or each.configuration_keys is None
-                else [*first.configuration_keys, *each.configuration_keys]
+                [*first.configuration_keys, *each.configuration_keys]
+                if first.configuration_keys and each.configuration_keys
+                else None
             )
     return once.values()
 
@@ -83,8 +93,9 @@ def _answer(rows: _Found, asked: DescribeConfigsResource, message: DescribeConfi
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
         )
-    wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
-    chosen = [row for row in rows if wanted is None or row.name in wanted]
+    # None at all are all, as a null is.
+    wanted = set(asked.configuration_keys or ())
+    chosen = [row for row in rows if not wanted or row.name in wanted]
     for row in chosen:
         if not message.include_synonyms:
             row.synonyms = []
@@ -130,11 +141,28 @@ def _topic_rows(context: BrokerContext, name: str) -> Iterable[DescribeConfigsRe
         own = topic.configs.get(option.name)
         default = defaults[option.name]
         value = default if own is None else own
-        synonyms = [] if own is None else [DescribeConfigsSynonym(name=option.name, value=own, source=TOPIC_SOURCE)]
-        synonyms.append(DescribeConfigsSynonym(name=option.name, value=default, source=DEFAULT_SOURCE))
-        row = _row(option, value, source=DEFAULT_SOURCE if own is None else TOPIC_SOURCE, synonyms=synonyms)
+        synonyms = list(_inherited(context, option))
+        if own is not None:
+            synonyms.insert(0, DescribeConfigsSynonym(name=option.name, value=own, source=TOPIC_SOURCE))
+        row = _row(option, value, source=synonyms[0].source, synonyms=synonyms)
         row.documentation = documentation_of(option, value)
         yield row
+
+
+def _inherited(context: BrokerContext, option: Option) -> Iterator[DescribeConfigsSynonym]:
+    """Where a topic that does not say this config itself has it from, the nearest first."""
+    values, given = context.settings.values, context.broker_configs.given
+    names = _DEFAULTED_BY.get(option.name, ())
+    for name in names:
+        if name in given:
+            yield DescribeConfigsSynonym(name=name, value=given[name], source=DYNAMIC_BROKER_SOURCE)
+        elif values[name] != BROKER_OPTIONS.option(name).default:
+            yield DescribeConfigsSynonym(name=name, value=as_text(values[name]), source=BROKER_SOURCE)
+        elif name in _SET_FOR_ALL:
+            yield DescribeConfigsSynonym(name=name, value=as_text(values[name]), source=DYNAMIC_ALL_SOURCE)
+    if len(names) == 1:
+        option = BROKER_OPTIONS.option(names[0])
+    yield DescribeConfigsSynonym(name=option.name, value=as_text(option.default), source=DEFAULT_SOURCE)
 
 
 def _broker_rows(values: Mapping[str, object], given: Mapping[str, str]) -> Iterable[DescribeConfigsResourceResult]:

@@ -15,16 +15,14 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.fetching import Fetching
 from kohort.broker.fetch.fetchplan import FetchPlan, all_asked
 from kohort.broker.limits.limits import MOST_EMPTY, MOST_PARTITIONS, check_rows
-from kohort.errors import ErrorCode, Refused
-from kohort.ids import ZERO_TOPIC_ID, TopicId
+from kohort.errors import Refused
+from kohort.ids import TopicId
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 
 
 def handle(context: BrokerContext, request: Request, message: FetchRequest) -> FetchResponse | None:
     """Find the session, then read or wait."""
     check_rows(sum(not topic.partitions for topic in message.topics), MOST_EMPTY, "topics without partitions")
-    if request.version >= 13 and any(topic.topic_id == ZERO_TOPIC_ID for topic in message.topics):
-        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     now_ms = context.clock.now_ms()
     try:
         session = context.fetch_sessions.find(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic
+from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic, refuse_nulls
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.options.settings import BROKER_OPTIONS
@@ -81,6 +81,7 @@ def _alter(
 ) -> None:
     """Change one resource; `answer` is told what became of it."""
     try:
+        refuse_nulls(each.name for each in asked.configs if each.value is None and each.config_operation != DELETE)
         match asked.resource_type:
             case Resource.GROUP:
                 changes = dict(map(_group_change, asked.configs))
@@ -111,8 +112,6 @@ def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
         raise Refused(ErrorCode.INVALID_CONFIG, f"{shown} is not a list, so nothing can be added to or taken from it")
     if change.config_operation != SET:
         raise Refused(ErrorCode.INVALID_REQUEST, f"operation {change.config_operation} is unknown")
-    if change.value is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{shown} needs a value")
     return name, change.value
 
 
@@ -139,8 +138,7 @@ def _change(configs: dict[str, str], change: AlterableConfig, option: Option, de
     if change.config_operation == DELETE:
         configs.pop(name, None)
         return
-    if value is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} needs a value")
+    assert value is not None, "see `refuse_nulls`"
     if change.config_operation == SET:
         configs[name] = value
         return

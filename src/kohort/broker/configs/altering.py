@@ -7,12 +7,13 @@ Source: Apache Kafka's AlterConfigs and IncrementalAlterConfigs (KIP-339).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from kohort.broker.topics.topicconfigs import check_topic_configs, log_idle
 from kohort.broker.topics.topicwork import Outcome, code_of
 from kohort.coordinator import commands
+from kohort.coordinator.groupconfigs import LONGEST_TEXT
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.ids import CauseId
 from kohort.storage.topics.topicchanges import Topic
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Told what became of a resource.
 Answer = Callable[[commands.ReplyBody], None]
+#: Configs that an answer names.
+_MOST_NAMED: Final = 10
 
 
 def outcome_reply(why: Outcome) -> commands.ReplyBody:
@@ -76,6 +79,12 @@ def alter_topic(
     context.cluster.work.ask([context.cluster.config_change(name, checked, done)])
 
 
+def refuse_nulls(names: Iterable[str]) -> None:
+    """Refuse configs that are set to nothing, as Kafka does; what takes one back says so."""
+    if missing := [name[:LONGEST_TEXT] for name in names]:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {', '.join(missing[:_MOST_NAMED])}")
+
+
 def alter_broker(
     context: BrokerContext,
     name: str,
@@ -89,8 +98,12 @@ def alter_broker(
         raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}, not {name}")
     configs = context.broker_configs
     if validate_only:
-        configs.checked(changed(configs.given))
-        answer(commands.Done())
+        try:
+            configs.checked(changed(configs.given))
+        except ConfigError as why:
+            answer(outcome_reply(why))
+        else:
+            answer(commands.Done())
         return
     wanted = configs.change(changed, lambda why: answer(outcome_reply(why)))
     context.cluster.work.ask([wanted])

@@ -71,8 +71,8 @@ class Cluster:
         return self._store.topics.get(name)
 
     def find(self, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
-        """The topic of that id, or of that name where the id is zero; and the error for one that there is not."""
-        if topic_id != ZERO_TOPIC_ID:
+        """The topic of that id, or of that name if it has one; and the error for one that there is not."""
+        if topic_id != ZERO_TOPIC_ID or not name:
             return self._by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         return self._store.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -63,16 +63,17 @@ def is_list(option: Option) -> bool:
 
 
 def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The given configs, checked, as Kafka writes them; a null value stands for the default and is left out.
+    """The given configs, checked, as Kafka writes them.
 
     Raises `Refused` with INVALID_CONFIG.
     """
     checked: dict[str, str] = {}
+    if missing := [name for name, raw in configs.items() if raw is None]:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(missing)}")
     for name, raw in configs.items():
         try:
             option = TOPIC_OPTIONS.option(name)
-            if raw is not None:
-                checked[option.name] = as_text(option.check(raw))
+            checked[option.name] = as_text(option.check(raw))
         except ConfigError as why:
             raise Refused(ErrorCode.INVALID_CONFIG, str(why)) from None
     _check_together(checked)

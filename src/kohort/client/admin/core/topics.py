@@ -61,8 +61,10 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
             for number, row in enumerate(brokers)
         ],
         configs=[
-            CreatableTopicConfig(name=key, value=None if value is None else as_text(value))
+            CreatableTopicConfig(name=key, value=as_text(value))
             for key, value in sorted((topic.configs or {}).items())
+            # The default: a broker refuses a config that is set to nothing.
+            if value is not None
         ],
     )
 

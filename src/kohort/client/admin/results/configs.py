@@ -52,5 +52,6 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
-        return self.source == "DEFAULT_CONFIG"
+        """Whether nobody has set it; Apache Kafka sets `min.insync.replicas` of a new cluster to its default."""
+        is_preset = self.source == "DYNAMIC_DEFAULT_BROKER_CONFIG" and self.value == self.default
+        return is_preset or self.source == "DEFAULT_CONFIG"
