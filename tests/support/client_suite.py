@@ -108,6 +108,11 @@ class ClientSuite:
         offset_scenarios.deleted_topic_holds_up_no_commit_of_another(address, protocol)
 
     @both_protocols
+    def test_automatic_commits_go_on_beside_a_deleted_topic(self, address: str, protocol: str) -> None:
+        """None waits for what cannot be stored."""
+        offset_scenarios.automatic_commits_go_on_beside_a_deleted_topic(address, protocol)
+
+    @both_protocols
     def test_subscriber_leaves_a_deleted_topic_alone(self, address: str, protocol: str) -> None:
         """allow.auto.create.topics: once."""
         offset_scenarios.subscriber_leaves_a_deleted_topic_alone(address, protocol)

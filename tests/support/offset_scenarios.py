@@ -11,6 +11,7 @@ import pytest
 from kohort import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, KohortError, PartlyDoneError, UnknownTopicError
 from support.client_scenarios import (
+    LONG_SESSION_MS,
     PATIENCE_SECONDS,
     fresh,
     group_options,
@@ -241,6 +242,30 @@ def deleted_topic_holds_up_no_commit_of_another(bootstrap: str, protocol: str) -
         assert isinstance(partly.value.failed[gone], UnknownTopicError), "it does not wait for a topic that is gone"
         assert not partly.value.retriable
         assert consumer.committed(kept) == 10
+
+
+def automatic_commits_go_on_beside_a_deleted_topic(bootstrap: str, protocol: str) -> None:
+    """What was read of it is dropped with one line; what is read of the others is committed in time."""
+    # An automatic commit has the time of a request, which is longer here than anything in a test takes.
+    slow = {"auto_offset_reset": "earliest", "request_timeout_ms": LONG_SESSION_MS * 2}
+    options = group_options(bootstrap, fresh("beside"), protocol) | slow
+    with (
+        new_topic(bootstrap, "stays") as stays,
+        new_topic(bootstrap, "goes") as goes,
+        Admin(bootstrap_servers=bootstrap) as admin,
+        Consumer(auto_commit_interval_ms=1_000, allow_auto_create_topics=False, **options) as consumer,
+    ):
+        (kept,) = partitions_of(stays, 1)
+        for topic in (stays, goes):
+            send_values(bootstrap, topic, [b"%d" % number for number in range(10)])
+        consumer.subscribe([stays, goes])
+        poll_until(consumer, 20)
+        admin.delete_topics([goes])
+
+        for end in (10, 20):
+            wait_until(lambda end=end: consumer.committed(kept) == end, f"{end} is committed", consumer)  # type: ignore[misc]
+            send_values(bootstrap, stays, [b"%d" % number for number in range(10)])
+            poll_until(consumer, 10)
 
 
 def subscriber_leaves_a_deleted_topic_alone(bootstrap: str, protocol: str) -> None:

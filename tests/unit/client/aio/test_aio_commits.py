@@ -9,11 +9,11 @@ import pytest
 import kohort
 from kohort import OffsetAndMetadata, TopicPartition
 from kohort.aio import Consumer, Producer
-from kohort.errors import KohortError
+from kohort.errors import KohortError, PartlyDoneError, UnknownTopicError
 from support.virtual_broker import beside_a_broker
 from support.waiting import PATIENCE_SECONDS
 
-ORDERS = TopicPartition("orders", 0)
+ORDERS, PAID = TopicPartition("orders", 0), TopicPartition("paid", 0)
 
 
 def test_callback_of_a_commit_is_awaited() -> None:
@@ -66,3 +66,32 @@ def test_close_commits_no_record_in_work_while_an_exception_passes(
             assert await other.committed(ORDERS) == expected
 
     beside_a_broker(main, topics={"orders": 1})
+
+
+def test_commit_says_of_each_partition_what_became_of_it() -> None:
+    """One of two topics was deleted: the other one's offset is stored, and told to those who wait and to callbacks."""
+    told: list[KohortError | None] = []
+
+    async def main(address: str) -> None:
+        async with Consumer(bootstrap_servers=address, group_id="billing") as consumer:
+            consumer.assign([ORDERS, PAID])
+            await consumer.poll(0.1)
+            with kohort.Admin(bootstrap_servers=address) as admin:
+                admin.delete_topics(["paid"])
+            with pytest.raises(PartlyDoneError) as partly:
+                await consumer.commit({ORDERS: 3, PAID: 4}, timeout=PATIENCE_SECONDS)
+            assert partly.value.done == {ORDERS: OffsetAndMetadata(3)}
+            assert isinstance(partly.value.failed[PAID], UnknownTopicError)
+            consumer.commit_async({ORDERS: 5, PAID: 6}, lambda error, _: told.append(error))
+            await consumer.commit({ORDERS: 7})
+            assert await consumer.committed(ORDERS) == 7
+
+    with kohort.Broker() as broker:
+        with kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", 1)
+            admin.create_topic("paid", 1)
+        asyncio.run(main(broker.bootstrap_servers))
+
+    (error,) = told
+    assert isinstance(error, PartlyDoneError)
+    assert list(error.failed) == [PAID]
