@@ -40,6 +40,7 @@ BENCHES = (
     "joins",
     "joincpu",
     "static",
+    "cutoff",
     "clientside",
     "metadata",
     "restart",

@@ -16,6 +16,7 @@ import pytest
 from kohort import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
 from kohort.errors import BrokerError, ErrorCode, FencedError
 from support.group_members import ConfluentMember, KohortMember, Ledger, ProcessMember
+from support.lossy_proxy import LossyProxy
 from support.waiting import PATIENCE_SECONDS, until
 
 #: Kafka's names; both brokers know them.
@@ -187,6 +188,50 @@ def _others_have(ledger: Ledger, partitions: set[TopicPartition], load: Load) ->
         any(offset == load.ends[each] - 1 and member != "d" for offset, member in ledger.processed[each])
         for each in partitions
     )
+
+
+def cut_off_member_lets_go(bootstrap: str, proxy: LossyProxy, protocol: str) -> None:
+    """What a member says of its membership is lost, and nothing else: it reads nothing beside the next owner."""
+    group = fresh("torn")
+    options = group_options(bootstrap, group, protocol) | {"session_timeout_ms": 3000, "auto_offset_reset": "earliest"}
+    owner: dict[TopicPartition, Consumer] = {}
+    lost: list[TopicPartition] = []
+
+    def take(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        owner.update(dict.fromkeys(partitions, consumer))
+
+    with (
+        new_topic(bootstrap, "torn", 2) as topic,
+        Producer(bootstrap_servers=bootstrap) as producer,
+        Consumer(**options, client_id=group) as former,
+        Consumer(**options) as heir,
+    ):
+        load = Load(producer, topic, 2)
+
+        def read() -> None:
+            load.send(1)
+            for consumer in (former, heir):
+                for record in consumer.poll(0.02):
+                    assert owner[TopicPartition(record.topic, record.partition)] is consumer
+
+        def are_shared() -> bool:
+            read()
+            return len(set(owner.values())) == 2
+
+        def are_heirs() -> bool:
+            read()
+            return set(owner.values()) == {heir}
+
+        former.subscribe([topic], on_assigned=take, on_lost=lambda _, partitions: lost.extend(partitions))
+        heir.subscribe([topic], on_assigned=take)
+        until(are_shared, what="both have a share")
+        proxy.unheard.add(group)
+        until(are_heirs, what="the other has all of it")
+        for _ in range(20):
+            read()
+        assert len(lost) == 1
+        proxy.restore()
+        until(are_shared, what="both have a share again")
 
 
 def mixed_members_share(bootstrap: str, ours: str, theirs: str) -> None:

@@ -230,6 +230,13 @@ class ClientSuite:
         """Nothing is created by itself."""
         client_data_scenarios.missing_topic_is_named(strict_address)
 
+    @both_protocols
+    def test_member_that_is_cut_off_lets_go_before_another_has_its_partitions(
+        self, strict_address: str, proxy: LossyProxy, protocol: str
+    ) -> None:
+        """By the group's session or its own, whichever is shorter."""
+        client_scenarios.cut_off_member_lets_go(strict_address, proxy, protocol)
+
     def test_lost_answers_double_nothing(self, strict_address: str, proxy: LossyProxy) -> None:
         """The idempotent producer and a connection that breaks."""
         client_data_scenarios.lost_answers_double_nothing(strict_address, proxy)

@@ -1,4 +1,5 @@
-"""A proxy in front of one broker that loses answers: the request has arrived, the connection breaks, nobody knows.
+"""A proxy in front of one broker that loses answers: the request has arrived, the connection breaks, nobody knows; or
+that loses what a client says of its membership, and passes everything else.
 
 The broker has to advertise the proxy's port, so that clients come back through it.
 """
@@ -11,6 +12,7 @@ import threading
 from contextlib import suppress
 from typing import Self
 
+from kohort.testing.clients.wires import MEMBERSHIP
 from kohort.wire.registry import ApiKey
 
 
@@ -29,6 +31,8 @@ class LossyProxy:
         #: API -> how many connections are still to be broken at its answer.
         self._planned: dict[int, int] = {}
         self.lost = 0
+        #: Client ids of members of which no word of their membership arrives.
+        self.unheard: set[str] = set()
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -37,6 +41,12 @@ class LossyProxy:
         """Break the next connections that carry such a request, when its answer comes."""
         with self._lock:
             self._planned[api] = times
+
+    def restore(self) -> None:
+        """Every word arrives from now on; what has lost some breaks, and with it all else."""
+        self.unheard.clear()
+        for each in list(self._open):
+            _close(each)
 
     def __enter__(self) -> Self:
         return self
@@ -71,9 +81,12 @@ class LossyProxy:
         with suppress(OSError), client.makefile("rb") as stream:
             while len(head := stream.read(6)) == 6:
                 length, api = struct.unpack(">ih", head)
+                rest = stream.read(length - 2)
+                if api in MEMBERSHIP and _client_id(rest) in self.unheard:
+                    continue
                 if self._is_chosen(api):
                     is_doomed.set()
-                broker.sendall(head + stream.read(length - 2))
+                broker.sendall(head + rest)
         _close(broker)
 
     def _pass_answers(self, client: socket.socket, broker: socket.socket, is_doomed: threading.Event) -> None:
@@ -92,6 +105,12 @@ class LossyProxy:
             self._planned[api] -= 1
             self.lost += 1
             return True
+
+
+def _client_id(rest: bytes) -> str:
+    """Of a request, behind its API."""
+    (length,) = struct.unpack_from(">h", rest, 6)
+    return rest[8 : 8 + max(length, 0)].decode()
 
 
 def _close(end: socket.socket) -> None:

@@ -73,7 +73,8 @@ MEMBERSHIP: Final = (
     number(
         "session.timeout.ms",
         45_000,
-        "A coordinator silent for so long is given up; classic: so is a member, by the coordinator.",
+        "A coordinator silent for so long, or for the group's session if that is shorter, is given up; "
+        "classic: so is a member.",
         minimum=1,
     ),
     Option(

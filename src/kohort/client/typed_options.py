@@ -153,7 +153,8 @@ class ConsumerOptions(SharedOptions, total=False):
     """Assignors in order of preference (classic protocol; in Kafka classes): range, roundrobin, cooperative-
     sticky; with the last one alone, members keep what does not move while the group rebalances."""
     session_timeout_ms: int
-    """A coordinator silent for so long is given up; classic: so is a member, by the coordinator."""
+    """A coordinator silent for so long, or for the group's session if that is shorter, is given up; classic: so is
+    a member."""
     heartbeat_interval_ms: int | None
     """Pause between heartbeats; classic: 3000 by default (as in Kafka); consumer: by default what the broker says,
     otherwise proposed to a kohort broker, whose answer counts."""

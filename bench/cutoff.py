@@ -1,0 +1,380 @@
+"""A member that is cut off from its coordinator, and not from the leader of its partition: what it reads beside the
+member that has it by then.
+
+Two members share a topic of two partitions, session 6 s; a proxy in front of the broker passes everything but what the
+first says of its membership (ConsumerGroupHeartbeat; Heartbeat, JoinGroup, SyncGroup), or what it is answered. Counted
+are records of its partition that it is handed after the other one was told that it has it. That other one is always
+ours. Peers: confluent-kafka, Java, kafka-python and aiokafka, at kohort's broker and at Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from kohort import Producer
+from kohort.wire.registry import ApiKey
+from load import RawConnection
+from report import APACHE_KAFKA, Row, Table, compare
+from requests import settle_alone
+from servers import KohortServer, apache_server
+from topics import create_topic
+
+#: Of the group, and of classic members.
+SESSION_MS, INTERVAL_MS = 6_000, 2_000
+SHORT: Final = {
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.session.timeout.ms": SESSION_MS,
+    "group.consumer.heartbeat.interval.ms": INTERVAL_MS,
+    "group.consumer.min.heartbeat.interval.ms": INTERVAL_MS,
+    "group.initial.rebalance.delay.ms": 0,
+}
+MEMBERSHIP: Final = frozenset({ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+RECORDS_PER_S: Final = 40
+#: How long a member is watched: until the other has its partition, at most so long, and then so long.
+MOVES_WITHIN_S: Final = 16.0
+WATCH_S: Final = 8.0
+#: Runs of ours in all, and how many of any go at once.
+OURS: Final = 100
+AT_ONCE: Final = 20
+PATIENCE_S: Final = 60.0
+BOTH, REQUESTS, ANSWERS = "both ways", "requests are lost", "answers are lost"
+
+
+class Proxy:
+    """In front of a broker that tells clients the proxy's port; `cut`: client id -> what of its words is lost."""
+
+    def __init__(self) -> None:
+        self.target_port = 0
+        self.port = 0
+        self.cut: dict[str, str] = {}
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+
+    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        try:
+            broker, to_broker = await asyncio.open_connection("127.0.0.1", self.target_port)
+        except OSError:
+            to_client.close()
+            return
+        #: Correlation id -> client id, of what was said of membership and is not answered.
+        said: dict[int, str] = {}
+        passing = (self._pass_requests(client, to_broker, said), self._pass_answers(broker, to_client, said))
+        tasks = [asyncio.ensure_future(each) for each in passing]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        to_client.close()
+        to_broker.close()
+        for task in tasks:
+            task.cancel()
+
+    async def _pass_requests(
+        self, client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, said: dict[int, str]
+    ) -> None:
+        async for frame in _frames(client):
+            key, _, correlation_id, length = struct.unpack_from(">hhih", frame, 4)
+            name = frame[14 : 14 + length].decode() if length > 0 else ""
+            if key in MEMBERSHIP:
+                if self.cut.get(name) in (BOTH, REQUESTS):
+                    continue
+                said[correlation_id] = name
+            to_broker.write(frame)
+            await to_broker.drain()
+
+    async def _pass_answers(
+        self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter, said: dict[int, str]
+    ) -> None:
+        async for frame in _frames(broker):
+            name = said.pop(struct.unpack_from(">i", frame, 4)[0], None)
+            if name is not None and self.cut.get(name) in (BOTH, ANSWERS):
+                continue
+            to_client.write(frame)
+            await to_client.drain()
+
+
+async def _frames(stream: asyncio.StreamReader) -> Any:
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        while True:
+            head = await stream.readexactly(4)
+            yield head + await stream.readexactly(struct.unpack(">i", head)[0])
+
+
+# -- members ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a member was handed, and when: (time, partition) of each record."""
+
+    records: list[tuple[float, int]] = field(default_factory=list)
+    owned: set[int] = field(default_factory=set)
+
+
+class PythonMember:
+    """A member of `polled_members`, polled by a thread of its own."""
+
+    def __init__(self, kind: str, address: str, group: str, topic: str, options: Mapping[str, Any]) -> None:
+        self.seen = Seen()
+        self._kind, self._given = kind, (address, group, topic, options)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        from support import polled_members
+
+        address, group, topic, options = self._given
+        member = getattr(polled_members, self._kind)(address, group, topic, **options)
+        seen, known = self.seen, 0
+        try:
+            while not self._is_over.is_set():
+                # A client that is cut off may complain of that; what counts is what it hands out.
+                with contextlib.suppress(Exception):
+                    member.poll()
+                now = time.monotonic()
+                seen.records += [(now, int(value.split(b":")[0])) for value in member.values[known:]]
+                known = len(member.values)
+                seen.owned = set(member.owned())
+        finally:
+            with contextlib.suppress(Exception):
+                member.close()
+
+
+class JavaReader:
+    """Java's, in a process of its own, which says what it reads."""
+
+    def __init__(self, address: str, group: str, topic: str, options: Mapping[str, Any]) -> None:
+        from support.java_member import JavaMember
+
+        self.seen = Seen()
+        # Nothing else goes by the connection on which words are lost: Java's consumer ends where an answer is left out.
+        options = {**options, "says.reads": "true", "enable.auto.commit": "false"}
+        told = {name: str(value) for name, value in options.items()}
+        self._member = JavaMember(address, topic=topic, group_id=group, on_line=self._note, **told)
+
+    def close(self) -> None:
+        # It would leave its group, and wait for the answer.
+        self._member.kill()
+
+    def _note(self, line: str) -> None:
+        word, *rest = line.split()
+        if word == "held":
+            self.seen.owned = {int(name.rpartition("-")[2]) for name in rest}
+        elif word == "read":
+            for place in rest:
+                partition, _, count = place.partition(":")
+                self.seen.records += [(time.monotonic(), int(partition))] * int(count)
+
+
+CLASSIC: Final = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": INTERVAL_MS}
+Make = Callable[[str, str, str, Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A client and its options; `is_at_apache`: whether it is measured there, too."""
+
+    name: str
+    make: Make
+    options: Mapping[str, Any]
+    is_java: bool = False
+
+
+def _python(kind: str) -> Make:
+    return partial(PythonMember, kind)
+
+
+KOHORT: Final = (
+    Kind("kohort, consumer", _python("OurMember"), {"group_protocol": "consumer"}),
+    Kind(
+        "kohort, consumer, equal sessions",
+        _python("OurMember"),
+        {"group_protocol": "consumer", "session_timeout_ms": SESSION_MS},
+    ),
+    Kind("kohort, classic", _python("OurMember"), {"group_protocol": "classic", **CLASSIC}),
+    Kind("kohort, consumer, commits", _python("OurMember"), {"group_protocol": "consumer", "enable_auto_commit": True}),
+)
+STOCK: Final = (
+    Kind("confluent-kafka, consumer", _python("ConfluentMember"), {"group_protocol": "consumer"}),
+    Kind("confluent-kafka, range", _python("ConfluentMember"), {"partition_assignment_strategy": "range", **CLASSIC}),
+    Kind("Java, consumer", JavaReader, {}, is_java=True),
+    Kind(
+        "Java, range",
+        JavaReader,
+        {
+            "group_protocol": "classic",
+            "partition_assignment_strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+            **CLASSIC,
+        },
+        is_java=True,
+    ),
+    Kind("kafka-python", _python("KafkaPythonMember"), CLASSIC),
+    Kind("aiokafka", _python("AioMember"), CLASSIC),
+)
+
+
+# -- a run ------------------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """A broker behind a proxy, topics that get records, and groups of two."""
+
+    def __init__(self, stack: ExitStack, start: Callable[[Mapping[str, object]], Any]) -> None:
+        self.proxy = Proxy()
+        stack.callback(self.proxy.close)
+        advertised = f"PLAINTEXT://127.0.0.1:{self.proxy.port}"
+        self.server = stack.enter_context(start({**SHORT, "advertised.listeners": advertised}))
+        self.proxy.target_port = self.server.port
+        self.address = f"127.0.0.1:{self.proxy.port}"
+        self._topics: set[str] = set()
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        with contextlib.closing(RawConnection(self.server.port)) as connection:
+            settle_alone(connection)
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+        self._feeder.start()
+        stack.callback(self._feeder.join)
+        stack.callback(self._is_over.set)
+
+    def _feed(self) -> None:
+        with Producer(bootstrap_servers=self.address) as producer:
+            number, began = 0, time.monotonic()
+            while not self._is_over.wait(1 / RECORDS_PER_S):
+                # A busy machine wakes late: what is missing is made up for.
+                while number < (time.monotonic() - began) * RECORDS_PER_S:
+                    number += 1
+                    for topic in list(self._topics):
+                        for partition in (0, 1):
+                            producer.send(topic, f"{partition}:{number}".encode(), partition=partition)
+
+    def count(self, kind: Kind, way: str) -> float:
+        """Records that one run of that client hands out beside its successor."""
+        name = f"cutoff-{uuid4().hex[:12]}"
+        with self._lock, contextlib.closing(RawConnection(self.server.port)) as connection:
+            create_topic(connection, name, 2)
+        is_classic = kind.options.get("group_protocol") == "classic" or "session_timeout_ms" in kind.options
+        is_classic = is_classic and kind.options.get("group_protocol") != "consumer"
+        # aiokafka knows roundrobin alone, unless it is told otherwise.
+        strategies = {"partition_assignment_strategy": "range,roundrobin"}
+        other = {"group_protocol": "classic", **strategies, **CLASSIC} if is_classic else {"group_protocol": "consumer"}
+        with ExitStack() as stack:
+            former = kind.make(self.address, name, name, {**kind.options, "client_id": name})
+            stack.callback(former.close)
+            heir = PythonMember("OurMember", self.address, name, name, {**other, "client_id": f"{name}-heir"})
+            stack.callback(heir.close)
+            _wait(lambda: len(former.seen.owned) == len(heir.seen.owned) == 1, f"{kind.name} shares the topic")
+            self._topics.add(name)
+            stack.callback(self._topics.discard, name)
+            _wait(lambda: bool(former.seen.records and heir.seen.records), f"{kind.name} reads")
+            (mine,) = former.seen.owned
+            self.proxy.cut[name] = way
+            stack.callback(self.proxy.cut.pop, name)
+            until = time.monotonic() + MOVES_WITHIN_S
+            while mine not in heir.seen.owned and time.monotonic() < until:
+                time.sleep(0.005)
+            moved = time.monotonic()
+            if mine in heir.seen.owned:
+                time.sleep(WATCH_S)
+            else:
+                assert way == ANSWERS, f"{kind.name} is cut off, and keeps its partition"
+            return float(sum(when >= moved and partition == mine for when, partition in former.seen.records))
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until, f"{what}: not within {PATIENCE_S:g} s"
+        time.sleep(0.01)
+
+
+def _count_all(stage: Stage, cases: Sequence[tuple[Kind, str]]) -> Iterator[tuple[tuple[Kind, str], float]]:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from zip(cases, pool.map(lambda case: stage.count(*case), cases), strict=True)
+
+
+def _gather(stage: Stage, cases: Sequence[tuple[Kind, str]]) -> dict[tuple[str, str], list[float]]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for (kind, way), count in _count_all(stage, cases):
+        found.setdefault((kind.name, way), []).append(count)
+    return found
+
+
+def measure(runs: int) -> list[Table]:
+    ours_cases = [(kind, way) for kind in KOHORT for way in (BOTH, REQUESTS, ANSWERS)]
+    ours_cases = [ours_cases[number % len(ours_cases)] for number in range(OURS)]
+    stock_cases = [(kind, way) for kind in STOCK for way in (BOTH, REQUESTS) for _ in range(runs)]
+    with ExitStack() as stack:
+        stage = Stage(stack, KohortServer)
+        ours, stock = _gather(stage, ours_cases), _gather(stage, stock_cases)
+    there: dict[tuple[str, str], list[float]] = {}
+    left_out: list[str] = []
+    with ExitStack() as stack:
+        apache = apache_server({})
+        if isinstance(apache, str):
+            left_out.append(apache)
+        else:
+            stage = Stage(stack, apache_server)
+            # There the group's session is not told: ours has the same by its own option.
+            there = _gather(stage, [(kind, BOTH) for kind in (*KOHORT[1:3], *STOCK) for _ in range(runs)])
+    rows = [
+        _row(name, way, counts, ours[KOHORT[2 if _is_classic(name) else 0].name, way], "")
+        for (name, way), counts in stock.items()
+    ]
+    rows = [*(_own(name, way, counts) for (name, way), counts in ours.items()), *rows]
+    for (name, way), counts in there.items():
+        mine = there[KOHORT[2 if _is_classic(name) else 1].name, BOTH]
+        rows.append(_row(name, way, counts, mine, f", at {APACHE_KAFKA}"))
+    title = (
+        f"Records read beside the next owner within {WATCH_S:g} s, {RECORDS_PER_S}/s, session {SESSION_MS // 1000} s"
+    )
+    return [Table("cutoff", title, rows, left_out)]
+
+
+def _is_classic(name: str) -> bool:
+    return "consumer" not in name
+
+
+def _own(name: str, way: str, counts: Sequence[float]) -> Row:
+    return compare(
+        f"{name}: {way}", counts, [], unit="records", reach="0", peer_name="no peer", how=f"{len(counts)}, all at once"
+    )
+
+
+def _row(name: str, way: str, counts: Sequence[float], mine: Sequence[float], where: str) -> Row:
+    return compare(
+        f"{way}{where}",
+        mine,
+        counts,
+        unit="records",
+        reach="0",
+        peer_name=name,
+        how=f"{len(counts)}, all at once",
+        less_is_better=True,
+    )
