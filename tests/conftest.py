@@ -9,7 +9,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from support.guard import pytest_configure, pytest_unconfigure
 from support.java_options import SHORT_LIVED
+
+__all__ = ["pytest_configure", "pytest_unconfigure"]
 
 # No test asserts how fast a machine is, which test_tidy.py holds; what hangs is ended by the timeout of the whole test.
 settings.register_profile("kohort", deadline=None)

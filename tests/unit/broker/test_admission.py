@@ -71,6 +71,16 @@ def test_the_last_tenth_is_for_addresses_that_are_at_work() -> None:
     assert not door.enter(Guest("a")), "there is an end for them, too"
 
 
+def test_an_address_that_has_left_is_not_at_work_any_more() -> None:
+    """What is kept is for those that have connections at work now."""
+    door = admission(10)
+    left = at_work(door, 1, host="c")
+    at_work(door, 8, host="b")
+    door.leave(left[0])
+    at_work(door, 1, host="b")
+    assert not door.enter(Guest("c"))
+
+
 def test_the_first_address_may_have_all_of_them() -> None:
     assert len(at_work(admission(10), 10)) == 10
 

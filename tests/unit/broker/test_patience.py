@@ -254,3 +254,59 @@ def test_who_takes_its_answers_slowly_is_borne_while_there_is_memory() -> None:
         return [client.is_closed for client in clients]
 
     assert beside_slow_clients(play) == [False, True, True]
+
+
+def stand_still(seconds: float) -> None:
+    """The loop does nothing meanwhile, and finds then that much is due."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop._jump.now_s += seconds
+
+
+def test_time_in_which_the_broker_stood_still_is_not_held_against_a_new_connection() -> None:
+    """What it has said meanwhile may lie in the socket, unread: it gets its time anew."""
+
+    async def play(address: str) -> float | None:
+        caller = await call(address)
+        await asyncio.sleep(1)
+        stand_still(30)
+        await asyncio.sleep(20)
+        return caller.lasted_s
+
+    assert beside_a_broker(play, topics={}) == pytest.approx(1 + 30 + 5, abs=2 * SOON_S)
+
+
+def test_time_in_which_the_broker_stood_still_is_not_held_against_who_takes_its_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing was written to it meanwhile, either."""
+
+    async def play(wires: list[SlowWire], clients: list[WiredConnection]) -> list[list[bool]]:
+        monkeypatch.setattr(patience, "MOST_UNTAKEN_BYTES", 10_000)
+        for wire, size in zip(wires, (9_000, 8_000, 1_000), strict=True):
+            wire.untaken_bytes = size
+        await asyncio.sleep(0.5)
+        stand_still(5)
+        await asyncio.sleep(0.1)
+        closed = [[client.is_closed for client in clients]]
+        await asyncio.sleep(1.5)
+        return [*closed, [client.is_closed for client in clients]]
+
+    assert beside_slow_clients(play) == [[False, False, False], [True, False, False]]
+
+
+def test_nothing_is_looked_at_after_the_stop() -> None:
+    """Whichever timers were running."""
+
+    async def begin(loop: VirtualLoop) -> list[bool]:
+        with wired_broker({}) as context:
+            context.patience.start()
+            client = WiredConnection(context, SlowWire())
+            client.feed(API_VERSIONS + API_VERSIONS[:5])
+            context.patience.expect_first_byte(client.connection)
+            context.patience._on_short()
+            context.patience.stop()
+            now = loop.time()
+            return [handle.when() > now for handle in loop._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
+
+    assert run_virtually(begin, Random("stop")) == []

@@ -36,10 +36,10 @@ def test_login_is_read(text: str, username: str, password: str) -> None:
 
 def test_scram_and_delegation_tokens() -> None:
     """KIP-48: the name and the password are then those of a token."""
-    login = parse_jaas(f'{SCRAM} required username="t" password="p" tokenauth="true";')
-
-    assert login.is_scram
-    assert login.has_token
+    for true in ("true", "True"):
+        login = parse_jaas(f'{SCRAM} required username="t" password="p" tokenauth="{true}";')
+        assert login.is_scram
+        assert login.has_token
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.security.sasl import (
+    LONGEST_SECRET_BYTES,
     BearerExchange,
     ExchangeFailed,
     PlainExchange,
     check_extensions,
     check_token,
+    unsendable,
     without_secrets,
 )
 
@@ -82,6 +84,7 @@ def test_extensions_that_cannot_be_sent(extensions: dict[str, str]) -> None:
         ('{"refresh_token":"xyz zy"}', '{"refresh_token":***}'),
         ('"id_token": "' + "xyzzy" * 1_000, '"id_token": ***'),
         ("Authorization: Bearer xyzzy==, try again", "Authorization: Bearer ***, try again"),
+        ("sent Authorization: Basic eHl6enk6eHl6enk=", "sent Authorization: Basic ***"),
         ("https://me:xyzzy@id.example/", "https://***@id.example/"),
         ("sent eyJhbGciOiJub25lIn0.eyJ4eXp6eSI6MX0.xyzzy", "sent ***"),
         ("401 for the token endpoint:\n  token expired", "401 for the token endpoint: token expired"),
@@ -100,3 +103,9 @@ def test_words_of_others_are_told_without_secrets(said: str, told: str) -> None:
 def test_any_words_of_others_are_told_within_bounds(parts: list[str]) -> None:
     """However much they look like secrets that begin everywhere; that took forty seconds once."""
     assert len(without_secrets("".join(parts) * 20)) <= 500
+
+
+def test_secret_has_a_longest_form_in_bytes() -> None:
+    """Brokers read messages up to a size; a character may take four."""
+    assert unsendable("é" * (LONGEST_SECRET_BYTES // 2)) is None
+    assert unsendable("é" * (LONGEST_SECRET_BYTES // 2) + "e") == f"is longer than {LONGEST_SECRET_BYTES} bytes"

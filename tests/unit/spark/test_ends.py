@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import kohort
 from kohort.spark import stream
+from kohort.spark.checkpoint import BatchState, read_batch_state
 from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson
@@ -221,3 +223,15 @@ def test_query_without_a_checkpoint_that_lasts_is_said_once(
     query.read(5)
     query.stop()
     assert [each.startswith(line or "none") for each in told_of_checkpoint(caplog)] == ([True] if line else [])
+
+
+def test_checkpoint_that_is_longer_than_any_says_nothing(tmp_path: Path) -> None:
+    """Nothing of it is read into memory: a file with a hole is as long as one likes."""
+    end: OffsetJson = {"kohort": 2, "name": "q-1", "topics": {}}
+    checkpoint = Checkpoint(location=tmp_path)
+    checkpoint.log_offset(json.dumps(end))
+    assert read_batch_state(str(tmp_path), end) is BatchState.OPEN
+    with (tmp_path / "offsets" / "0").open("ab") as file:
+        file.write(b"\n")
+        file.truncate(65 << 20)
+    assert read_batch_state(str(tmp_path), end) is not BatchState.OPEN

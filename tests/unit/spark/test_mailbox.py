@@ -75,7 +75,9 @@ def test_what_is_no_message_is_dropped(folder: Path) -> None:
     (path,) = folder.iterdir()
     deep = b"[" * 250
     long = b'{"done": "%s"}' % (b"x" * 1_000)
-    for data in (b"", b"\xff\x00", b"{", b"[]", b"null", b'{"done": 7}', b'{"drain": 1e999}', b'{"go": 1}', deep, long):
+    padded = b'{"drain": true}' + b" " * 1_000
+    words = (b"", b"\xff\x00", b"{", b"[]", b"null", b'{"done": 7}', b'{"drain": 1e999}', b'{"go": 1}')
+    for data in (*words, deep, long, padded):
         send(path, data)
         assert mailbox.take() == [], data[:20]
     post("spark-1", Drain(), folder=folder)

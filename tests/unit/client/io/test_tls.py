@@ -13,6 +13,7 @@ import pytest
 from kohort.client.actions import Lane
 from kohort.client.events import Failure
 from kohort.errors import ConfigError
+from kohort.security.tls import TlsSettings, build_context
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.registry import ApiKey
 from kohort.wire.schema import Message
@@ -234,3 +235,38 @@ def test_certificate_of_a_broker_is_replaced_while_a_client_works(
         broker.tls = good
         rig.send(broker.endpoint, BEAT, lane=Lane.FETCH)
         rig.response()
+
+
+#: What may be set beside an authority, by the names of files that a test fills in.
+BESIDE = ({}, {"certificate": "own"}, {"certificate": "own", "ciphers": "ECDHE+AESGCM"}, {"crl": "crl"})
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=lambda each: "+".join(each) or "nothing")
+@pytest.mark.parametrize("has_ca", [True, False], ids=["ca", "system"])
+def test_brokers_are_verified_whatever_else_is_set(
+    certificates: Certificates, beside: dict[str, str], *, has_ca: bool
+) -> None:
+    """Only the option that says so switches it off; names alone are switched off by theirs, and nothing else."""
+    files = {"own": str(certificates.client), "crl": str(certificates.revoked(certificates.client))}
+    given: dict[str, Any] = {name: files.get(value, value) for name, value in beside.items()}
+    given |= {"ca": str(certificates.ca)} if has_ca else {}
+
+    context = build_context(TlsSettings(**given))
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    if has_ca:
+        assert context.cert_store_stats()["x509_ca"] == 1, "an authority is given, and only that is believed"
+    nameless = build_context(TlsSettings(**given, verifies_names=False))
+    assert (nameless.verify_mode, nameless.check_hostname) == (ssl.CERT_REQUIRED, False)
+    careless = build_context(TlsSettings(**given, verifies=False))
+    assert (careless.verify_mode, careless.check_hostname) == (ssl.CERT_NONE, False)
+
+
+@pytest.mark.parametrize("names", ["https", "none"])
+def test_stranger_is_not_believed_by_a_client_with_a_certificate(
+    rigged: Callable[..., Rig], certificates: Certificates, *, tmp_path: Path, names: str
+) -> None:
+    """Over a socket: neither its own certificate nor names that are not compared make it believe anybody."""
+    tls = server_context(Certificates(tmp_path).store("127.0.0.1"))
+    own = {"ssl_cafile": str(certificates.ca), "ssl_certfile": str(certificates.client)}
+    rig = rigged(**own, ssl_endpoint_identification_algorithm=names)
+    assert "set ssl.ca.location to its CA" in failed_detail(rig, tls)

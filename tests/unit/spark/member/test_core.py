@@ -192,6 +192,26 @@ def test_a_batch_of_others_is_waited_for_while_they_are_there(query: Dialogue) -
     ]
 
 
+def test_each_batch_of_others_is_waited_for_as_long(query: Dialogue) -> None:
+    """Their first one is finished; the patience with the next one begins with that."""
+    query.names.add("other")
+    query.member.on_assigned([ONE])
+    query.ledgers[ONE] = Ledger(offset=0, chain=(Holder("other", 0),), planned=8, count=1)
+    assert query.plan().spans == {}
+    query.now_ms += 50_000
+    query.notes["other"] = {ONE: Ledger(offset=8, chain=(Holder("other", 0),), count=1)}
+    done = offset(query.plan())
+    query.member.on_wanted_back([ONE])
+    query.plan(done)
+    query.member.on_given_up([ONE])
+    query.member.on_assigned([ONE])
+    query.ledgers[ONE] = Ledger(offset=10, chain=(Holder("other", 0),), planned=12, count=2)
+    query.end = 12
+    query.now_ms += 50_000
+    assert query.plan(done).spans == {}
+    assert "may be read twice" not in "".join(query.member.notes)
+
+
 def test_a_batch_of_others_that_they_have_noted_is_theirs(query: Dialogue) -> None:
     """They came back and finished it, and could not commit what we hold."""
     query.ledgers[ONE] = Ledger(offset=0, chain=(Holder("other", 0),), planned=8)
