@@ -652,6 +652,24 @@ class TestBeforeTheFirstBroker:
         with pytest.raises(KohortTimeoutError, match="LEADER_NOT_AVAILABLE while producing to orders-0"):
             stored.result(0)
 
+    def test_record_that_joins_those_that_wait_for_long_has_most_of_its_time(self) -> None:
+        """It would share the end of a batch that was begun two minutes earlier."""
+        dialogue = Dialogue().ready()
+        dialogue.leaderless = True
+        sent: list[tuple[int, RecordFuture]] = []
+        ended: dict[int, int] = {}
+        for _ in range(250):
+            sent.append((dialogue.now_ms, dialogue.submit(b"1")))
+            for send in list(dialogue.sent):
+                dialogue.sent.remove(send)
+                dialogue.fail(send, Failure.UNREACHABLE)
+            dialogue.advance(1_000)
+            ended |= {ms: dialogue.now_ms - ms for ms, each in sent if each.done() and ms not in ended}
+
+        assert len(ended) >= 100
+        assert min(ended.values()) >= 120_000 * 7 // 8 - 1_000
+        assert max(ended.values()) <= 121_000
+
     def test_log_says_how_many_wait_and_for_how_long(self) -> None:
         """After a second, then after twice that time; and that they wait no more."""
         dialogue = Dialogue()

@@ -236,6 +236,10 @@ class Accumulator:
         queue.remove(batch)
         if not queue:
             del self.queues[batch.partition]
+        self.seal(batch)
+
+    def seal(self, batch: Batch) -> None:
+        """It takes no more records, and may leave."""
         if batch.state is BatchState.OPEN:
             self.close(batch)
         self._stop_filling(batch)

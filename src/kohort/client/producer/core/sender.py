@@ -376,12 +376,16 @@ class Sender:
         self._on_end(batch)
 
     def expire(self, now_ms: int) -> None:
-        """Give up the batches that wait for longer than `delivery.timeout.ms`."""
+        """Give up the batches that wait for longer than `delivery.timeout.ms`; late ones take no more records."""
+        limit_ms = self._settings.delivery_timeout_ms
         for queue in list(self._accumulator.queues.values()):
             error = self.trouble
+            if queue[0].last_error is not None and now_ms - queue[-1].created_ms >= limit_ms // 8:
+                # Its records share one end, and those that come later have a time of their own.
+                self._accumulator.seal(queue[-1])
             for batch in list(queue):
                 age_ms = now_ms - batch.created_ms
-                if batch.state is BatchState.IN_FLIGHT or age_ms < self._settings.delivery_timeout_ms:
+                if batch.state is BatchState.IN_FLIGHT or age_ms < limit_ms:
                     break
                 text = f"{batch.count} records for {batch.partition} were not sent within {age_ms} ms"
                 # One that was never sent waited for the one before it, or for a broker.
