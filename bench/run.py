@@ -26,6 +26,7 @@ BENCHES = (
     "cold",
     "latency",
     "flood",
+    "fetchsessions",
     "mixed",
     "consume",
     "secured",

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.connections.memberconnections import MemberConnections
-from kohort.broker.fetch.fetchsessions import FetchSessions
+from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
 from kohort.broker.groups.listening import Listening
 from kohort.broker.groups.push import Pushing
 from kohort.broker.housekeeping.fileremovals import FileRemovals
@@ -112,5 +112,7 @@ class BrokerContext:
     def forget(self, connection: Connection) -> None:
         """`connection` is closed."""
         self.connections.discard(connection)
+        if self.fetch_sessions.forget(connection):
+            self.cold_reads.submit(trim_heap, lambda _: None)
         if not self.connections:
             self.all_closed.set()

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kohort.broker.connections import connection, listener, replies
 from kohort.broker.connections.receivebuffer import BASE_BYTES
-from kohort.broker.fetch import purgatory
+from kohort.broker.fetch import fetchsessions, purgatory
 from kohort.broker.limits import admission, answermemory, bytebudget, limits, parkedbytes, patience
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.turns import passes
@@ -294,6 +294,22 @@ LIMITS: Final = (
         "nothing more is read of it until it has answers",
         "test_parkedbytes.py::test_a_connection_holds_a_part_of_it",
         "queued.max.requests",
+    ),
+    Limit(
+        "fetch sessions (KIP-227)",
+        _option("max.incremental.fetch.session.cache.slots"),
+        "max.incremental.fetch.session.cache.slots",
+        "one that was not used for two minutes makes room; else fetches are answered in full",
+        "test_fetching.py::test_sessions_have_so_many_slots",
+        None,
+    ),
+    Limit(
+        "partitions of one, and of all, of 60 bytes each",
+        f"{fetchsessions.MOST_PARTITIONS:,}; {fetchsessions.MOST_IN_ALL:,}",
+        None,
+        "fetches are answered in full",
+        "test_fetch_sessions.py::test_session_is_bounded",
+        None,
     ),
     Limit(
         "partitions that all waiting fetches of a broker wait for",

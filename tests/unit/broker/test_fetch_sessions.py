@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import tracemalloc
+from random import Random
+
 import pytest
 
 from kohort.broker.embedded import Broker
 from kohort.broker.fetch import fetchsessions
+from kohort.broker.fetch.fetchsessions import FetchSession
 from kohort.errors import ErrorCode
-from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kohort.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient, batch_of
+from support.wired_connection import WiredConnection, wired_broker
 
 BY_NAME, BY_ID = 11, 17
 
@@ -87,6 +104,23 @@ def test_only_what_is_news_is_answered(client: RawClient, session_id: int) -> No
     assert rows_of(ask(client, {}, session=(session_id, 2))) == {1: (1, True)}
     assert rows_of(ask(client, {}, session=(session_id, 3))) == {1: (1, True)}, "it was not said that they have come"
     assert rows_of(ask(client, {1: 1}, session=(session_id, 4))) == {}
+
+
+def test_log_whose_beginning_alone_has_moved_is_news(client: RawClient, session_id: int) -> None:
+    """KIP-227: a consumer that lies behind it would not hear of it before it reads there."""
+    for value in (b"a", b"b"):
+        client.produce("t", value, partition=1)
+    assert rows_of(ask(client, {1: 2}, session=(session_id, 1))) == {1: (2, False)}
+    assert rows_of(ask(client, {}, session=(session_id, 2))) == {}
+
+    row = DeleteRecordsPartition(partition_index=1, offset=1)
+    topic = DeleteRecordsTopic(name="t", partitions=[row])
+    client.ask(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic], timeout_ms=10_000))
+
+    answer = ask(client, {}, session=(session_id, 3))
+    assert rows_of(answer) == {1: (2, False)}
+    assert answer.responses[0].partitions[0].log_start_offset == 1
+    assert rows_of(ask(client, {}, session=(session_id, 4))) == {}
 
 
 def test_fetch_that_waits_is_answered_with_the_news(client: RawClient, broker: Broker, session_id: int) -> None:
@@ -177,8 +211,98 @@ def test_fetch_without_a_session_gets_none(client: RawClient, session_id: int) -
 
 def test_session_is_bounded(client: RawClient, session_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a client names goes on to take memory: more than that is fetched in full each time."""
-    monkeypatch.setattr(fetchsessions, "_MOST_PARTITIONS", 3)
+    monkeypatch.setattr(fetchsessions, "MOST_PARTITIONS", 3)
 
     assert ask(client, {3: 0}, session=(session_id, 1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert ask(client, dict.fromkeys(range(4), 0), session=(0, 0)).session_id == 0
     assert ask(client, dict.fromkeys(range(3), 0), session=(0, 0)).session_id > 0
+
+
+def test_session_goes_with_its_connection() -> None:
+    """Whenever the garbage collector comes: half a gigabyte stayed with an idle broker."""
+
+    async def play() -> None:
+        with wired_broker({}) as context:
+            client = WiredConnection(context)
+            topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+            await client.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic]))
+            answer = await client.ask(ApiKey.FETCH, BY_NAME, build({0: 0, 1: 0}, (0, 0)))
+            assert answer.session_id > 0 and len(context.fetch_sessions) == 1
+            gc.disable()
+            client.connection.connection_lost(None)
+            assert len(context.fetch_sessions) == 0
+
+    try:
+        asyncio.run(play())
+    finally:
+        gc.enable()
+
+
+def test_rows_of_a_session_take_few_bytes() -> None:
+    """However large their numbers are; and all of them are given back."""
+
+    def begin() -> FetchSession:
+        session = FetchSession(1, by_id=False, now_ms=0)
+        session.update(build({number: (1 << 40) + 7 * number for number in range(5_000)}, (0, 0)))
+        ends = {number: (1 << 39, (1 << 41) + number, True) for number in reversed(range(5_000))}
+        assert len(session.reduce(answer_of(ends)).responses[0].partitions) == 5_000
+        return session
+
+    sessions = []
+    tracemalloc.start()
+    try:
+        # What the first one leaves for good, such as byte code, is none of its rows'.
+        begin()
+        before = tracemalloc.get_traced_memory()[0]
+        sessions += [begin() for _ in range(2)]
+        assert tracemalloc.get_traced_memory()[0] - before < 10_000 * 150
+        sessions.clear()
+        assert tracemalloc.get_traced_memory()[0] - before < 10_000
+    finally:
+        tracemalloc.stop()
+
+
+def answer_of(ends: dict[int, tuple[int, int, bool]]) -> FetchResponse:
+    """A full answer: partition of t -> begin and end of its log, and whether records came."""
+    rows = [
+        PartitionData(
+            partition_index=number,
+            log_start_offset=start,
+            high_watermark=end,
+            records=b"records" if has_records else b"",
+        )
+        for number, (start, end, has_records) in ends.items()
+    ]
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", topic_id=bytes(16), partitions=rows)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_session_is_what_a_plain_dictionary_says(seed: int) -> None:
+    """What is asked in which order, and what is news, over partitions that come, go and are read in any order."""
+    random = Random(seed)
+    session = FetchSession(1, by_id=False, now_ms=0)
+    asked: dict[int, int] = {}
+    told: dict[int, tuple[int, int]] = {}
+    numbers = [random.randint(0, 2**31 - 1), *range(random.choice((0, 5)), 12)]
+    for _ in range(60):
+        named = {number: random.randint(0, 9) for number in random.sample(numbers, random.randint(0, 5))}
+        gone = tuple(random.sample(numbers, random.choice((0, 0, 3))))
+        session.update(build(named, (1, 1), forgotten=gone))
+        asked.update(named)
+        for number in gone:
+            asked.pop(number, None)
+            told.pop(number, None)
+
+        found = {number: offset for _, columns in session.asked() for number, offset in zip(*columns[:2], strict=True)}
+        assert list(found.items()) == list(asked.items())
+        assert session.size == len(asked)
+
+        ends = {number: (random.randint(0, 1), random.randint(2, 3), random.random() < 0.2) for number in asked}
+        news = [number for number, (start, end, is_read) in ends.items() if is_read or told.get(number) != (start, end)]
+        answer = session.reduce(answer_of(ends))
+        assert [row.partition_index for topic in answer.responses for row in topic.partitions] == news
+        for number, (start, end, is_read) in ends.items():
+            told[number] = start, end
+            assert session.knows(("t", bytes(16)), number, (start, end))
+            if is_read:
+                asked[number] = asked.pop(number)

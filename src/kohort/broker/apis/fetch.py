@@ -36,7 +36,7 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
         context.listening.hear(request.connection, word)
     elif message.session_epoch <= 0:
         context.listening.forget(request.connection)
-    asked = all_asked(message) if session is None else session.asked
+    asked = all_asked(message) if session is None else session.asked()
     context.listening.fetched(request, message, asked, partial(_name, context), now_ms)
     plan = FetchPlan(context.cluster, asked)
     Fetching(context, request, message, plan, session).start()

@@ -246,10 +246,10 @@ class Fetching:
             self._found[at] = size
             self._size += size
             self._left -= size
-        elif self._session is not None:
-            ends = log.log_start_offset, high_watermark, high_watermark
-            if self._session.knows(plan.topic_of(at).key, plan.numbers[at], ends):
-                return None
+        elif self._session is not None and self._session.knows(
+            plan.topic_of(at).key, plan.numbers[at], (log.log_start_offset, high_watermark)
+        ):
+            return None
         return self._tell(at, log, views)
 
     def _measure(self, at: int) -> int | None:

@@ -30,8 +30,11 @@ _FEW: Final = 16
 #: What is asked of one partition: the offset to read from, most bytes, the leader epoch that the client believes in and
 #: that of its last record; -1: it does not say. A plain tuple, of which the garbage collector soon sees nothing.
 Asked = tuple[int, int, int, int]
-#: Topic -> partition -> what is asked of it, in the order in which they are read.
-AskedOf = Mapping[TopicKey, Mapping[int, Asked]]
+#: By row, in the order in which they are read: partition, and the numbers of `Asked`.
+Columns = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
+#: A topic, and what is asked of its partitions.
+AskedOf = tuple[TopicKey, Columns]
+_NO_ROWS: Final[Columns] = ((), (), (), (), ())
 
 
 def asked_of(topic: FetchTopic) -> dict[int, Asked]:
@@ -42,12 +45,22 @@ def asked_of(topic: FetchTopic) -> dict[int, Asked]:
     }
 
 
-def all_asked(message: FetchRequest) -> AskedOf:
+def columns_of(rows: Mapping[int, Asked]) -> Columns:
+    """The same by number."""
+    return ((*rows,), *zip(*rows.values(), strict=True)) if rows else _NO_ROWS  # type: ignore[return-value]
+
+
+def empty_columns() -> list[array[int]]:
+    """`Columns` that grow, each number in as few bytes as it needs."""
+    return [array("i"), array("q"), array("i"), array("i"), array("i")]
+
+
+def all_asked(message: FetchRequest) -> list[AskedOf]:
     """What a fetch without a session asks for."""
     found: dict[TopicKey, dict[int, Asked]] = {}
     for topic in message.topics:
         found.setdefault((topic.topic, topic.topic_id), {}).update(asked_of(topic))
-    return found
+    return [(key, columns_of(rows)) for key, rows in found.items()]
 
 
 class TopicRows:
@@ -67,10 +80,22 @@ class TopicRows:
 class FetchPlan:
     """The rows of one fetch, each a partition."""
 
-    __slots__ = ("_cluster", "last_epochs", "leader_epochs", "limits", "logs", "numbers", "offsets", "topics")
+    __slots__ = (
+        "_cluster",
+        "_latest",
+        "last_epochs",
+        "leader_epochs",
+        "limits",
+        "logs",
+        "numbers",
+        "offsets",
+        "topics",
+    )
 
-    def __init__(self, cluster: Cluster, asked: AskedOf) -> None:
+    def __init__(self, cluster: Cluster, asked: Sequence[AskedOf]) -> None:
         self._cluster = cluster
+        #: The topic that was looked for last.
+        self._latest: TopicRows | None = None
         self.topics: list[TopicRows] = []
         #: By row: partition, and the numbers of `Asked`.
         self.numbers: Sequence[int]
@@ -78,13 +103,11 @@ class FetchPlan:
         self.limits: Sequence[int]
         self.leader_epochs: Sequence[int]
         self.last_epochs: Sequence[int]
-        if len(asked) == 1:
-            ((key, rows),) = asked.items()
-            if 0 < len(rows) <= _FEW:
-                self.numbers = (*rows,)
-                self.offsets, self.limits, self.leader_epochs, self.last_epochs = zip(*rows.values(), strict=True)
-                self.topics.append(TopicRows(key, 0, len(rows)))
-        if not self.topics:
+        key, columns = asked[0] if len(asked) == 1 else (None, _NO_ROWS)
+        if key is not None and 0 < len(columns[0]) <= _FEW:
+            self.numbers, self.offsets, self.limits, self.leader_epochs, self.last_epochs = columns
+            self.topics.append(TopicRows(key, 0, len(columns[0])))
+        else:
             self._take_many(asked)
         #: By row: its log, `None` if there is no such partition.
         self.logs: list[PartitionLog | None] = [None] * len(self.numbers)
@@ -93,20 +116,16 @@ class FetchPlan:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def _take_many(self, asked: AskedOf) -> None:
+    def _take_many(self, asked: Sequence[AskedOf]) -> None:
         """Keep each number in as few bytes as it needs."""
-        numbers, limits, leader_epochs, last_epochs = array("i"), array("i"), array("i"), array("i")
-        offsets = array("q")
+        kept = numbers, offsets, limits, leader_epochs, last_epochs = empty_columns()
         # Asked for without a partition: told as it was asked, before the rows of the others.
-        self.topics += [TopicRows(key, 0, 0) for key, rows in asked.items() if not rows]
-        for key, rows in asked.items():
-            if not rows:
+        self.topics += [TopicRows(key, 0, 0) for key, columns in asked if not columns[0]]
+        for key, columns in asked:
+            if not columns[0]:
                 continue
             first = len(numbers)
-            numbers.extend(rows)
-            for column, values in zip(
-                (offsets, limits, leader_epochs, last_epochs), zip(*rows.values(), strict=True), strict=True
-            ):
+            for column, values in zip(kept, columns, strict=True):
                 column.extend(values)
             self.topics.append(TopicRows(key, first, len(numbers)))
         self.numbers, self.offsets, self.limits = numbers, offsets, limits
@@ -129,7 +148,11 @@ class FetchPlan:
 
     def topic_of(self, at: int) -> TopicRows:
         """The topic of a row."""
-        return self.topics[bisect_right(self.topics, at, key=_FIRST) - 1]
+        latest = self._latest
+        if latest is None or not latest.first <= at < latest.stop:
+            # Rows are read one after the other.
+            latest = self._latest = self.topics[bisect_right(self.topics, at, key=_FIRST) - 1]
+        return latest
 
     def missing_code(self, at: int) -> ErrorCode:
         """Why a row has no log."""

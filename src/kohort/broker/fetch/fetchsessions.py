@@ -11,11 +11,15 @@ ids or names, not both).
 
 from __future__ import annotations
 
+import contextlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from kohort.broker.connections.request import Peer
-from kohort.broker.fetch.fetchplan import Asked, AskedOf, TopicKey, asked_of
+from kohort.broker.fetch.fetchplan import Asked, AskedOf, Columns, TopicKey, asked_of, columns_of, empty_columns
 from kohort.errors import ErrorCode, Refused
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
@@ -26,55 +30,157 @@ _NO_SESSION: Final = -1
 _FIRST: Final = 0
 _LAST: Final = 2**31 - 1
 #: More partitions are fetched without a session.
-_MOST_PARTITIONS: Final = 20_000
+MOST_PARTITIONS: Final = 20_000
 #: Those of all sessions together.
-_MOST_IN_ALL: Final = 1_000_000
+MOST_IN_ALL: Final = 1_000_000
+#: So many partitions of sessions that are gone leave enough free memory to give it back to the system.
+_TRIMMED_AFTER: Final = 200_000
 #: A session that was not used for so long makes room for another.
 _IDLE_MS: Final = 120_000
 
-#: Beginning and end of a log as clients are told: start offset, last stable offset, high watermark.
-Ends = tuple[int, int, int]
+#: Beginning and end of a log as clients are told; nothing transactional is between the last stable offset and the end.
+Ends = tuple[int, int]
+#: In place of a beginning: the client was told an error, or nothing yet.
+_UNTOLD: Final = -1
+#: A place among the rows below the number of its partition, so that such numbers sort by partition.
+_PLACE_BITS: Final = 32
+_PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
+
+
+class SessionTopic:
+    """What a session asks of the partitions of one topic, and was told of them: columns, of 40 bytes a partition."""
+
+    __slots__ = ("_columns", "_ends", "_index", "_numbers", "_order", "_starts")
+
+    def __init__(self) -> None:
+        #: By place, in the order in which partitions were named first: partition, and the numbers of `Asked`.
+        self._columns = empty_columns()
+        self._numbers = self._columns[0]
+        #: By place: beginning and end of its log as they were told last; the first `_UNTOLD` behind an error.
+        self._starts, self._ends = array("q"), array("q")
+        #: Places in the order in which they are read, the one that has waited longest for records first; `None`: as
+        #: they are.
+        self._order: array[int] | None = None
+        #: Partition and place as one number, ascending; `None` until a place is not where it would be in a row of
+        #: partitions without gaps.
+        self._index: array[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def columns(self) -> Columns:
+        """What is asked, in the order in which it is read; a copy."""
+        order = self._order
+        if order is None:
+            numbers, offsets, limits, leader_epochs, last_epochs = (column[:] for column in self._columns)
+        else:
+            pick = itemgetter(*order)
+            numbers, offsets, limits, leader_epochs, last_epochs = map(pick, self._columns)
+        return numbers, offsets, limits, leader_epochs, last_epochs
+
+    def find(self, partition: int) -> int | None:
+        """The place of a partition; `None`: it is not asked for."""
+        numbers = self._numbers
+        if not numbers:
+            return None
+        place = partition - numbers[0]
+        if 0 <= place < len(numbers) and numbers[place] == partition:
+            return place
+        if self._index is None:
+            named = sorted(number << _PLACE_BITS | place for place, number in enumerate(numbers))
+            self._index = array("q", named)
+        at = bisect_left(self._index, partition << _PLACE_BITS)
+        if at == len(self._index) or self._index[at] >> _PLACE_BITS != partition:
+            return None
+        return self._index[at] & _PLACE_MASK
+
+    def update(self, rows: Mapping[int, Asked]) -> None:
+        """These partitions are asked for so from now on."""
+        new: dict[int, Asked] = {}
+        _, *columns = self._columns
+        for partition, asked in rows.items():
+            place = self.find(partition)
+            if place is None:
+                new[partition] = asked
+                continue
+            for column, value in zip(columns, asked, strict=True):
+                column[place] = value
+        if new:
+            if self._order is not None:
+                self._order.extend(range(len(self), len(self) + len(new)))
+            for column, values in zip(self._columns, columns_of(new), strict=True):
+                column.extend(values)
+            self._starts.extend([_UNTOLD] * len(new))
+            self._ends.extend([_UNTOLD] * len(new))
+            self._index = None
+
+    def forget(self, partitions: Sequence[int]) -> None:
+        """These are asked for no longer."""
+        gone = {place for place in map(self.find, partitions) if place is not None}
+        if not gone:
+            return
+        kept = [place for place in self._order or range(len(self)) if place not in gone]
+        self._columns = [array(column.typecode, map(column.__getitem__, kept)) for column in self._columns]
+        self._numbers = self._columns[0]
+        self._starts = array("q", map(self._starts.__getitem__, kept))
+        self._ends = array("q", map(self._ends.__getitem__, kept))
+        self._order = self._index = None
+
+    def is_told(self, partition: int, ends: Ends) -> bool:
+        """Whether the client was told this of a partition."""
+        place = self.find(partition)
+        return place is not None and (self._starts[place], self._ends[place]) == ends
+
+    def tell(self, place: int, ends: Ends) -> None:
+        """The client is told it."""
+        self._starts[place], self._ends[place] = ends
+
+    def to_back(self, places: Sequence[int]) -> None:
+        """These have had their turn."""
+        if len(self) == 1:
+            return
+        moved = dict.fromkeys(places)
+        order = [place for place in self._order or range(len(self)) if place not in moved]
+        self._order = array("i", (*order, *moved))
 
 
 class FetchSession:
     """What one connection's fetches stand for."""
 
-    __slots__ = ("_asked", "_by_id", "_told", "epoch", "id", "size", "used_ms")
+    __slots__ = ("_by_id", "_topics", "epoch", "id", "size", "used_ms")
 
     def __init__(self, session_id: int, *, by_id: bool, now_ms: int) -> None:
         self.id: Final = session_id
         #: Of the next request.
         self.epoch = 1
         self._by_id: Final = by_id
-        #: Topic -> partition -> what is asked of it, the one that has waited longest for records first.
-        self._asked: dict[TopicKey, dict[int, Asked]] = {}
-        #: Topic -> partition -> what was answered last; nothing behind an error.
-        self._told: dict[TopicKey, dict[int, Ends]] = {}
+        #: What is asked for, the topic that has waited longest for records first.
+        self._topics: Final[dict[TopicKey, SessionTopic]] = {}
         #: Partitions.
         self.size = 0
         #: When it was used last.
         self.used_ms = now_ms
 
-    @property
-    def asked(self) -> AskedOf:
+    def asked(self) -> list[AskedOf]:
         """Everything that is asked for."""
-        return self._asked
+        return [(key, topic.columns()) for key, topic in self._topics.items()]
 
     def update(self, message: FetchRequest) -> None:
         """The request names these partitions anew, and no more those that it forgets."""
         for topic in message.topics:
-            self._asked.setdefault((topic.topic, topic.topic_id), {}).update(asked_of(topic))
+            key = (topic.topic, topic.topic_id)
+            if key not in self._topics:
+                self._topics[key] = SessionTopic()
+            self._topics[key].update(asked_of(topic))
         for gone in message.forgotten_topics_data:
             key = (gone.topic, gone.topic_id)
-            rows = self._asked.get(key, {})
-            for partition in gone.partitions:
-                rows.pop(partition, None)
-                self._told.get(key, {}).pop(partition, None)
-            if not rows:
-                self._asked.pop(key, None)
-                self._told.pop(key, None)
+            known = self._topics.get(key)
+            if known is not None:
+                known.forget(gone.partitions)
+                if not len(known):
+                    del self._topics[key]
         if message.topics or message.forgotten_topics_data:
-            self.size = sum(map(len, self._asked.values()))
+            self.size = sum(map(len, self._topics.values()))
 
     def advance(self, message: FetchRequest, *, by_id: bool) -> None:
         """Take the next request in; `Refused` if it is another one."""
@@ -87,38 +193,41 @@ class FetchSession:
 
     def knows(self, key: TopicKey, partition: int, ends: Ends) -> bool:
         """Whether a partition without records is no news: the client was told these ends."""
-        told = self._told.get(key)
-        return told is not None and told.get(partition) == ends
+        topic = self._topics.get(key)
+        return topic is not None and topic.is_told(partition, ends)
 
     def reduce(self, response: FetchResponse) -> FetchResponse:
         """What of a full answer the client does not know yet; from now on it does."""
         topics = []
         for topic in response.responses:
             key = (topic.topic, topic.topic_id)
-            rows = [row for row in topic.partitions if self._is_news(key, row)]
+            # It may have been forgotten since this answer was begun.
+            known = self._topics.get(key)
+            rows = topic.partitions if known is None else self._take_news(key, known, topic.partitions)
             if rows:
                 topics.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=rows))
         return FetchResponse(session_id=self.id, responses=topics)
 
-    def _is_news(self, key: TopicKey, row: PartitionData) -> bool:
-        told, number = self._told.setdefault(key, {}), row.partition_index
-        if row.error_code or row.diverging_epoch.end_offset >= 0:
-            told.pop(number, None)
-            return True
-        ends = (row.log_start_offset, row.last_stable_offset, row.high_watermark)
-        if row.records:
-            self._to_back(key, number)
-        elif told.get(number) == ends:
-            return False
-        told[number] = ends
-        return True
-
-    def _to_back(self, key: TopicKey, partition: int) -> None:
-        # It may have been forgotten since this answer was begun.
-        rows = self._asked.get(key, {})
-        if partition in rows:
-            rows[partition] = rows.pop(partition)
-            self._asked[key] = self._asked.pop(key)
+    def _take_news(self, key: TopicKey, topic: SessionTopic, rows: Sequence[PartitionData]) -> list[PartitionData]:
+        """The rows of which the client is told; those with records have had their turn."""
+        news: list[PartitionData] = []
+        read: list[int] = []
+        for row in rows:
+            place = topic.find(row.partition_index)
+            ends = row.log_start_offset, row.high_watermark
+            if place is not None:
+                if row.error_code or row.diverging_epoch.end_offset >= 0:
+                    ends = _UNTOLD, _UNTOLD
+                elif row.records:
+                    read.append(place)
+                elif topic.is_told(row.partition_index, ends):
+                    continue
+                topic.tell(place, ends)
+            news.append(row)
+        if read:
+            topic.to_back(read)
+            self._topics[key] = self._topics.pop(key)
+        return news
 
 
 class FetchSessions:
@@ -127,10 +236,20 @@ class FetchSessions:
     def __init__(self, slots: int) -> None:
         """`slots`: how many there may be."""
         self._slots: Final = slots
-        self._sessions: Final[WeakKeyDictionary[Peer, FetchSession]] = WeakKeyDictionary()
+        #: Partitions of sessions that have gone since free memory was given back.
+        self._gone = 0
+        self._sessions: Final[dict[Peer, FetchSession]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def forget(self, connection: Peer) -> bool:
+        """A connection is gone, and its session with it; whether it is time to give free memory back."""
+        self._drop(connection)
+        is_worth = self._gone >= _TRIMMED_AFTER
+        if is_worth:
+            self._gone = 0
+        return is_worth
 
     def find(self, connection: Peer, message: FetchRequest, version: int, *, now_ms: int) -> FetchSession | None:
         """The session of a request, which it may begin, go on with or end; `None` if it has none.
@@ -140,11 +259,11 @@ class FetchSessions:
         """
         if message.session_epoch == _NO_SESSION:
             if message.session_id:
-                self._sessions.pop(connection, None)
+                self._drop(connection)
             return None
         by_id = version >= _FIRST_BY_ID
         if message.session_epoch == _FIRST:
-            self._sessions.pop(connection, None)
+            self._drop(connection)
             session = FetchSession(connection.number & _LAST or 1, by_id=by_id, now_ms=now_ms)
             session.update(message)
             if not self._has_room(session.size, now_ms):
@@ -156,24 +275,37 @@ class FetchSessions:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         known.advance(message, by_id=by_id)
         known.used_ms = now_ms
-        if known.size > _MOST_PARTITIONS or (message.topics and self._partitions() > _MOST_IN_ALL):
-            del self._sessions[connection]
+        if known.size > MOST_PARTITIONS or (message.topics and self._partitions() > MOST_IN_ALL):
+            self._drop(connection)
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return known
 
     def _has_room(self, size: int, now_ms: int) -> bool:
         """Whether one more may begin, if need be in the place of one that nobody uses."""
-        if not 0 < size <= _MOST_PARTITIONS:
+        if not 0 < size <= MOST_PARTITIONS:
             return False
         if len(self._sessions) >= self._slots:
             oldest = min(self._sessions.items(), key=_used_ms, default=None)
             if oldest is None or now_ms - oldest[1].used_ms < _IDLE_MS:
                 return False
-            del self._sessions[oldest[0]]
-        return self._partitions() + size <= _MOST_IN_ALL
+            self._drop(oldest[0])
+        return self._partitions() + size <= MOST_IN_ALL
+
+    def _drop(self, connection: Peer) -> None:
+        dropped = self._sessions.pop(connection, None)
+        if dropped is not None:
+            self._gone += dropped.size
 
     def _partitions(self) -> int:
         return sum(session.size for session in self._sessions.values())
+
+
+def trim_heap() -> None:
+    """Give free memory back to the system, where the allocator can; for a thread, since that takes milliseconds."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _used_ms(entry: tuple[Peer, FetchSession]) -> int:

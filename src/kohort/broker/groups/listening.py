@@ -11,7 +11,7 @@ Source: requirement H10.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.connections.memberconnections import MemberKey
@@ -147,7 +147,12 @@ class Listening:
             self._end(self._listeners[key])
 
     def fetched(
-        self, request: Request, message: FetchRequest, asked: AskedOf, name_of: Callable[[bytes], str], now_ms: int
+        self,
+        request: Request,
+        message: FetchRequest,
+        asked: Sequence[AskedOf],
+        name_of: Callable[[bytes], str],
+        now_ms: int,
     ) -> None:
         """A fetch has come: its member reads what it asks for, if not before.
 
@@ -168,7 +173,7 @@ class Listening:
         # A session that goes on is looked at as a whole once; what is new in it later is named.
         news = [each for each in keys if reads.is_new(each, connection.number)]
         if news:
-            rows = [(name, topic_id, number) for (name, topic_id), numbers in asked.items() for number in numbers]
+            rows = [(name, topic_id, number) for (name, topic_id), (numbers, *_) in asked for number in numbers]
         elif keys:
             rows = [
                 (topic.topic, topic.topic_id, row.partition) for topic in message.topics for row in topic.partitions
