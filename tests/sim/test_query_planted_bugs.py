@@ -28,6 +28,8 @@ ROUGH = QueryPlan(
 )
 #: Checkpoints are put back.
 RESTORED = replace(ROUGH, weights={"stop": 2, "copy": 2, "restore": 2, "add_query": 1})
+#: Readers are cut off from their coordinator for longer than a session, and from nothing else.
+TORN = replace(ROUGH, weights={"lose_coordinator": 3, "kill_reader": 1}, every_s=2.5, perturbed_s=15.0)
 #: Offsets are set from outside while no query is there.
 ORDERED = replace(ROUGH, weights={"order": 3, "kill_reader": 2, "stop": 1}, perturbed_s=20.0)
 
@@ -44,7 +46,7 @@ def law_that_finds(plan: QueryPlan) -> str:
 
 
 def test_worlds_without_a_bug_find_none() -> None:
-    for plan in (ROUGH, RESTORED, ORDERED):
+    for plan in (ROUGH, RESTORED, ORDERED, TORN):
         for seed in range(5):
             QueryWorld(seed, plan=plan).run()
 
@@ -150,3 +152,16 @@ def test_offset_from_outside_that_is_put_behind_the_checkpoint(monkeypatch: pyte
 
     monkeypatch.setattr(core, "find_place", ignore)
     assert law_that_finds(ORDERED) == "OrderFollowed"
+
+
+def test_batch_of_what_the_group_has_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is cut off from its coordinator plans nothing: the group would not take its word."""
+    tell = Membership._tell
+
+    def tell_and_go_on(self: Membership, ledgers: dict[TopicPartition, Ledger]) -> Any:
+        yield from tell(self, ledgers)
+        return True
+
+    monkeypatch.setattr(Membership, "_tell", tell_and_go_on)
+    monkeypatch.setattr(Membership, "on_lost", lambda *_: None)
+    assert law_that_finds(TORN) == "NothingDoubled"

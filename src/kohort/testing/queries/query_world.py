@@ -380,6 +380,16 @@ class QueryWorld(ProgramWorld[QueryReport]):
         self._disturbed_s = self.loop.time() + seconds
         self.loop.internet.stall("broker-1", seconds)
 
+    async def lose_coordinator(self) -> None:
+        """No word of membership of one reader arrives for a while, and everything else does."""
+        query = self._one()
+        if query is None or query.reader is None:
+            return
+        program, seconds = query.reader.program, self.random.choice((1.0, 4.0, 6.0))
+        self.tell("world", f"no word of membership of {program} arrives for {seconds:g} s")
+        self.loop.internet.unheard.add(program)
+        self.loop.call_later(seconds, self.loop.internet.unheard.discard, program)
+
     async def grow_topic(self) -> None:
         topic = self.brokers.shared.cluster.topic("t")
         if topic is not None and len(topic.partitions) < 6:
