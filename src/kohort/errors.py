@@ -315,7 +315,7 @@ class UnknownTopicError(KohortError):
 
     def __str__(self) -> str:
         if self.was_deleted:
-            return f"topic {self.topic} was deleted: this is about the one that is gone, whatever has its name now"
+            return f"topic {self.topic} was deleted; one that has its name now is another topic"
         if self.partition is not None:
             return f"{self.topic} has no partition {self.partition}: it has {self.partition_count}, counted from 0"
         return f"topic {self.topic} does not exist; create it with `kohort topic create {self.topic}`"

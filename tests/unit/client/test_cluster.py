@@ -254,6 +254,23 @@ def test_partition_without_a_leader_is_asked_for_again() -> None:
     assert consumer.fetching() == {orders(0)[0]: 0}
 
 
+def test_former_topic_of_a_name_is_not_believed() -> None:
+    """A broker that lags behind still shows it; what is read of its successor is not taken for a topic that is gone."""
+    consumer = ConsumerDialogue()
+    consumer.take(PartitionsAssigned(starts={orders(0)[0]: Start(fence=consumer.new_fence(), offset=0)}))
+    consumer.settle()
+    cluster = consumer.machine._cluster
+    again, third = b"again".ljust(16, b"."), b"third".ljust(16, b".")
+    seen = []
+    for topic_id in (again, ORDERS, again, third):
+        consumer.topics["orders"] = (topic_id, 4)
+        cluster.refresh_now(consumer.now_ms)
+        consumer.settle()
+        seen.append(cluster.known_id("orders"))
+
+    assert seen == [again, again, again, third]
+
+
 def test_older_leader_epoch_is_not_believed() -> None:
     """KIP-320: a broker that lags behind must not send us back to the old leader."""
     consumer = ConsumerDialogue(metadata_max_age_ms=1_000, group_id=None)

@@ -64,3 +64,27 @@ def test_consumer_that_may_not_create_never_asks_for_it(mode: str) -> None:
 
     assert set(cluster.asked) == {False}
     assert [line for line in member.warnings() if "does not exist (yet)" in line]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_topic_that_was_there_is_not_created_again(mode: str) -> None:
+    """It was deleted, and its name may be wanted for another one; a topic that never was is created beside it."""
+    member = build(mode)
+    cluster = Creating(member)
+    member.topics["orders"] = (ORDERS, 2)
+    member.subscribe("orders", "paid")
+    created = {
+        topic.name
+        for send in member.sent(MetadataRequest)
+        if send.request.allow_auto_topic_creation  # type: ignore[attr-defined]
+        for topic in send.request.topics or ()  # type: ignore[attr-defined]
+    }
+    assert created == {"paid"}
+    cluster.asked.clear()
+    member.topics.clear()
+    member.topics["paid"] = (b"paid".ljust(16, b"."), 1)
+    member.machine._cluster.refresh_now(member.now_ms)
+    member.advance(10_000)
+
+    assert set(cluster.asked) == {False}
+    assert "topic orders does not exist (yet); it is read as soon as it does" in member.warnings()
