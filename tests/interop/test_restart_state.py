@@ -179,6 +179,6 @@ def test_every_change_outlives_a_kill(broker: MortalBroker) -> None:
     assert talk.epochs == epochs
     with kohort.Admin(bootstrap_servers=broker.address) as admin:
         told = [event.event for event in admin.group_history("g").events]
-        # What was told a moment before the crash may not have been written yet.
-        assert told[-1:] in ([], ["broker_started"]), "in this life nothing has changed"
+        # What was told a moment before the crash may not have been written yet: then it is told as it was found.
+        assert told[-1:] in ([], ["broker_started"], ["group_found"]), "in this life nothing has changed"
     talk.close()

@@ -72,7 +72,8 @@ def reported(spark: SparkSession, broker: kohort.Broker, admin: kohort.Admin, tm
             step=lambda: poll(members),
         )
         gathered = gather_groups(options_of("told", "-b", address), tmp_path_factory.mktemp("gathered"))
-        return aggregate(tables_of(spark, gathered, since_ms=None), gathered)
+        explained = len(admin.explain_group("told").rebalances)
+        return {**aggregate(tables_of(spark, gathered, since_ms=None), gathered), "explained": explained}
 
 
 def test_a_report_goes_back_behind_what_the_broker_remembers(spark: SparkSession, tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def standing(admin: kohort.Admin, members: Mapping[str, kohort.Consumer]) -> str
 
 def test_the_report_says_what_happened(reported: dict[str, Any]) -> None:
     assert reported["groups"] == ["told"] and reported["notes"] == []
-    assert reported["summary"]["rebalances"] == len(reported["rebalances"]) == 3
+    assert reported["summary"]["rebalances"] == len(reported["rebalances"]) == reported["explained"] >= 2
     assert reported["rebalances"][0]["cause"] == "bob left"
     assert {line["partition"] for line in reported["unread"]} <= {0, 1, 2, 3} and len(reported["unread"]) >= 2
     (skew,) = reported["skew"]

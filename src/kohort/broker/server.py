@@ -251,7 +251,14 @@ class Server:
         cluster = Cluster(store, settings)
         self._start_journal(cluster, durability, journal)
         offsets_topic = cluster.topic(OFFSETS_TOPIC) or cluster.create_offsets_topic()
-        runtime.start(settings.groups, list(offsets_topic.partitions), cluster.image)
+        written = self._journal_log
+        runtime.start(
+            settings.groups,
+            list(offsets_topic.partitions),
+            cluster.image,
+            look_since_ms=None if written is None else written.look_since_ms,
+            told_ms=None if written is None else written.told_ms,
+        )
         runtime.abort_transactions()
         cluster.on_change = runtime.topics_changed
         runtime.measure = cluster.measure

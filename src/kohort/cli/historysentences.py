@@ -229,6 +229,12 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "assignment_changed": _assignment,
     "assignment_released": lambda who, details: f"{who} gave up {_partitions(details.get('released', ''))}",
     "group_at_rest": _at_rest,
+    "member_found": lambda who, details: (
+        f"found after the crash: {who}, epoch {details.get('epoch', '')}, with {_partitions(details.get('held', ''))}"
+    ),
+    "group_found": lambda _, details: (
+        f"found after the crash: epoch {details.get('epoch', '')}, members: {details.get('members', '')}"
+    ),
     "broker_started": _started,
     "broker_stopped": lambda *_: "the broker stopped",
     "journal_gap": lambda _, details: f"{details.get('rows', '')} rows could not be written and are not here",

@@ -65,6 +65,8 @@ class Follower:
         self._returned = ""
         self._last = (-1, -1)
         self._told: list[Fact] = []
+        #: Members that were found behind a crash of the broker.
+        self._found_ids: set[str] = set()
 
     def read(self, row: JournalRow) -> None:
         """Take the next row in."""
@@ -76,7 +78,7 @@ class Follower:
             return
         self._last = (row.sequence, row.time_ms)
         tell(self, row)
-        if not self._is_classic:
+        if not self._is_classic and row.event != "member_found":
             self._close_if_at_rest(row.time_ms)
 
     def take(self) -> list[Fact]:
@@ -171,6 +173,33 @@ class Follower:
 
     def _connection_back(self, row: JournalRow) -> None:
         self._member(row).lost_since_ms = None
+
+    # A crash of the broker: some rows may not have come.
+
+    def _crashed(self, row: JournalRow) -> None:
+        self._found_ids = set()
+
+    def _found_member(self, row: JournalRow) -> None:
+        self._found_ids.add(row.member_id)
+        member = self._member(row)
+        held, unnamed = read_partitions(row.details.get("held", ""))
+        if not unnamed:
+            member.owned = set(held)
+            member.unnamed = 0
+        self._owners.update(dict.fromkeys(held, row.member_id))
+        is_settled = row.details.get("state", "STABLE") == "STABLE"
+        member.settled = int(row.details.get("epoch", -1)) if is_settled else -1
+
+    def _found(self, row: JournalRow) -> None:
+        if int(row.details.get("members", 0)) == len(self._found_ids):
+            for member in [each for key, each in self._members.items() if key not in self._found_ids]:
+                del self._members[member.member_id]
+                self._tell_stay(member, row.time_ms, "the broker crashed")
+        self._epoch = int(row.details.get("epoch", 0))
+        self._take_causes()
+        if self._open is not None:
+            rebalance, self._open = self._open, None
+            self._end_rebalance(rebalance, None)
 
     # Partitions.
 
@@ -451,6 +480,9 @@ _READERS: Final = {
     "group_at_rest": Follower._at_rest,
     "group_forgotten": Follower._forgotten,
     "refused": Follower._refused,
+    "broker_started": Follower._crashed,
+    "member_found": Follower._found_member,
+    "group_found": Follower._found,
 }
 #: What is looked at.
 EVENTS: Final = frozenset(_READERS)

@@ -21,13 +21,14 @@ from kohort.broker.groups.home import Home, UnservedShard
 from kohort.clock import Clock
 from kohort.coordinator.logbatch import read_in_batch, read_marker
 from kohort.coordinator.recordreader import RecordReader
+from kohort.coordinator.records import OffsetCommitted, OffsetForgotten
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.choice import active_kernels
 from kohort.records.columns import decode_columns
 from kohort.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, split_batches
-from kohort.records.layout import ATTRIBUTES
+from kohort.records.layout import ATTRIBUTES, MAX_TIMESTAMP
 from kohort.records.table import read_table, table_field
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import behind_hole
@@ -39,6 +40,9 @@ log = logging.getLogger("kohort.broker")
 READ_BYTES: Final = 1024 * 1024
 #: What one batch may unfold to: a decision is never split, so a batch is as large as the largest decision.
 BATCH_LIMIT_BYTES: Final = 1 << 30
+
+#: Records that change no member.
+_OF_OFFSETS: Final = (OffsetCommitted, OffsetForgotten)
 
 Entries = list[tuple[bytes | None, bytes | None]]
 
@@ -57,6 +61,10 @@ class Loaded:
 class GroupLogLoader:
     """Loads logs one after the other; what equal records have in common is kept once for all of them."""
 
+    #: What was written since then is looked at, ms; `None`: nothing is. And the groups of which more than offsets was,
+    #: with when that was last.
+    since_ms: int | None = None
+    changed: dict[str, int] = field(default_factory=dict)
     _reader: RecordReader = field(default_factory=RecordReader)
 
     def load_home(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Home:
@@ -90,7 +98,7 @@ class GroupLogLoader:
             views = partition.read(offset, READ_BYTES)
             assert views, "a log has no batch before its end"
             for view in views:
-                if _has_transactions(view):
+                if self._is_special(view):
                     offset = self._load_one_by_one(shard, view, loaded)
                     continue
                 entries, offset, is_whole = _entries(view, offset)
@@ -103,13 +111,23 @@ class GroupLogLoader:
     def _apply(self, shard: Shard, entries: Entries, loaded: Loaded, header: BatchHeader | None = None) -> None:
         """`header`: of the batch that the entries are from, where it may be a transaction's."""
         read, apply, applied = self._reader.read, shard.apply, 0
+        written_ms = None if header is None or self.since_ms is None else header.max_timestamp
         for key, value in entries:
             record = read(key or b"", value)
             if record is not None:
+                if written_ms is not None and not isinstance(record, _OF_OFFSETS):
+                    self.changed[record.group_id] = written_ms
                 apply(record if header is None else read_in_batch(header, record))
                 applied += 1
         loaded.records += applied
         loaded.unknown += len(entries) - applied
+
+    def _is_special(self, view: memoryview) -> bool:
+        """Whether a view has batches of transactions, or such as were written lately."""
+        table, count, _ = read_table(view, active_kernels())
+        if any(bits & (TRANSACTIONAL_BIT | CONTROL_BIT) for bits in set(table_field(table, ATTRIBUTES, 0, count))):
+            return True
+        return self.since_ms is not None and max(table_field(table, MAX_TIMESTAMP, 0, count)) >= self.since_ms
 
     def _load_one_by_one(self, shard: Shard, view: memoryview, loaded: Loaded) -> int:
         """Batch by batch, for a view that has transactions in it; returns where to read on."""
@@ -125,11 +143,6 @@ class GroupLogLoader:
             entries, _, _ = _entries(batch, header.base_offset)
             self._apply(shard, entries, loaded, header)
         return offset
-
-
-def _has_transactions(view: memoryview) -> bool:
-    table, count, _ = read_table(view, active_kernels())
-    return any(bits & (TRANSACTIONAL_BIT | CONTROL_BIT) for bits in set(table_field(table, ATTRIBUTES, 0, count)))
 
 
 def _entries(view: memoryview, offset: int) -> tuple[Entries, int, bool]:

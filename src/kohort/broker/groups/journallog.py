@@ -44,6 +44,15 @@ PAGE_ROWS: Final = 1_000
 _READ_BYTES: Final = 64 * 1024
 #: Rows that were told and never written have numbers, too: after a crash so many are left out.
 CRASH_GAP: Final = 100_000
+#: What was told so shortly before the last row may not have been kept by the groups' own logs, milliseconds.
+LATEST_MS: Final = 10_000
+#: Rows of what stands in the groups' own logs, with the same time.
+_LOGGED: Final = frozenset(
+    {
+        "assignment_changed", "assignment_released", "epoch_bumped", "group_at_rest", "group_forgotten", "member_away",
+        "member_joined", "member_removed", "subscription_changed", "target_computed",
+    }
+)  # fmt: skip
 STARTED: Final = "broker_started"
 STOPPED: Final = "broker_stopped"
 
@@ -78,6 +87,10 @@ class JournalLog:
         self._timer: asyncio.TimerHandle | None = None
         #: The input with the largest number in the topic.
         self.last_cause = 0
+        #: When a crash has taken rows, perhaps: since when groups are to be looked at, ms, `None` if there was none;
+        #: and until when each of them was told, as far as its own log has that, too.
+        self.look_since_ms: int | None = None
+        self.told_ms: dict[str, int] = {}
 
     def start(self) -> None:
         """Go on behind what the topic has; the first row says how the life before it ended."""
@@ -86,6 +99,9 @@ class JournalLog:
             is_clean = last.entry.event == STOPPED
             self.last_cause = last.cause + (0 if is_clean else CRASH_GAP)
             self._journal.resume(last.sequence + (0 if is_clean else CRASH_GAP))
+            if not is_clean:
+                self.look_since_ms = last.time_ms - LATEST_MS
+                self.told_ms = self._find_told(self.look_since_ms)
         self._journal.on_row = self._on_row
         if last is not None:
             details = (("before", "stopped"),) if is_clean else (("before", "crashed"), ("last_ms", str(last.time_ms)))
@@ -186,6 +202,14 @@ class JournalLog:
             except (StorageError, OSError) as why:
                 log.warning("event=journal_not_dropped reason=%r", str(why))
                 return
+
+    def _find_told(self, since_ms: int) -> dict[str, int]:
+        target = self._log()
+        assert target is not None, "it has a row"
+        start = max(target.log_start_offset, target.log_end_offset - PAGE_ROWS)
+        rows = [decode_row(value) for *_, value in _records(target, start)]
+        told = [row for row in rows if row is not None and row.entry.event in _LOGGED and row.time_ms >= since_ms]
+        return {row.entry.group_id: row.time_ms for row in told}
 
     def _newest(self) -> Row | None:
         """The last row that can be read."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,8 +116,24 @@ class Runtime:
         #: The topics, as they were told last.
         self._image = TopicImage.of((), version=0)
 
-    def start(self, settings: GroupSettings, partitions: list[PartitionLog], image: TopicImage) -> None:
-        """Rebuild the state of every shard from its log; then commands may come."""
+    def start(
+        self,
+        settings: GroupSettings,
+        partitions: list[PartitionLog],
+        image: TopicImage,
+        *,
+        look_since_ms: int | None = None,
+        told_ms: Mapping[str, int] | None = None,
+    ) -> None:
+        """Rebuild the state of every shard from its log; then commands may come.
+
+        Args:
+            settings: of groups that have no configs of their own.
+            partitions: the logs.
+            image: the topics as they are.
+            look_since_ms: since when a crash may have kept rows from the journal; `None`: there was none.
+            told_ms: group -> until when it was told since then.
+        """
         self._settings, self._image = settings, image
         self._reporter = Reporter(settings)
         own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
@@ -128,9 +144,11 @@ class Runtime:
             self._assignors = OwnAssignors(self._loop, own)
             self._assignors.start()
         self.index_of = lru_cache(maxsize=KNOWN_GROUPS)(partial(coordinator_partition, partition_count=len(partitions)))
-        loader = GroupLogLoader()
+        loader = GroupLogLoader(since_ms=look_since_ms)
         with without_collections():
             self._homes[:] = [loader.load_home(settings, part, self._clock) for part in partitions]
+            # What was told of them is another thing than what their logs have.
+            self._tell_found(sorted({group for group, _ in loader.changed.items() ^ (told_ms or {}).items()}), image)
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
                 self._tell_topics(home)
@@ -163,6 +181,15 @@ class Runtime:
                 )
                 self._waiting[token] = (None, lambda _: None, home)
                 self._carry_out(home, command)
+
+    def _tell_found(self, group_ids: Iterable[str], image: TopicImage) -> None:
+        """Tell the journal what there is of groups of which a crash may have kept rows from it."""
+        now_ms = self._deadlines.now_ms()
+        for group_id in group_ids:
+            groups = self._homes[self.index_of(group_id)].shard.groups
+            entries = self._reporter.tell_found(groups, group_id, image)
+            if entries:
+                self.journal.record(entries, cause=self.next_token(), now_ms=now_ms)
 
     def count_from(self, number: int) -> None:
         """Let no request have a number that an earlier life has given; before the first of this one."""

@@ -40,7 +40,7 @@ def _member_put(scene: Scene, record: classic.MemberPut) -> Iterable[Entry]:
 def _member_removed(scene: Scene, record: classic.MemberRemoved) -> Iterator[Entry]:
     member, group = _find_member(scene, record.member_id), scene.classic
     is_read = group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
-    held = _read(member.assignment) if member is not None and is_read else set()
+    held = read_owned(member.assignment) if member is not None and is_read else set()
     awaited_ms = scene.course.awaited.pop(record.member_id, None)
     if held:
         read = scene.let_go(record.member_id, dict.fromkeys(held), asked_ms=awaited_ms)
@@ -116,7 +116,7 @@ def _moves(
     before = b"" if former is None else former.assignment
     if record.protocol_type != CONSUMER_PROTOCOL_TYPE or before == member.assignment:
         return set(), set()
-    old, new = _read(before), _read(member.assignment)
+    old, new = read_owned(before), read_owned(member.assignment)
     return new - old, old - new
 
 
@@ -128,7 +128,8 @@ def _find_member(scene: Scene, member_id: str, instance_id: str | None = None) -
     return group.members.get(member_id) or group.members.get(group.instance_ids.get(instance_id or "", ""))
 
 
-def _read(assignment: bytes) -> set[Partition]:
+def read_owned(assignment: bytes) -> set[Partition]:
+    """What a leader has given to a member, as far as that can be read."""
     found = read_assignment(assignment)
     return set() if found is None else {(topic, each) for topic, own in found.partitions.items() for each in own}
 

@@ -17,15 +17,16 @@ from typing import Final, TypeVar
 from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
+from kohort.coordinator.classic.state import ClassicMember
 from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun
 from kohort.coordinator.consumer.reconciliation.way import MovesHeldBack
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
-from kohort.coordinator.events.classicevents import CLASSIC_EVENTS
+from kohort.coordinator.events.classicevents import CLASSIC_EVENTS, read_owned
 from kohort.coordinator.events.consumerevents import CONSUMER_EVENTS
 from kohort.coordinator.events.courses import Courses
 from kohort.coordinator.events.reads import MemberKey, Reads
 from kohort.coordinator.events.rest import rest_epoch
-from kohort.coordinator.events.scene import LOST, ConnectionEnd, Scene, held_for_ms
+from kohort.coordinator.events.scene import LOST, ConnectionEnd, Scene, flatten, held_for_ms, shown
 from kohort.coordinator.events.staticevents import STATIC_EVENTS
 from kohort.coordinator.events.triggers import (
     AT_ONCE,
@@ -38,8 +39,9 @@ from kohort.coordinator.events.triggers import (
     session_timeout_ms,
 )
 from kohort.coordinator.groupconfigs import effective_settings
-from kohort.coordinator.model import GroupsState
+from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 from kohort.journal.ring import END, Journal
 from kohort.journal.rows import Entry, RowKind
@@ -51,6 +53,8 @@ _Value = TypeVar("_Value")
 
 #: For so long a member has to be waited for until what it does meanwhile is told, milliseconds: others are many.
 SLOW_MS: Final = 500
+#: Members of a group that are named as they are found after a crash; all of them are counted.
+FOUND_SHOWN: Final = 1_000
 #: Connections that were lost, and groups whose limits were lifted, are remembered up to so many.
 _MEMORY_LIMIT: Final = 10_000
 #: What names its trigger, or changes what the next one is called.
@@ -204,9 +208,38 @@ class Reporter:
         for last, partitions in self.reads.begin((group_id, member_id), named):
             told = last.details(now_ms) | ({} if is_seen else {"at_most": "true"})
             details = {"from": last.reader, "partitions": write_partitions(partitions), **told}
-            shown = tuple((name, value) for name, value in details.items() if value)
-            entries.append(Entry(RowKind.TRANSITION, "partitions_read", group_id, member_id, shown))
+            entries.append(Entry(RowKind.TRANSITION, "partitions_read", group_id, member_id, shown(details)))
         return entries
+
+    def tell_found(self, groups: GroupsState, group_id: str, image: TopicImage) -> list[Entry]:
+        """A group as it is after a crash, of which no row may have told: members with what they have, then itself."""
+        consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+        details: dict[str, str]
+        found: list[tuple[str, dict[str, str]]] = []
+        if consumer is not None:
+            for member in consumer.members.values():
+                held = [
+                    (image.by_id[topic_id].name, number)
+                    for topic_id, number in flatten(member.assigned) | flatten(member.pending_revocation)
+                    if topic_id in image.by_id
+                ]
+                state = {"epoch": str(member.member_epoch), "state": member.state.name}
+                found.append((member.member_id, {**_identity_of(member), **state, "held": write_partitions(held)}))
+            is_settled = consumer.epoch == consumer.target_epoch and not consumer.behind and not consumer.waiting
+            details = {"protocol": "consumer", "epoch": str(consumer.epoch), "rest": "true" if is_settled else ""}
+        elif classic is not None:
+            for each in classic.members.values():
+                own = {**_identity_of(each), "epoch": str(classic.generation), "state": "STABLE"}
+                found.append((each.member_id, {**own, "held": write_partitions(read_owned(each.assignment))}))
+            details = {"protocol": "classic", "epoch": str(classic.generation), "rest": "true"}
+        else:
+            return []
+        details["members"] = str(len(found))
+        entries = [
+            Entry(RowKind.TRANSITION, "member_found", group_id, member_id, shown(each))
+            for member_id, each in found[:FOUND_SHOWN]
+        ]
+        return [*entries, Entry(RowKind.TRANSITION, "group_found", group_id, "", shown(details))]
 
     def shift(self, gap_ms: int) -> None:
         """Nobody looked at deadlines for so long: sessions end that much later, those that were cut, too."""
@@ -375,6 +408,10 @@ def _tell(scene: Scene) -> list[Entry]:
     if at_rest is not None:
         told.append(scene.transition("group_at_rest", epoch=str(at_rest), **scene.cost()))
     return told
+
+
+def _identity_of(member: ConsumerMember | ClassicMember) -> dict[str, str]:
+    return {"instance": member.instance_id or "", "client": member.client_id, "host": member.client_host}
 
 
 def _remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:

@@ -146,11 +146,11 @@ class Scene:
 
     def transition(self, event: str, member_id: str = "", /, **details: str) -> Entry:
         """An entry for what has changed; details that are empty are left out."""
-        return Entry(RowKind.TRANSITION, event, self.group_id, member_id, _shown(details))
+        return Entry(RowKind.TRANSITION, event, self.group_id, member_id, shown(details))
 
     def decision(self, event: str, member_id: str = "", /, **details: str) -> Entry:
         """An entry for what was decided."""
-        return Entry(RowKind.DECISION, event, self.group_id, member_id, _shown(details))
+        return Entry(RowKind.DECISION, event, self.group_id, member_id, shown(details))
 
     def arrivals(self, member_id: str, gained: Iterable[Partition]) -> Iterator[Entry]:
         """What has come to a member from another: one entry for all that went the same way."""
@@ -289,7 +289,8 @@ def held_for_ms(
     return None if held is None or deadline_ms is None else now_ms - (deadline_ms - held.hold_ms)
 
 
-def _shown(details: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def shown(details: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Details as a row has them, without those that are empty."""
     return tuple([each for each in details.items() if each[1]])
 
 

@@ -5,7 +5,8 @@ asked for, or waits for, anything more; a classic one begins and ends where the 
 to a member from the row that gives it to the row that takes it.
 
 Laws: pure; rows come in order. What the rows do not name is counted, and what they do not say is not guessed: of a
-group whose first rows are missing, the first owner of a partition is unknown. A row of a kind that is not known here
+group whose first rows are missing, the first owner of a partition is unknown. Nothing is concluded over a crash, which
+may have kept rows from the journal: what is found behind it is told as that. A row of a kind that is not known here
 changes nothing.
 Source: requirement J2; `coordinator/events/`, which words the rows.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from kohort.journal.why.explanation import GroupExplanation, Trigger
+from kohort.journal.why.explanation import Gap, GroupExplanation, Trigger
 from kohort.journal.why.followed import FollowedMember, FollowedRebalance, Silence
 from kohort.journal.why.holdings import Holdings, OpenMove
 from kohort.journal.why.rebalances import FollowedRebalances
@@ -65,6 +66,11 @@ class _Explainer:
         self._about: list[FollowedMember] = []
         self._said = ""
         self._silences: list[Silence] = []
+        #: From when to when nothing is known, since the broker crashed; and the members that were found behind that.
+        self._gap: Gap | None = None
+        self._confirmed: set[str] = set()
+        #: Members that are counted and not named.
+        self._unnamed = 0
 
     def read(self, row: ToldRow) -> None:
         """Take the next row in."""
@@ -76,7 +82,9 @@ class _Explainer:
         if reader is not None:
             self._is_gone = False
             reader(self, row)
-            self._close_if_at_rest(row.time_ms)
+            if row.event != "member_found":
+                # How it came to what is found is not known.
+                self._close_if_at_rest(row.time_ms)
 
     # Members.
 
@@ -151,6 +159,56 @@ class _Explainer:
     def _meanwhile(self, row: ToldRow) -> None:
         did = row.details.get("did", "")
         self._member(row.member_id).meanwhile.append(f"{row.times} {did if row.times > 1 else did.removesuffix('s')}")
+
+    # A crash.
+
+    def _crashed(self, row: ToldRow) -> None:
+        if row.details.get("before") == "crashed":
+            self._gap = Gap(began_ms=int(row.details.get("last_ms", row.time_ms)), ended_ms=row.time_ms)
+            self._confirmed = set()
+            for member in self._members.values():
+                # What was waited for may have come.
+                member.planned_since_ms, member.meanwhile = None, []
+
+    def _found_member(self, row: ToldRow) -> None:
+        member = self._member(row.member_id)
+        self._confirmed.add(member.member_id)
+        held, unnamed = read_partitions(row.details.get("held", ""))
+        end = "the broker crashed, and what came then is not known"
+        gone = [] if unnamed else [each for each in self._holdings.of(member.name) if each not in held]
+        self._let_go(member, gone, row.time_ms, end)
+        for partition in held:
+            if self._holdings.of_partition(partition) != member.name:
+                self._holdings.give(member.name, partition, row.time_ms)
+        is_settled = row.details.get("state", "STABLE") == "STABLE"
+        member.settled = int(row.details.get("epoch", -1)) if is_settled else -1
+        if is_settled:
+            member.asked, member.asked_since_ms, member.waits_since_ms = {}, None, None
+
+    def _found(self, row: ToldRow) -> None:
+        """The group is told whole: who is not named is no member any more, as far as all are named."""
+        details, gap = row.details, self._gap
+        count = int(details.get("members", 0))
+        self._unnamed = max(0, count - len(self._confirmed))
+        gone = (
+            [] if self._unnamed else [each for each in self._members.values() if each.member_id not in self._confirmed]
+        )
+        for member in gone:
+            end = "the broker crashed: when it left, and why, is not known"
+            self._let_go(member, self._holdings.of(member.name), row.time_ms, end)
+            del self._members[member.member_id]
+        if gap is not None:
+            self._gap = replace(gap, gone=tuple(member.name for member in gone))
+        number, latest = int(details.get("epoch", 0)), self._rebalances.latest
+        if latest is not None and latest.ended_ms is None:
+            self._rebalances.cut(row.time_ms if gap is None else gap.began_ms)
+        if latest is None or latest.number != number or latest.is_cut:
+            latest = self._begin(row.time_ms, details.get("protocol", "consumer"))
+            latest.number = latest.first_number = number
+            latest.is_found = True
+            if details.get("rest"):
+                latest.computed_ms = latest.ended_ms = row.time_ms
+                latest.is_at_rest = True
 
     # Partitions.
 
@@ -334,7 +392,7 @@ class _Explainer:
         latest = self._rebalances.open
         if latest is not None:
             latest.ended_ms = row.time_ms
-        self._members, self._is_gone = {}, True
+        self._members, self._is_gone, self._unnamed = {}, True, 0
         self._holdings.loose.clear()
 
     # Who is waited for.
@@ -378,11 +436,13 @@ class _Explainer:
             summary=say_now(
                 now,
                 waiting=[each.name for each in self._members.values() if each.waits_since_ms is not None],
-                members=len(self._members),
+                members=len(self._members) + self._unnamed,
                 latest="" if latest is None else name_of(latest),
                 is_computed=latest is not None and latest.computed_ms is not None,
                 is_gone=self._is_gone,
+                gap=self._gap,
             ),
+            gap=self._gap,
         )
 
 
@@ -432,4 +492,7 @@ _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "group_at_rest": _Explainer._at_rest,
     "group_converted": lambda self, row: self._rebalances.overtake(row.time_ms),
     "group_forgotten": _Explainer._forgotten,
+    "broker_started": _Explainer._crashed,
+    "member_found": _Explainer._found_member,
+    "group_found": _Explainer._found,
 }

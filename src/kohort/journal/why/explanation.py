@@ -149,10 +149,20 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A time of which nothing is known, as the broker crashed. `gone`: members before it that were none behind it."""
+
+    began_ms: int
+    ended_ms: int
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupExplanation:
     """A group as its history explains it, oldest first.
 
     `now`: who keeps others waiting at the moment, nobody if it is empty. `is_gone`: the group was deleted, or is over.
+    `gap`: the latest crash of the broker, if there was one since the first row; nothing is concluded over it.
     `is_complete`: no row of it is missing. `has_older`: the broker has older rows on disk, which were not asked for.
     """
 
@@ -164,6 +174,7 @@ class GroupExplanation:
     summary: str
     is_complete: bool = True
     has_older: bool = False
+    gap: Gap | None = None
 
     @property
     def last(self) -> GroupRebalance | None:

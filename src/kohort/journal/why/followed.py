@@ -69,6 +69,7 @@ class FollowedRebalance:
     `held_back`: moves that wait for their turn, `None` if none does. `changed`: how many members the target changes;
     `touched`: those that something moved for. `joined`: members that have joined, or joined again, and when.
     `trigger_cause`: the input behind the latest trigger. `is_at_rest`: a row says that it is over.
+    `is_cut`: a crash of the broker has kept its end from the rows; `is_found`: it was found behind one.
     `computing_ms`: since when an assignor works on it. `silences`: members that it has missed.
     """
 
@@ -81,6 +82,8 @@ class FollowedRebalance:
     ended_ms: int | None = None
     is_overtaken: bool = False
     is_at_rest: bool = False
+    is_cut: bool = False
+    is_found: bool = False
     changed: int = 0
     unnamed: int = 0
     leader: str = ""

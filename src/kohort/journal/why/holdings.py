@@ -72,6 +72,11 @@ class Holdings:
         """What a member has."""
         return [partition for partition, holding in self.now.items() if holding.member == member]
 
+    def of_partition(self, partition: Partition) -> str | None:
+        """The member that has it."""
+        holding = self.now.get(partition)
+        return None if holding is None else holding.member
+
     def give(self, member: str, partition: Partition, now_ms: int) -> OpenMove:
         """A member has a partition from now on; from whom it has it."""
         move = self.loose.pop(partition, None)

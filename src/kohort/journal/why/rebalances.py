@@ -56,6 +56,13 @@ class FollowedRebalances:
         if latest is not None:
             latest.is_overtaken, latest.ended_ms = True, now_ms
 
+    def cut(self, now_ms: int) -> None:
+        """What becomes of the one that goes on is not known."""
+        latest = self.open
+        if latest is not None:
+            latest.held_back = None
+            latest.is_cut, latest.ended_ms = True, max(now_ms, latest.began_ms)
+
     def compute(self, row: ToldRow) -> None:
         """It is known who shall own what."""
         latest = self.open

@@ -159,6 +159,8 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         overtaken_by=name_of(after) if after is not None and found.is_overtaken else "",
         unread=unread,
         silences=found.silences,
+        is_cut=found.is_cut,
+        is_found=found.is_found,
     )
     phases = _build_phases(found)
     return GroupRebalance(
@@ -167,7 +169,7 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         protocol=found.protocol,
         began_ms=found.began_ms,
         computed_ms=found.computed_ms,
-        ended_ms=None if found.is_overtaken else found.ended_ms,
+        ended_ms=None if found.is_overtaken or found.is_cut else found.ended_ms,
         overtaken_by=after.number if after is not None and found.is_overtaken else None,
         triggers=tuple(found.triggers),
         moves=moves,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kohort.journal.words import Partition, show_duration, show_partitions
+from kohort.journal.words import Partition, show_clock, show_duration, show_partitions
 
 if TYPE_CHECKING:
-    from kohort.journal.why.explanation import Delay, Move, Phase, Trigger
+    from kohort.journal.why.explanation import Delay, Gap, Move, Phase, Trigger
     from kohort.journal.why.followed import Silence
 
 #: Trigger of the coordinator -> what the members did, or what was done to them.
@@ -94,15 +94,25 @@ def say_rebalance(
     overtaken_by: str,
     unread: Mapping[Partition, int],
     silences: Sequence[Silence],
+    is_cut: bool = False,
+    is_found: bool = False,
 ) -> str:
     """Say all of a rebalance.
 
     `overtaken_by`: the name of the one that came before its end, empty if none did. `unread`: what its new owner has
-    not read yet, and for how long nobody has by now, ms. `silences`: members that were missed.
+    not read yet, and for how long nobody has by now, ms. `silences`: members that were missed. `is_cut`: its end came
+    in a time of which nothing is known; `is_found`: its beginning did.
     """
-    because = ", ".join(dict.fromkeys(trigger.sentence for trigger in triggers)) or "of what is not in the history"
+    unknown = (
+        "of what came when the broker crashed, which is not known" if is_found else "of what is not in the history"
+    )
+    because = ", ".join(dict.fromkeys(trigger.sentence for trigger in triggers)) or unknown
     parts = [f"{name}, because {because}: {_say_moves(moves, unnamed, is_computed=is_computed, is_over=is_over)}"]
-    if overtaken_by:
+    if is_cut:
+        parts.append(f"what became of it after {show_duration(lasted_ms)} is not known: the broker crashed")
+    elif is_found and is_over:
+        pass
+    elif overtaken_by:
         parts.append(f"after {show_duration(lasted_ms)} {overtaken_by} came before its end")
     else:
         behind = f", {_say_silence(silences)}" if silences else ""
@@ -166,6 +176,26 @@ def say_ownership(
 
 
 def say_now(
+    delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool,
+    gap: Gap | None = None,
+) -> str:  # fmt: skip
+    """Who is waited for now; what is not known since the broker has crashed stands in front.
+
+    See `_say_now`.
+    """
+    now = _say_now(
+        delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
+    )  # fmt: skip
+    if gap is None or is_gone:
+        return now
+    times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
+    gone = (
+        f", when {_people(gap.gone)} ceased to be {'members' if len(gap.gone) > 1 else 'a member'}" if gap.gone else ""
+    )
+    return f"the broker crashed between {times}{gone}, and what came then is not known; {now}"
+
+
+def _say_now(
     delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool
 ) -> str:
     """Who is waited for now.
