@@ -25,6 +25,7 @@ from kohort.storage.directory.checkpoints import (
     load_offsets,
 )
 from kohort.storage.directory.datadir import MARKER_NAME, load_marker
+from kohort.storage.recovery.laststop import LAST_STOP_NAME, load_last_stop
 from kohort.storage.recovery.logstart import load_log_start
 from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME, load_snapshot, load_state
 from kohort.storage.segments.indexfiles import (
@@ -35,9 +36,11 @@ from kohort.storage.segments.indexfiles import (
     load_index,
     sum_of,
 )
+from kohort.storage.topicconfig import LogConfig
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.fuzz import INPUTS, SEED, Bounds, Mutator
 from support.left_directory import FOLDER, files_in, left
+from support.storage_logs import TOPIC_ID
 
 #: The facts and indexes that are read are those of the first segment.
 FIRST = f"{FOLDER}/{0:020d}"
@@ -98,6 +101,16 @@ def read_marker(fs: MemoryFileSystem, path: str) -> bool:
     return load_marker(fs, "/data") is not None
 
 
+def read_last_stop(fs: MemoryFileSystem, path: str) -> bool:
+    """Also where the marker says that it is to be believed."""
+    raw = fs.open(path).read(0, 1 << 20).removesuffix(b"\n").partition(b" ")[2]
+    found = load_last_stop(fs, "/data", crc32c(raw))
+    log = found.open(fs, FOLDER, topic="orders", topic_id=TOPIC_ID, partition=0, config=LogConfig())
+    state = found.state_of(FOLDER.rpartition("/")[2], TOPIC_ID)
+    assert log is None or log.log_start_offset <= log.log_end_offset
+    return state is not None
+
+
 def read_catalog(fs: MemoryFileSystem, path: str) -> bool:
     del path
     return bool(load_catalog(fs, "/data").topics)
@@ -114,13 +127,14 @@ READERS: dict[str, Callable[[MemoryFileSystem, str], bool]] = {
     RECOVERY_POINT_NAME: read_points,
     f"orders-0/{LOG_START_NAME}": read_log_start,
     MARKER_NAME: read_marker,
+    LAST_STOP_NAME: read_last_stop,
     CATALOG_NAME: read_catalog,
 }
 
 
 def sealed(path: str, content: bytes) -> bytes:
     """The same with a checksum that fits, where a file has one of its own."""
-    if path.endswith((FACTS_SUFFIX, STATE_NAME)):
+    if path.endswith((FACTS_SUFFIX, STATE_NAME, LAST_STOP_NAME)):
         text = content.partition(b" ")[2].rstrip(b"\n")
         return b"%08x %s\n" % (crc32c(text), text)
     if path.endswith(SNAPSHOT_SUFFIX):

@@ -21,6 +21,7 @@ from kohort.broker.connections.listener import Listener
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.fetch.purgatory import Purgatory
+from kohort.broker.groups.grouplog import without_collections
 from kohort.broker.groups.journallog import JournalLog
 from kohort.broker.groups.runtime import Runtime
 from kohort.broker.housekeeping.checkpointer import Checkpointer
@@ -231,7 +232,9 @@ class Server:
         most_connections = settings.values["max.connections"]
         shares = descriptors.shares(most_connections, has_files=True)
         fs = self._fs or DiskFileSystem(most_open=shares.files)
-        store = Store.open(settings.data_dir, settings=defaults, cluster_id=cluster_id, node_id=settings.node_id, fs=fs)
+        with without_collections():
+            identity = {"cluster_id": cluster_id, "node_id": settings.node_id}
+            store = Store.open(settings.data_dir, settings=defaults, fs=fs, **identity)
         _tell_recovery(store.recovery)
         tell_relaxed(store)
         return store

@@ -21,6 +21,7 @@ from kohort.storage.directory.datadir import (
     check_partition_metadata,
     is_new,
     load_identity,
+    load_last_sum,
     load_leader_epoch,
     load_marker,
     remove_marker,
@@ -32,6 +33,7 @@ from kohort.storage.files.diskerrors import DiskFailedError, FilesOverlapError, 
 from kohort.storage.files.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.files.volatilefs import VolatileFileSystem
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.recovery.laststop import LastStop, Row, load_last_stop, row_of, save_last_stop
 from kohort.storage.recovery.logstate import capture, is_outdated, settle, write
 from kohort.storage.recovery.recovery import RecoveryReport, TailCut, open_partition, unreadable_partition
 from kohort.storage.topicconfig import LogConfig
@@ -40,6 +42,8 @@ from kohort.storage.topics.topicchanges import Topic, TopicChanges, TopicPlan
 #: Logs that a stop makes durable at once, and from how many on that is worth threads.
 _SYNCS_AT_ONCE: Final = 32
 _MANY_SYNCS: Final = 64
+#: So many logs are written down in their folders at a stop; where more have changed, a row of each says the same.
+_MOST_WRITTEN: Final = 200
 
 
 class Store:
@@ -64,6 +68,8 @@ class Store:
         self.recovery = RecoveryReport()
         #: Where logs that could not be read ended at a clean stop, by folder: they are held to it when they can be.
         self._unread: dict[str, PartitionEnd] = {}
+        #: What the last clean stop has left; `None` once all is open.
+        self._last_stop: LastStop | None = None
 
     @classmethod
     def open(
@@ -205,17 +211,29 @@ class Store:
         """Make everything durable and say so; a disk that takes nothing leaves the next start to check it all."""
         try:
             _sync(log for log in logs if log.log_end_offset > log.durable_offset)
-            for log in logs:
-                if is_outdated(log):
-                    captured = capture(log)
-                    settle(captured, write(self._fs, captured))
+            rows = self._rows_of(logs)
+            last_stop = save_last_stop(self._fs, self.directory, rows)
             save_offsets(self._fs, self.directory, RECOVERY_POINT_NAME, self.recovery_points())
             ends = {log.name: PartitionEnd(log.log_end_offset, log.size_bytes) for log in logs if not log.offline}
             unread = {log.name: self._unread[log.name] for log in logs if log.offline and log.name in self._unread}
-            save_marker(self._fs, self.directory, ends | unread)
+            save_marker(self._fs, self.directory, ends | unread, last_stop=last_stop)
         except StorageError as why:
             if why.fatal:
                 raise
+
+    def _rows_of(self, logs: list[PartitionLog]) -> dict[str, Row]:
+        """What is left of each log; those of which a row cannot tell, and those that are few, write it down as well."""
+        rows = {}
+        outdated = sum(map(is_outdated, logs))
+        for log in logs:
+            row = row_of(self._fs, log, self.topics[log.topic].topic_id)
+            if is_outdated(log) and (row is None or outdated <= _MOST_WRITTEN):
+                captured = capture(log)
+                settle(captured, write(self._fs, captured))
+                row = row_of(self._fs, log, self.topics[log.topic].topic_id)
+            if row is not None:
+                rows[log.name] = row
+        return rows
 
     def _load(self) -> None:
         """Bring folders in line with the catalog, then read every partition."""
@@ -228,6 +246,8 @@ class Store:
         self.changes.finish_deletions()
         self.changes.folders.remove_unfinished(catalog.topics)
         ends = load_marker(self._fs, self.directory)
+        believed = None if ends is None else load_last_sum(self._fs, self.directory)
+        self._last_stop = load_last_stop(self._fs, self.directory, believed)
         self._known_epoch = load_leader_epoch(self._fs, self.directory) or None
         cuts: list[TailCut] = []
         for entry in catalog.topics.values():
@@ -246,6 +266,7 @@ class Store:
         )
         self._begin_epoch(logs, is_new=ends is None)
         remove_marker(self._fs, self.directory)
+        self._last_stop = None
 
     def _begin_epoch(self, logs: list[PartitionLog], *, is_new: bool) -> None:
         """What a stop that was not clean took from a log, those who read it find out by the epoch."""
@@ -262,36 +283,54 @@ class Store:
         config = self.changes.log_config(entry.configs, is_stored=True)
         topic = Topic(name=entry.name, topic_id=entry.topic_id, partitions=[], configs=dict(entry.configs))
         for partition, folder in enumerate(entry.folders()):
-            path = f"{self.directory}/{folder}"
-            if not self._fs.exists(path):
-                raise StorageError(
-                    f"the folder {path} is missing though the catalog has topic {entry.name}; restore it from a "
-                    "backup, or make an empty folder of that name to go on without its records"
-                )
-            expected = ends.get(folder) if ends is not None else None
-            try:
-                check_partition_metadata(self._fs, path, entry.topic_id)
-                log, cut = open_partition(
-                    self._fs,
-                    path,
-                    topic=entry.name,
-                    partition=partition,
-                    config=config,
-                    expected=expected,
-                    highest_epoch=self._known_epoch,
-                )
-            except (FilesOverlapError, UnreadableError) as why:
-                # The others are served; the next start reads it again.
-                cut = None
-                log = unreadable_partition(
-                    self._fs, path, topic=entry.name, partition=partition, config=config, reason=str(why)
-                )
-                if expected is not None:
-                    self._unread[folder] = expected
+            assert self._last_stop is not None, "it was read before"
+            log = self._last_stop.open(
+                self._fs,
+                f"{self.directory}/{folder}",
+                topic=entry.name,
+                topic_id=entry.topic_id,
+                partition=partition,
+                config=config,
+            )
+            if log is None:
+                log, cut = self._read_partition(entry, partition, config, ends)
+                if cut:
+                    cuts.append(cut)
             topic.partitions.append(log)
-            if cut:
-                cuts.append(cut)
         return topic
+
+    def _read_partition(
+        self, entry: TopicEntry, partition: int, config: LogConfig, ends: dict[str, PartitionEnd] | None
+    ) -> tuple[PartitionLog, TailCut | None]:
+        folder = f"{entry.name}-{partition}"
+        path = f"{self.directory}/{folder}"
+        if not self._fs.exists(path):
+            raise StorageError(
+                f"the folder {path} is missing though the catalog has topic {entry.name}; restore it from a "
+                "backup, or make an empty folder of that name to go on without its records"
+            )
+        assert self._last_stop is not None, "it was read before"
+        expected = ends.get(folder) if ends is not None else None
+        try:
+            check_partition_metadata(self._fs, path, entry.topic_id)
+            return open_partition(
+                self._fs,
+                path,
+                topic=entry.name,
+                partition=partition,
+                config=config,
+                expected=expected,
+                highest_epoch=self._known_epoch,
+                earlier=self._last_stop.state_of(folder, entry.topic_id),
+            )
+        except (FilesOverlapError, UnreadableError) as why:
+            # The others are served; the next start reads it again.
+            if expected is not None:
+                self._unread[folder] = expected
+            log = unreadable_partition(
+                self._fs, path, topic=entry.name, partition=partition, config=config, reason=str(why)
+            )
+            return log, None
 
     def _carry_out(self, plan: TopicPlan) -> None:
         self.changes.write((plan,))

@@ -214,6 +214,10 @@ class FaultyFileSystem:
         self.begin("exists", path)
         return self._behind.exists(path)
 
+    def stamp(self, path: str) -> tuple[int, int, int] | None:
+        self.begin("stamp", path)
+        return self._behind.stamp(path)
+
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
         self.begin("create" if create else "open", path)
         return FaultyFile(self, path, self._behind.open(path, create=create))

@@ -66,6 +66,7 @@ class MemoryFile(VolatileFile):
         """Keep the first `size` bytes; with `zero_fill` the file keeps its length and reads zeros behind them."""
         kept = bytearray(memoryview(self._buffer)[:size])
         self._buffer = kept + bytes(self._size - size) if zero_fill else kept
+        self.changes += 1
         self._size = self.durable_size = len(self._buffer)
 
 

@@ -228,9 +228,22 @@ def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | Non
         return None
 
 
-def save_marker(fs: FileSystem, directory: str, ends: Mapping[str, PartitionEnd]) -> None:
-    """Say that the broker stopped cleanly with its partitions at these ends."""
+def load_last_sum(fs: FileSystem, directory: str) -> int | None:
+    """What the marker, which is there and whole, says of `.kohort_laststop`; `None`: nothing."""
+    found = parse_json(read_bounded(fs, f"{directory}/{MARKER_NAME}", limit_bytes=_MARKER_LIMIT_BYTES)).get("laststop")
+    return found if isinstance(found, int) else None
+
+
+def save_marker(
+    fs: FileSystem, directory: str, ends: Mapping[str, PartitionEnd], *, last_stop: int | None = None
+) -> None:
+    """Say that the broker stopped cleanly with its partitions at these ends.
+
+    `last_stop`: the checksum of `.kohort_laststop`; `None`: what it says is not to be believed.
+    """
     document = {"format_version": FORMAT_VERSION, "partitions": ends, "checksum": _sum_of(ends)}
+    if last_stop is not None:
+        document["laststop"] = last_stop
     replace_file(fs, directory, MARKER_NAME, json.dumps(document).encode())
 
 

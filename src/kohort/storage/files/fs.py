@@ -100,6 +100,10 @@ class FileSystem(Protocol):
         """Whether a file or directory is there."""
         ...
 
+    def stamp(self, path: str) -> tuple[int, int, int] | None:
+        """Inode, size and time of the last change of a file or directory; `None` if it cannot be looked at."""
+        ...
+
     def open(self, path: str, *, create: bool = False) -> LogFile:
         """Open for reading and writing; created empty if asked and missing."""
         ...
@@ -380,6 +384,13 @@ class DiskFileSystem:
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
+
+    def stamp(self, path: str) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         # A pipe without a writer would be waited for; files of records know no waiting.

@@ -40,12 +40,14 @@ class MemoryFullError(NoRoomError):
 class VolatileFile:
     """A file: a buffer that is larger than what was written, so that appending rarely moves it."""
 
-    __slots__ = ("_buffer", "_fs", "_is_counted", "_size")
+    __slots__ = ("_buffer", "_fs", "_is_counted", "_size", "changes")
 
     def __init__(self, fs: VolatileFileSystem) -> None:
         self._fs = fs
         self._buffer: bytearray | mmap = bytearray()
         self._size = 0
+        #: How often it was changed.
+        self.changes = 0
         #: Whether it has a name; what has none is gone when nobody holds it.
         self._is_counted = True
 
@@ -61,6 +63,7 @@ class VolatileFile:
             grown[: self._size] = memoryview(self._buffer)[: self._size]
             self._buffer = grown
         self._buffer[position:end] = data
+        self.changes += 1
         self._size = max(self._size, end)
 
     def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
@@ -75,6 +78,7 @@ class VolatileFile:
         if self._is_counted:
             self._fs.take(size - self._size)
         self._size = size
+        self.changes += 1
 
     def sync(self) -> None:
         """Nothing outlives the process."""
@@ -89,13 +93,16 @@ class VolatileFile:
 class VolatileDirectory:
     """Names, and what they stand for."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("changes", "entries")
 
     def __init__(self) -> None:
+        #: How often a name was given or taken.
+        self.changes = 0
         self.entries: dict[str, Node] = {}
 
     def change(self, *changes: tuple[str, Node | None]) -> None:
         """What each name stands for from now on (None: nothing), all in one step."""
+        self.changes += 1
         for name, node in changes:
             if node is None:
                 self.entries.pop(name, None)
@@ -176,6 +183,12 @@ class VolatileFileSystem:
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
+
+    def stamp(self, path: str) -> tuple[int, int, int] | None:
+        node = self._find(path)
+        if node is None:
+            return None
+        return id(node), node.size() if isinstance(node, VolatileFile) else 0, node.changes
 
     def open(self, path: str, *, create: bool = False) -> VolatileFile:
         parent, name = self._parent(path)

@@ -61,6 +61,7 @@ class PartitionLog:
         "durable_offset",
         "epochs",
         "filing",
+        "has_dropped",
         "high_watermark",
         "holes",
         "is_failed",
@@ -96,6 +97,8 @@ class PartitionLog:
         self.epochs = LeaderEpochs()
         #: Threads that write beside segments; `replace` is called when there are none.
         self.filing = Filing()
+        #: Segments have left it, whose files may not have gone yet.
+        self.has_dropped = False
         #: What a start needs to know was written last at this offset.
         self.state_offset = 0
         #: How much had to be read when it was opened, and was gone of the beginning that a clean stop had left.
@@ -309,6 +312,7 @@ class PartitionLog:
         old = [segment for segment in self.segments[:-1] if first <= segment.base_offset < end]
         if self._is_closed or not old or old[0].base_offset != first or old[-1].next_offset != end:
             raise SegmentsGoneError(f"segments of {self.topic}-{self.partition} went while they were compacted")
+        self.has_dropped = True
         # What is known of the old file must not be taken for what is known of the new one.
         remove_index(self._fs, self.directory, first)
         self._fs.rename(cleaned_path, compacted.path)
@@ -343,6 +347,7 @@ class PartitionLog:
         if count == len(self.segments):
             self._roll(self.segments[-1])
         gone = []
+        self.has_dropped |= count > 0
         for segment in self.segments[:count]:
             gone.append(f"{segment.path}{DELETED_SUFFIX}")
             self._fs.rename(segment.path, gone[-1])

@@ -24,6 +24,7 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.producers import ProducerStates
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes
 from kohort.storage.recovery.gaps import load_sparse, unpromised_pieces
+from kohort.storage.recovery.laststop import forget_last_stop
 from kohort.storage.recovery.logstart import load_log_start
 from kohort.storage.recovery.logstate import LogState, forget_state, load_snapshot, load_state, recall
 from kohort.storage.segments.findbatch import NO_LIMIT
@@ -116,23 +117,23 @@ def open_partition(
     config: LogConfig,
     expected: PartitionEnd | None = None,
     highest_epoch: int | None = None,
+    earlier: LogState | None = None,
 ) -> tuple[PartitionLog, TailCut | None]:
     """The log in `directory`, ready for appends; its `holes` are those of the offsets.
 
     Args:
         expected: where the log ended at a clean stop; `None` if the stop was not clean.
         highest_epoch: no leader epoch is above it; `None`: nobody knows.
+        earlier: what a clean stop has left of the log; `None`: nothing.
     """
     names = fs.list_directory(directory)
-    for name in names:
-        if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
-            fs.remove(f"{directory}/{name}")
     bases = sorted(base for name in names if (base := segment_base(name)) is not None)
-    _remove_orphans(fs, directory, names, bases)
+    _remove_leftovers(fs, directory, names, bases)
     known = load_holes(fs, directory, names)
     sparse_before = load_sparse(fs, directory, names)
     reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before, highest_epoch=highest_epoch)
-    state = load_state(fs, directory, names)
+    states = [each for each in (load_state(fs, directory, names), earlier) if each is not None]
+    state = max(states, key=lambda each: each.offset, default=None)
     found = reader.read(state, with_crc=state is not None or expected is None)
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
@@ -146,6 +147,8 @@ def open_partition(
         found = reader.read(state if found.known_before else None, trusted=state)
     if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
         forget_state(fs, directory)
+        if earlier is not None:
+            forget_last_stop(fs, directory.rpartition("/")[0])
     mender = _Mender(fs, directory, known, sparse_before=sparse_before)
     segments, cut = mender.mend(found.pieces, promised, unpromised)
     _remove_covered(fs, directory, found.covered)
@@ -161,12 +164,16 @@ def open_partition(
     log.bytes_checked = 0 if is_clean else found.bytes_checked
     log.bytes_gone = _gone_before(found.end, expected) if {*known} >= {*log.holes} else 0
     log.start_offset = min(load_log_start(fs, directory), log.log_end_offset)
+    _let_go(segments, directory, has_changed=has_changed)
+    return log, cut
+
+
+def _let_go(segments: Sequence[Segment], directory: str, *, has_changed: bool) -> None:
     for segment in segments:
         if has_changed and segment.size:
             # What was found in the page cache after a kill is not yet on the disk.
             segment.sync(directory)
         segment.release()
-    return log, cut
 
 
 def _gone_before(end: PartitionEnd, expected: PartitionEnd | None) -> int:
@@ -195,8 +202,11 @@ def unreadable_partition(
     return log
 
 
-def _remove_orphans(fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int]) -> None:
-    """Indexes whose segments have gone."""
+def _remove_leftovers(fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int]) -> None:
+    """Files that were begun or had left the log, and indexes whose segments have gone."""
+    for name in names:
+        if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
+            fs.remove(f"{directory}/{name}")
     kept = {f"{base:020d}" for base in bases}
     for name in names:
         stem, dot, suffix = name.partition(".")

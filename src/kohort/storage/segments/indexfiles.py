@@ -169,6 +169,11 @@ class FiledIndex:
         #: The checksums were right since the broker has started.
         self.is_checked = False
 
+    @property
+    def sums(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Size and checksum of each file."""
+        return self._offsets.expected, self._times.expected
+
     def release(self) -> None:
         """Keep nothing in memory."""
         self._offsets.release()
@@ -203,20 +208,20 @@ class FiledIndex:
 class _Entries:
     """The entries of one file; the last chunk that was read stays."""
 
-    __slots__ = ("_chunk", "_first", "_fs", "_layout", "_path", "_sum", "wait")
+    __slots__ = ("_chunk", "_first", "_fs", "_layout", "_path", "expected", "wait")
 
     def __init__(self, fs: FileSystem, path: str, expected: tuple[int, int], *, layout: Struct) -> None:
         self._fs = fs
         self._path = path
         self._layout = layout
         #: Size and checksum.
-        self._sum = expected
+        self.expected: Final = expected
         self._first = 0
         self._chunk: list[tuple[int, ...]] = []
         self.wait = True
 
     def __len__(self) -> int:
-        return self._sum[0] // self._layout.size
+        return self.expected[0] // self._layout.size
 
     def __getitem__(self, at: int) -> tuple[int, ...]:
         if not 0 <= at - self._first < len(self._chunk):
@@ -239,12 +244,12 @@ class _Entries:
     def check(self) -> None:
         """`IndexDamagedError` if the file is not as it was written."""
         try:
-            found = sum_of(self._fs.open(self._path).read(0, self._sum[0], wait=self.wait))
+            found = sum_of(self._fs.open(self._path).read(0, self.expected[0], wait=self.wait))
         except StorageError as why:
             if self._fs.exists(self._path):
                 raise
             raise IndexDamagedError(f"{self._path} is gone") from why
-        if found != self._sum:
+        if found != self.expected:
             raise IndexDamagedError(f"{self._path} is damaged")
 
     def release(self) -> None:

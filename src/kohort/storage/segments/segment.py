@@ -9,6 +9,7 @@ Source: Apache Kafka's log format.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from typing import Final, Literal, NamedTuple
 
@@ -23,6 +24,7 @@ from kohort.storage.segments.indexfiles import (
     IndexDamagedError,
     SegmentFacts,
     index_path,
+    load_index,
     mark_synced,
 )
 from kohort.storage.segments.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
@@ -72,6 +74,7 @@ class Segment:
         "_file",
         "_fs",
         "_index",
+        "_interval_bytes",
         "_places",
         "base_offset",
         "first_timestamp",
@@ -90,6 +93,7 @@ class Segment:
         self._file: LogFile | None = None
         #: In memory while the segment grows; in its files once they are written.
         self._index: SegmentIndex | FiledIndex = SegmentIndex(base_offset)
+        self._interval_bytes = INDEX_INTERVAL_BYTES
         #: Offset -> position of the batch that holds it or is the first behind it, for where reading ended lately.
         self._places: dict[int, int] | None = None
         self.base_offset = base_offset
@@ -131,6 +135,8 @@ class Segment:
     def append(self, buffer: Buffer, places: list[BatchPlace]) -> None:
         """Write whole batches that already carry their offsets; positions in `places` count from the buffer's start."""
         start = self.size
+        if not isinstance(self._index, SegmentIndex):
+            self._take_index_back()
         (self._file or self.file).write(start, buffer)
         for place in places:
             self.note(start + place.position, place.header)
@@ -151,11 +157,15 @@ class Segment:
 
     @classmethod
     def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> Segment:
-        """A segment of which nothing is read, since its files tell; it takes no more batches."""
+        """A segment of which nothing is read, since its files tell."""
         segment = cls(fs, directory, base_offset, is_entry_durable=True)
-        segment._take(facts)
-        segment._index = FiledIndex(fs, directory, base_offset, facts)
+        segment.use_filed(facts)
         return segment
+
+    def use_filed(self, facts: SegmentFacts) -> None:
+        """Take what is known of all batches that are in the file."""
+        self._take(facts)
+        self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
 
     def go_on(self, index: SegmentIndex, facts: SegmentFacts) -> None:
         """Take batches behind those that `facts` and `index` are about."""
@@ -170,10 +180,11 @@ class Segment:
     @property
     def interval_bytes(self) -> int:
         """Bytes between two entries of the index while it grows."""
-        return self._index.interval_bytes if isinstance(self._index, SegmentIndex) else 0
+        return self._interval_bytes
 
     @interval_bytes.setter
     def interval_bytes(self, count: int) -> None:
+        self._interval_bytes = count
         if isinstance(self._index, SegmentIndex):
             self._index.interval_bytes = count
 
@@ -202,6 +213,19 @@ class Segment:
         )
 
     @property
+    def filed_facts(self) -> SegmentFacts:
+        """What is to be known of the segment, and its index where that is in files."""
+        facts, index = self.facts, self._index
+        if isinstance(index, FiledIndex):
+            facts = replace(facts, index=index.sums[0], timeindex=index.sums[1])
+        return facts
+
+    @property
+    def is_mistrusted(self) -> bool:
+        """Damage was found in it since the log was opened."""
+        return bool(self._borders)
+
+    @property
     def index_files(self) -> list[str]:
         """What goes with the segment, if it is there: an index in memory may have been written down, too."""
         return [index_path(self._directory, self.base_offset, suffix) for suffix in (*SUFFIXES, SYNCED_SUFFIX)]
@@ -210,6 +234,15 @@ class Segment:
         """The index is in its files, and the segment grows no more: memory is given back."""
         if facts.size == self.size and self.index is not None:
             self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
+
+    def _take_index_back(self) -> None:
+        """Have the index in memory again: the segment grows after all."""
+        facts = self.filed_facts
+        index = load_index(self._fs, self._directory, self.base_offset, facts, interval_bytes=self._interval_bytes)
+        if index is None:
+            self._rebuild_index()
+        else:
+            self._index = index
 
     def _look_up(self, way: _Way, value: int, wait: bool) -> int:
         try:
@@ -232,6 +265,7 @@ class Segment:
     def _rebuild_index(self) -> None:
         """Somebody damaged the files since the start: what they said is read again; all of the segment is."""
         index = SegmentIndex(self.base_offset)
+        index.interval_bytes = self._interval_bytes
         position = 0
         while position < self.size:
             header = self.header_at(position)

@@ -127,6 +127,8 @@ def _woven(*columns: tuple[array[int], int]) -> bytes:
 
 
 def _unweave(rows: bytes, *columns: tuple[array[int], int]) -> None:
+    if not rows:
+        return
     width = sum(size for _, size in columns)
     at = 0
     for column, size in columns:
