@@ -44,7 +44,9 @@ class Broker:
     Args:
         data_dir: where topics and groups are kept; `None` keeps them in memory.
         port: 0 takes a free one; by default that of the config `listeners`, or else 0.
-        host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1.
+        host: the address to listen on; by default that of the config `listeners`, or else 127.0.0.1. There is no login:
+            beyond this machine any host that reaches it may do everything, and a warning says so
+            (`event=open_to_network`).
         process: run in a process of its own, which `kill` can end without warning.
         config: broker configs by Kafka's names, dotted or with underscores.
     """

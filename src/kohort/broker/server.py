@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -54,6 +55,11 @@ log = logging.getLogger("kohort.broker")
 FEW_CONNECTIONS: Final = 1_000
 #: Objects, and younger collections, after which the collector looks (`gc.set_threshold`); 700, 10 and 10 by itself.
 COLLECTED_AFTER: Final = (20_000, 10, 100)
+#: What it means to listen where others can connect.
+_OPEN: Final = (
+    "reason='there is no login: every host that reaches this address may read, write and delete' "
+    "action='listen on 127.0.0.1, or let a firewall choose who connects'"
+)
 
 
 class BrokerStartError(KohortError):
@@ -123,6 +129,8 @@ class Server:
             await self.stop()
             raise
         self.port = context.leadership.port
+        if not is_loopback(listening.getsockname()[0]):
+            log.warning("event=open_to_network address=%s %s", self.bootstrap_servers, _OPEN)
         log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
 
     def open(self) -> BrokerContext:
@@ -369,6 +377,15 @@ async def run_broker(
         await server.wait()
     finally:
         await server.stop()
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address that is listened on can be reached from this machine alone.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("::"), is_loopback("10.0.0.7")
+    (True, True, False, False, False)
+    """
+    return ipaddress.ip_address(address).is_loopback
 
 
 def listen_on(settings: BrokerSettings) -> socket.socket:

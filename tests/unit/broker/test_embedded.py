@@ -52,6 +52,17 @@ def test_a_broker_is_there_for_as_long_as_the_block(process: bool) -> None:
         socket.create_connection(("127.0.0.1", broker.port), 1).close()
 
 
+@pytest.mark.parametrize(("host", "warnings"), [("127.0.0.1", 0), ("localhost", 0), ("0.0.0.0", 1)])
+def test_broker_that_others_can_reach_says_so_once(host: str, warnings: int, caplog: pytest.LogCaptureFixture) -> None:
+    """There is no login; nothing said that the network may do everything."""
+    with Broker(host=host) as broker, RawClient(broker.port) as client:
+        client.create_topic("t")
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [
+        f"event=open_to_network address={host}:{broker.port} reason='there is no login" in line for line in told
+    ] == [True] * warnings
+
+
 def test_ctrl_c_is_for_the_program_that_the_broker_belongs_to() -> None:
     """A terminal sends it to both; the broker would be gone before the program has closed its clients."""
     with Broker(process=True) as broker, RawClient(broker.port) as client:
