@@ -190,7 +190,7 @@ def test_the_pace_is_set_and_holds_for_what_is_asked_for_with_it(
         ("", (2, "nothing was asked for: name partitions and --to, ")),
         ("--schedule x --to b", (2, "a schedule names its partitions and members: leave TOPIC-N and --to out")),
         ("--schedule x @-0", (2, "a schedule names its partitions and members")),
-        ("--schedule /no/such/file", (1, "No such file or directory: '/no/such/file'")),
+        ("--schedule /no/such/file", (1, "/no/such/file cannot be opened: No such file or directory")),
         ("--pace fast", (1, "INVALID_CONFIG")),
         ("--pace -1", (1, "INVALID_CONFIG")),
         ("--pace 1e9", (1, "INVALID_CONFIG")),
