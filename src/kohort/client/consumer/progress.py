@@ -40,10 +40,10 @@ class Progress:
         """Whether `tell` has something to tell."""
         return bool(self._news) if self.is_stored else self._handler.has_moved
 
-    def tell(self, post: Callable[[Mapping[TopicPartition, Committable]], None]) -> None:
-        """Hand what was done since the last time to `post`."""
+    def tell(self, post: Callable[[Mapping[TopicPartition, Committable]], None], *, but_the_last: bool = False) -> None:
+        """Hand what was done since the last time to `post`; `but_the_last`: what was handed out last is not done."""
         if not self.is_stored:
-            post(self._with_epochs(self._handler.consumed()))
+            post(self._with_epochs(self._handler.consumed(but_the_last=but_the_last)))
             return
         with self._lock:
             news, self._news = self._news, {}

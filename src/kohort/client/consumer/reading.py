@@ -62,7 +62,7 @@ class ReadingSide(PublishingSide):
             remaining = max(0.0, until_s - time.monotonic())
             take = partial(self._handler.take, count - len(found))
             try:
-                more = yield from self._read_steps("consume", remaining, take)
+                more = yield from self._read_steps("consume", remaining, take, goes_on=bool(found))
             except Exception as error:
                 if not found:
                     raise
@@ -73,11 +73,16 @@ class ReadingSide(PublishingSide):
             if not more or len(found) >= count:
                 return found
 
-    def _read_steps(self, what: str, timeout: float, take: Callable[[], list[T]]) -> Steps[list[T]]:
+    def _read_steps(
+        self, what: str, timeout: float, take: Callable[[], list[T]], *, goes_on: bool = False
+    ) -> Steps[list[T]]:
+        """`goes_on`: the same call has taken before."""
         until_s = time.monotonic() + to_seconds(timeout)
         self._begin_long(what)
         found: list[T] = []
         try:
+            if not goes_on:
+                self._handler.begin()
             if not self._is_subscribed and not self._is_assigned_by_hand:
                 raise StateError("nothing to read: subscribe to topics or assign partitions first")
             found = yield from self._await_steps(until_s, take)

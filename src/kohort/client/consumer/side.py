@@ -276,8 +276,7 @@ class ConsumerSide(OneProcess):
             if not self._host.is_running:
                 self._host.raise_failure()
                 return
-            if with_progress or self._progress.is_stored:
-                self._note_progress()
+            self._note_progress(but_the_last=not with_progress)
             ticket: Future[object] = Future()
             deadline_ms = self._host.deadline_ms(timeout)
             self._host.post(CloseAsked(ticket=ticket, deadline_ms=deadline_ms, goes_for_good=self._goes_for_good))
@@ -315,9 +314,9 @@ class ConsumerSide(OneProcess):
     def _has_news(self) -> bool:
         return self._settings.enable_auto_commit and self._progress.has_news
 
-    def _note_progress(self) -> None:
+    def _note_progress(self, *, but_the_last: bool = False) -> None:
         if self._settings.enable_auto_commit:
-            self._progress.tell(lambda done: self._host.post(Polled(consumed=done)))
+            self._progress.tell(lambda done: self._host.post(Polled(consumed=done)), but_the_last=but_the_last)
         else:
             self._host.post(Polled(consumed={}))
 

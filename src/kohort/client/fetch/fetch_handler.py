@@ -72,6 +72,8 @@ class FetchHandler:
         self._given_way: dict[TopicPartition, Fence] = {}
         #: partition -> position, where it has moved since `consumed` was last asked.
         self._moved: dict[TopicPartition, int] = {}
+        #: partition -> position before what the application was handed last.
+        self._in_work: dict[TopicPartition, int] = {}
 
     # -- the assignment ---------------------------------------------------------------------------------------------
 
@@ -219,10 +221,15 @@ class FetchHandler:
         self._settle()
         return bool(self._moved)
 
-    def consumed(self) -> Mapping[TopicPartition, int]:
-        """Positions that have moved since the last call: the application has returned from what is below them."""
+    def consumed(self, *, but_the_last: bool = False) -> Mapping[TopicPartition, int]:
+        """Positions that have moved since the last call: the application has returned from what is below them.
+
+        `but_the_last`: it has not returned from what it was handed last.
+        """
         self._settle()
         moved, self._moved = self._moved, {}
+        if but_the_last:
+            moved |= {each: offset for each, offset in self._in_work.items() if each in moved}
         return moved
 
     def released_bytes(self) -> dict[TopicPartition, int]:
@@ -243,6 +250,11 @@ class FetchHandler:
         parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
         self._pieces.add(Piece(chunk, parts), is_paused=held.is_paused)
 
+    def begin(self) -> None:
+        """The application is back for more, by a call that may take several times."""
+        self._settle()
+        self._in_work = {}
+
     @property
     def has_data(self) -> bool:
         """Whether `take` would find anything to look at."""
@@ -260,6 +272,7 @@ class FetchHandler:
         try:
             while len(records) < max_records and (piece := self._first()) is not None:
                 rows = self._rows(piece, max_records - len(records))
+                self._in_work.setdefault(piece.partition, piece.position)
                 piece.advance(len(rows))
                 self._advanced(piece)
                 records += rows
@@ -298,6 +311,7 @@ class FetchHandler:
         slices: list[Taken] = []
         try:
             while max_records > 0 and (piece := self._first()) is not None:
+                self._in_work.setdefault(piece.partition, piece.position)
                 taken = piece.take_slice(max_records, max_bytes, at_least_one=at_least_one and not slices)
                 if taken is None:
                     break
@@ -380,8 +394,13 @@ class FetchHandler:
                 while True:
                     self.ready.pop()
                     left += 1
-            self.handed_out += self._ready_count - left
-            piece.advance(self._ready_count - left)
+            count = self._ready_count - left
+            self.handed_out += count
+            if count:
+                # Each was a call's, and the last of them is that which the application may be at.
+                piece.advance(count - 1)
+                self._in_work = {piece.partition: piece.position}
+                piece.advance(1)
             self._advanced(piece)
 
     def _move(self, partition: TopicPartition, position: int, leader_epoch: int) -> None:

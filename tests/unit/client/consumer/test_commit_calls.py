@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import confluent_kafka
 import pytest
@@ -31,6 +32,8 @@ def address() -> Iterator[str]:
             admin.create_topic("orders", 2)
         with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send("orders", value=b"one", partition=0).result(10)
+            for number in range(9):
+                producer.send("nine", b"%d" % number, partition=0)
         yield broker.bootstrap_servers
 
 
@@ -264,7 +267,45 @@ class TestCloseWhileAnExceptionPasses:
 
         with pytest.raises(kind):
             work()
-        assert stored() is None
+        assert stored() == 0
+
+    @pytest.mark.parametrize(
+        ("way", "done"),
+        [
+            (lambda c: [c.poll_one(PATIENCE_SECONDS) for _ in range(7)], 6),
+            (lambda c: [next(c) for _ in range(7)], 6),
+            (lambda c: [c.poll(PATIENCE_SECONDS, max_records=3) for _ in range(2)], 3),
+            (lambda c: [c.poll_one(PATIENCE_SECONDS), c.poll(PATIENCE_SECONDS, max_records=3)], 1),
+            (lambda c: [c.poll_one(PATIENCE_SECONDS), c.consume(8, PATIENCE_SECONDS)], 1),
+            (lambda c: [c.consume(2, PATIENCE_SECONDS), c.consume(7, PATIENCE_SECONDS)], 2),
+            (lambda c: [c.poll_arrow(PATIENCE_SECONDS, max_records=4) for _ in range(2)], 4),
+            (lambda c: [c.poll(PATIENCE_SECONDS, max_records=3), c.poll(0, max_records=9), c.poll(0)], 9),
+        ],
+    )
+    @pytest.mark.parametrize("end", ["with", "finally"])
+    def test_what_came_before_is_committed(
+        self, address: str, way: Callable[[Consumer], object], done: int, end: str
+    ) -> None:
+        """Up to the call that has handed out last."""
+        nine, group = TopicPartition("nine", 0), f"before-{uuid4()}"
+        consumer = Consumer(bootstrap_servers=address, group_id=group, auto_offset_reset="earliest")
+        consumer.assign([nine])
+
+        def work() -> None:
+            if end == "with":
+                with consumer:
+                    way(consumer)
+                    raise ZeroDivisionError
+            try:
+                way(consumer)
+                raise ZeroDivisionError
+            finally:
+                consumer.close()
+
+        with pytest.raises(ZeroDivisionError):
+            work()
+        with Consumer(bootstrap_servers=address, group_id=group) as other:
+            assert other.committed(nine) == done
 
     def test_one_that_is_being_handled_has_ended_the_work_too(
         self, reader: Consumer, stored: Callable[[], int | None]
@@ -274,7 +315,7 @@ class TestCloseWhileAnExceptionPasses:
             raise KeyboardInterrupt
         except KeyboardInterrupt:
             reader.close()
-        assert stored() is None
+        assert stored() == 0
 
     def test_record_that_is_done_is_committed(self, reader: Consumer, stored: Callable[[], int | None]) -> None:
         try:
