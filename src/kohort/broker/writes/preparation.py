@@ -73,14 +73,11 @@ class Preparation:
     def is_needed(self, log: PartitionLog, batch: Buffer) -> bool:
         """Whether a batch has to come this way; else it may be appended as it is."""
         size = len(batch)
-        if log in self._queues:
-            return True
-        if size < HEADER_SIZE:
-            return False
-        return (
+        return size >= HEADER_SIZE and (
             batch[_CODEC_POSITION] & COMPRESSION_MASK != 0
             or log.config.compression_type != "producer"
             or (size > self._most_plain_bytes and not self._is_short(batch, size))
+            or log in self._queues
         )
 
     def submit(self, log: PartitionLog, batch: Buffer, now_ms: int, then: Then) -> None:

@@ -22,7 +22,7 @@ from kohort.records.header import (
     seal,
 )
 from kohort.storage.files.fs import Buffer
-from kohort.storage.partitions.validation import check_header, check_records, check_size, only_batch, stamp
+from kohort.storage.partitions.validation import check_header, check_records, only_batch, stamp, too_large
 from kohort.storage.segments.segment import BatchPlace
 from kohort.storage.topicconfig import LogConfig
 
@@ -57,7 +57,8 @@ def prepare(batch: Buffer, config: LogConfig, *, name: str, now_ms: int, allocat
     else:
         body, start = batch, HEADER_SIZE
     latest = check_records(body, start, header, config, name=name, now_ms=now_ms)
-    if not config.is_log_append_time and (latest != header.max_timestamp or header.has_log_append_time):
+    is_otherwise = latest != header.max_timestamp or header.attributes & LOG_APPEND_TIME_BIT
+    if is_otherwise and not config.is_log_append_time:
         # Retention and searches by time believe the header: it is to say what the records do.
         batch = bytearray(batch) if memoryview(batch).readonly else batch
         assert not isinstance(batch, bytes)
@@ -80,7 +81,8 @@ def _recoded(body: memoryview, header: BatchHeader, config: LogConfig) -> Checke
     payload: Buffer = compress(config.compression_type, body, level=config.compression_level) if codec else body
     size = HEADER_SIZE + len(payload)
     # As far as a length in a header goes.
-    check_size(size, min(config.max_message_bytes, _INT32_MAX))
+    if size > min(config.max_message_bytes, _INT32_MAX):
+        raise too_large(size, config.max_message_bytes)
     changed = header._replace(
         batch_length=size - LENGTH_OVERHEAD, attributes=header.attributes & ~COMPRESSION_MASK | codec
     )

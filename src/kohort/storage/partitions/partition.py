@@ -68,6 +68,7 @@ class PartitionLog:
         "leader_epoch",
         "log_end_offset",
         "mended_epochs",
+        "name",
         "offline",
         "partition",
         "producers",
@@ -84,6 +85,8 @@ class PartitionLog:
         self._is_closed = False
         self.topic = topic
         self.partition = partition
+        #: As its folder is called.
+        self.name = f"{topic}-{partition}"
         self.directory = directory
         #: Ascending and without gaps; the last one grows.
         self.segments = segments
@@ -130,11 +133,6 @@ class PartitionLog:
         self._segment_ms = segment_ms - (crc32(self.directory.encode()) % jitter_ms if jitter_ms else 0)
         if not self._is_synced_per_append:
             self.high_watermark = self.log_end_offset
-
-    @property
-    def name(self) -> str:
-        """As its folder is called."""
-        return f"{self.topic}-{self.partition}"
 
     @property
     def log_start_offset(self) -> int:

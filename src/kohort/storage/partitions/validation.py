@@ -24,6 +24,7 @@ from kohort.records.header import (
     CONTROL_BIT,
     CRC_START,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -100,10 +101,10 @@ def is_zstd(buffer: Buffer) -> bool:
 
 def check_header(buffer: Buffer, header: BatchHeader, *, max_message_bytes: int) -> None:
     """Refuse a batch that a client may not append, whatever its records are."""
-    check_size(header.batch_length + LENGTH_OVERHEAD, max_message_bytes)
-    with memoryview(buffer) as view, view[CRC_START:] as covered:
-        if crc32c(covered) != header.crc:
-            raise Refused(ErrorCode.CORRUPT_MESSAGE, str(damaged_batch(header)))
+    if header.batch_length + LENGTH_OVERHEAD > max_message_bytes:
+        raise too_large(header.batch_length + LENGTH_OVERHEAD, max_message_bytes)
+    if crc32c(memoryview(buffer)[CRC_START:]) != header.crc:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(damaged_batch(header)))
     if header.base_offset:
         raise Refused(ErrorCode.INVALID_RECORD, f"the record batch has the base offset {header.base_offset}, not 0")
     attributes = header.attributes
@@ -120,13 +121,12 @@ def check_header(buffer: Buffer, header: BatchHeader, *, max_message_bytes: int)
         _check_rights(header)
 
 
-def check_size(size: int, max_message_bytes: int) -> None:
-    """Refuse a batch that is larger than its topic lets one be."""
-    if size > max_message_bytes:
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the record batch has {size} bytes, max.message.bytes of the topic is {max_message_bytes}",
-        )
+def too_large(size: int, max_message_bytes: int) -> Refused:
+    """The refusal of a batch that is larger than its topic lets one be."""
+    return Refused(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the record batch has {size} bytes, max.message.bytes of the topic is {max_message_bytes}",
+    )
 
 
 def _check_rights(header: BatchHeader) -> None:
@@ -174,25 +174,27 @@ def check_records(
     """
     earliest_ms, latest_ms = _span(config, now_ms)
     check = (kernels or _kernels()).check_records
-    count, end, base = header.record_count, len(body), header.base_timestamp
-    first, latest, bad, start = 0, _NO_TIME, 0, position
-    while first < count:
-        stop = min(first + RECORDS_AT_ONCE, count)
-        begin = position
+    base, is_keyed, end, start = header.base_timestamp, config.is_compacted, len(body), position
+    count = stop = header.record_count
+    if count > RECORDS_AT_ONCE:
+        stop = RECORDS_AT_ONCE
+    position, latest, bad = check(body, position, end, 0, stop, base, earliest_ms, latest_ms, is_keyed, _NO_ROOM)
+    while stop < count and position >= 0:
+        first, stop = stop, min(stop + RECORDS_AT_ONCE, count)
         position, time, wrong = check(
-            body, begin, end, first, stop, base, earliest_ms, latest_ms, config.is_compacted, _NO_ROOM
+            body, position, end, first, stop, base, earliest_ms, latest_ms, is_keyed, _NO_ROOM
         )
-        if position < 0:
-            raise Refused(
-                ErrorCode.INVALID_RECORD,
-                f"a record of the batch is damaged, or has not the offset of its place, at byte {-1 - position}",
-            )
-        latest, bad, first = max(latest, time), bad + wrong, stop
+        latest, bad = max(latest, time), bad + wrong
+    if position < 0:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"a record of the batch is damaged, or has not the offset of its place, at byte {-1 - position}",
+        )
     if position != end:
         raise Refused(ErrorCode.INVALID_RECORD, f"the batch has {end - position} bytes behind its last record")
     if bad:
         raise _refusal(body, start, header, config, name=name, now_ms=now_ms, kernels=kernels or _kernels())
-    if header.has_log_append_time:
+    if header.attributes & LOG_APPEND_TIME_BIT:
         _check_append_time(header, config, now_ms)
     return latest
 
@@ -201,7 +203,8 @@ def _span(config: LogConfig, now_ms: int) -> tuple[int, int]:
     """The earliest and the latest time that a record may have."""
     if config.is_log_append_time:
         return -_INT64_MAX - 1, _INT64_MAX
-    return now_ms - config.timestamp_before_max_ms, min(now_ms + config.timestamp_after_max_ms, _INT64_MAX)
+    latest_ms = now_ms + config.timestamp_after_max_ms
+    return now_ms - config.timestamp_before_max_ms, latest_ms if latest_ms < _INT64_MAX else _INT64_MAX
 
 
 def _refusal(
