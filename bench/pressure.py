@@ -39,6 +39,7 @@ class Pressure:
     unit: str = "req/s"
     is_produced: bool = False
     settings: str = ""
+    peer: str = APACHE_KAFKA
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def under_pressure(pressure: Pressure, prepare: Prepare, servers: Sequence[Any],
         [figure.rate for figure in peers],
         unit=pressure.unit,
         reach=pressure.reach,
-        peer_name=APACHE_KAFKA,
+        peer_name=pressure.peer,
         how=f"{runs}, after {WARM_S:g} s of it",
         settings=pressure.settings,
         cores=(*_medians(ours), *_medians(peers)),

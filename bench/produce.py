@@ -1,37 +1,48 @@
-"""Ready-made batches, 5 in flight on each connection, acks=all: 1 MB, 64 KB, one record of 100 B.
+"""Ready-made batches, 5 in flight on each connection, acks=all: 1 MB, 64 KB plain and by zstd, one record of 100 B.
 
 Page cache (Kafka's default; ours by `flush.messages`) and each append synced; one connection, and 50 with a partition
-each. Peer: Apache Kafka 4.3.
+each. Each record of a batch is looked at before it is stored. Peer: Apache Kafka 4.3. Where KOHORT_BEFORE names the
+interpreter of another checkout, e.g. /tmp/before/.venv/bin/python, its broker is a second peer: what a change costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from generator import Line
 from kohort.wire.registry import ApiKey
 from load import RawConnection, frame, place_of_error
 from pressure import Prepared, Pressure, under_pressure
-from report import Row, Table
-from servers import start_both
+from report import APACHE_KAFKA, Row, Table
+from servers import KohortServer, start_both
 from topics import PAGE_CACHE, batch_of, create_writable_topic, delete_topic, produce_request
 
 IN_FLIGHT = 5
-#: Records of 100 B in a batch, by the name of its size.
-SIZES = {"1 MB": 8_900, "64 KB": 560, "one record": 1}
+#: Records of 100 B in a batch and their codec, by the name of its size.
+SIZES = {"1 MB": (8_900, "none"), "64 KB": (560, "none"), "64 KB zstd": (560, "zstd"), "one record": (1, "none")}
+Load: TypeAlias = tuple[str, str, int, str]
 #: (size, `flush.messages`, connections, reach): the JVM has seen small ones when the large ones come.
 LOADS = (
     ("one record", PAGE_CACHE, 1, ">= 1.5x"),
     ("64 KB", PAGE_CACHE, 1, ">= 2x"),
+    ("64 KB zstd", PAGE_CACHE, 1, ">= 1x"),
     ("1 MB", PAGE_CACHE, 1, ">= 1x"),
     ("one record", PAGE_CACHE, 50, "report"),
     ("64 KB", PAGE_CACHE, 50, "report"),
     ("one record", "1", 1, ">= 1.5x"),
     ("64 KB", "1", 1, ">= 2x"),
+)
+#: The same against another version of the broker.
+LOADS_BEFORE = (
+    ("one record", PAGE_CACHE, 1, ">= 0.97x"),
+    ("64 KB", PAGE_CACHE, 1, ">= 0.97x"),
+    ("64 KB zstd", PAGE_CACHE, 1, ">= 0.9x"),
+    ("64 KB zstd", "1", 1, ">= 0.9x"),
 )
 SETTINGS = {PAGE_CACHE: "ours: flush.messages=2^63-1", "1": "theirs: flush.messages=1"}
 #: What a run has written need not lie on the peer's disk for a minute more.
@@ -59,22 +70,34 @@ def partitions_to_fill(server: Any, *, batch: bytes, flush: str, connections: in
 
 
 def measure(runs: int) -> list[Table]:
-    rows: list[Row] = []
     with ExitStack() as stack:
         servers, left_out = start_both(stack, peer=CLEAN_UP)
-        for size, flush, connections, reach in LOADS:
-            batch = batch_of(SIZES[size], b"x" * 100)
-            prepare = partial(partitions_to_fill, batch=batch, flush=flush, connections=connections)
-            pressure = Pressure(
-                what=f"{size}, {'page cache' if flush == PAGE_CACHE else 'synced'}, {over(connections)}",
-                in_flight=IN_FLIGHT,
-                reach=reach,
-                unit="req/s" if size == "one record" else "MB/s",
-                is_produced=True,
-                settings=SETTINGS[flush],
-            )
-            rows.append(under_pressure(pressure, prepare, servers, runs))
-    return [Table("produce", "Produce", rows, left_out)]
+        tables = [Table("produce", "Produce", load(servers, LOADS, runs), left_out)]
+    if before := os.environ.get("KOHORT_BEFORE"):
+        with KohortServer() as ours, KohortServer(python=before) as theirs:
+            rows = load([ours, theirs], LOADS_BEFORE, runs, peer=before)
+        tables.append(Table("produce-before", "Produce, beside another version", rows, []))
+    return tables
+
+
+def load(servers: Sequence[Any], loads: Sequence[Load], runs: int, *, peer: str = APACHE_KAFKA) -> list[Row]:
+    """A row for each load."""
+    rows = []
+    for size, flush, connections, reach in loads:
+        records, codec = SIZES[size]
+        batch = batch_of(records, b"x" * 100, compression=codec)
+        prepare = partial(partitions_to_fill, batch=batch, flush=flush, connections=connections)
+        pressure = Pressure(
+            what=f"{size}, {'page cache' if flush == PAGE_CACHE else 'synced'}, {over(connections)}",
+            in_flight=IN_FLIGHT,
+            reach=reach,
+            unit="req/s" if size == "one record" else "MB/s",
+            is_produced=True,
+            settings=SETTINGS[flush] if peer == APACHE_KAFKA else "",
+            peer=peer,
+        )
+        rows.append(under_pressure(pressure, prepare, servers, runs))
+    return rows
 
 
 def over(connections: int) -> str:

@@ -28,7 +28,15 @@ class KohortServer:
 
     name = "kohort"
 
-    def __init__(self, properties: Mapping[str, object] | None = None, *, in_memory: bool = False) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, object] | None = None,
+        *,
+        in_memory: bool = False,
+        python: str = sys.executable,
+    ) -> None:
+        """`python`: the interpreter, which is that of the checkout whose broker it starts."""
+        self._python = python
         self._properties = dict(properties or {})
         self.directory = None if in_memory else tempfile.mkdtemp(prefix="kohort-bench-")
         self.port = 0
@@ -40,7 +48,7 @@ class KohortServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        command = [sys.executable, "-m", "kohort.cli.main", "up", "--port", "0"]
+        command = [self._python, "-m", "kohort.cli.main", "up", "--port", "0"]
         command += ["--data-dir", self.directory] if self.directory else ["--in-memory"]
         for name, value in self._properties.items():
             command += ["--config", f"{name}={value}"]
