@@ -479,7 +479,7 @@ def test_a_group_that_gives_no_assignment_in_time() -> None:
         options = parse_options({**given, "kafka.group.id": "never", "groupJoinTimeout": "300ms"})
         member = GroupMember(options, "q-1")
         with pytest.raises(KohortTimeoutError, match=r"group never gave no assignment within 0\.3 s"):
-            member.plan(QueryOffset(spans={}), [], lambda _: {})
+            member.plan(QueryOffset(spans={}), {}, lambda _: {})
         member.close()
 
 
