@@ -1,4 +1,4 @@
-"""The log: starts with millions of batches, topics by the thousand, compaction, memory behind a gigabyte of records.
+"""The log: starts with millions of batches, topics and written logs by the thousand, compaction, memory behind a GB.
 
 A start is counted from the process to the right end of every partition, cold by nature: after an ordinary stop, and
 after a kill. While topics are made another connection asks for the versions, again and again: its longest wait is how
@@ -21,16 +21,18 @@ from uuid import uuid4
 from generator import Line, generate
 from kohort.records.batch import build_batch
 from kohort.wire.messages.api_versions import ApiVersionsRequest
+from kohort.wire.messages.delete_topics import DeleteTopicsRequest
 from kohort.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
 from load import RawConnection, frame, place_of_error
 from readiness import until
 from report import APACHE_KAFKA, Row, Table, compare
-from servers import KohortServer, resident_mb, start_both
+from servers import KohortServer, cpu_s, resident_mb, start_both
 from topics import PAGE_CACHE, batch_of, count_records, create_topic, create_writable_topic, fill, produce_request
 
 TOPIC = "logs"
@@ -48,6 +50,8 @@ CLEANERS = {"log.cleaner.backoff.ms": 100}
 OURS = {"log.flush.interval.messages": PAGE_CACHE}
 SETTINGS = "ours: log.flush.interval.messages=2^63-1"
 GB = 1e9
+#: Topics of as many partitions, each of which is written to.
+MANY_TOPICS, MANY_EACH = tuple(f"many-{number}" for number in range(10)), 1_000
 
 
 def directory_of(server: Any) -> Path:
@@ -117,6 +121,77 @@ def starts(runs: int) -> tuple[list[Row], list[str]]:
     return [
         _row(f"{what}, stopped", took[False], unit="s", reach="<= 1x", how=f"{runs}, cold", settings=SETTINGS),
         _row(f"{what}, killed", took[True], unit="s", reach="<= 0.3x", how=f"{runs}, cold", settings=SETTINGS),
+    ], left_out
+
+
+def write_to_each(server: Any) -> None:
+    """One record into each partition of the many topics, a request for each topic."""
+    connection = RawConnection(server.port)
+    batch = batch_of(1, VALUE)
+    for name in MANY_TOPICS:
+        rows = [PartitionProduceData(index=number, records=batch) for number in range(MANY_EACH)]
+        request = ProduceRequest(
+            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name=name, partition_data=rows)]
+        )
+        answer = connection.ask(ApiKey.PRODUCE, 8, request)
+        assert {row.error_code for row in answer.responses[0].partition_responses} == {0}, answer
+    connection.close()
+
+
+def is_serving_all(server: Any, rounds: int) -> bool:
+    """Whether every partition has a record of each round."""
+    try:
+        connection = RawConnection(server.port)
+    except OSError:
+        return False
+    try:
+        return all(count_records(connection, name, MANY_EACH) == MANY_EACH * rounds for name in MANY_TOPICS)
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def stop_and_start(server: Any, rounds: int) -> tuple[float, float, float]:
+    """Seconds that a clean stop takes after a write to each partition, that the start takes, and its CPU."""
+    write_to_each(server)
+    began = time.monotonic()
+    server.process.terminate()
+    server.process.wait(600)
+    stopped = time.monotonic() - began
+    began = time.monotonic()
+    server.start()
+    until(lambda: is_serving_all(server, rounds), "every partition is served again", seconds=600)
+    return stopped, time.monotonic() - began, cpu_s(server.process.pid)
+
+
+def wait_beside_deletion(server: Any) -> float:
+    """Milliseconds, while all of the many topics are deleted in one request."""
+    connection = RawConnection(server.port)
+    request = DeleteTopicsRequest(topic_names=list(MANY_TOPICS), timeout_ms=60_000)
+    longest = longest_wait_ms(server.port, lambda: connection.ask(ApiKey.DELETE_TOPICS, 5, request))
+    connection.close()
+    return longest
+
+
+def many_partitions(runs: int) -> tuple[list[Row], list[str]]:
+    """Stops and starts with thousands of partitions, each of which was written to since the last start."""
+    with ExitStack() as stack:
+        servers, left_out = start_both(stack)
+        for server in servers:
+            connection = RawConnection(server.port)
+            for name in MANY_TOPICS:
+                create_writable_topic(connection, name, MANY_EACH)
+            connection.close()
+        rounds = [[stop_and_start(server, number + 1) for server in servers] for number in range(runs)]
+        waits = [[wait_beside_deletion(server)] for server in servers]
+    columns = [[[found[at] for found in side] for side in zip(*rounds, strict=True)] for at in range(3)]
+    what = f"{len(MANY_TOPICS) * MANY_EACH:,} written partitions"
+    return [
+        _row(f"clean stop, {what}", columns[0], unit="s", reach="<= 5 s", how=f"{runs}"),
+        _row(f"start, {what}", columns[1], unit="s", reach="<= 0.5x", how=f"{runs}, after a clean stop"),
+        _row(f"CPU of a start, {what}", columns[2], unit="s", reach="<= 1 s", how=f"{runs}, after a clean stop"),
+        _row(f"longest wait of others, {what} deleted", waits, unit="ms", reach="<= 50 ms", how="1"),
     ], left_out
 
 
@@ -248,7 +323,9 @@ def _row(what: str, found: Sequence[Sequence[float]], *, unit: str, reach: str, 
 
 def measure(runs: int) -> list[Table]:
     started, left_out = starts(runs)
+    many, _ = many_partitions(runs)
     return [
         Table("logstarts", "Starts with a long log", started, left_out),
+        Table("manylogs", "Stops and starts with many logs", many, left_out),
         Table("logwork", "Beside the log's work", [*creations(runs), compactions(runs), memory_per_gb()], left_out),
     ]
