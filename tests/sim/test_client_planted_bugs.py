@@ -164,8 +164,8 @@ def test_bytes_that_are_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_commit_of_what_was_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     consumed = FetchHandler.consumed
 
-    def consumed_ahead(self: FetchHandler) -> dict[Any, Any]:
-        return {each: offset + 1 if isinstance(offset, int) else offset for each, offset in consumed(self).items()}
+    def consumed_ahead(self: FetchHandler, **how: bool) -> dict[Any, Any]:
+        return {each: offset + 1 for each, offset in consumed(self, **how).items()}
 
     monkeypatch.setattr(FetchHandler, "consumed", consumed_ahead)
     assert law_that_finds(CALM) == "NoCommitBeyondDone"
