@@ -13,9 +13,11 @@ from kohort.cli.groupreset import add_delete_offsets, add_remove_members, add_re
 from kohort.cli.main import add_json, parse_pairs
 from kohort.cli.output import print_json, print_table, text
 from kohort.cli.why import add_why
+from kohort.errors import BrokerError, UnsupportedFeatureError
 from kohort.journal.words import show_clock, show_partitions
 
 if TYPE_CHECKING:
+    from kohort import Admin
     from kohort.client.admin.results.groups import GroupDescription, MemberDescription
 
 #: What a table shows of what a member publishes.
@@ -93,6 +95,7 @@ def run_describe(options: argparse.Namespace) -> int:
     with Admin(connection(options)) as admin:
         group = admin.describe_group(options.group)
         offsets = admin.group_offsets(options.group)
+        waiting = [] if options.json else _find_short(admin, options.group)
     if options.json:
         print_json({"group": group, "offsets": offsets})
         return 0
@@ -105,10 +108,21 @@ def run_describe(options: argparse.Namespace) -> int:
         print(f"the assignor has failed: {group.assignor_failure}")
     columns, members = _members(group)
     print_table(columns, members, empty="no members")
+    for line in waiting:
+        print(line)
     print()
     rows = [(row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member_id) for row in offsets]
     print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows, empty="no offsets committed")
     return 0
+
+
+def _find_short(admin: Admin, group: str) -> list[str]:
+    """Why members have less than others; nothing of a broker that keeps no history."""
+    try:
+        found = admin.explain_group(group)
+    except (BrokerError, UnsupportedFeatureError):
+        return []
+    return [each.sentence for each in found.members if each.is_short]
 
 
 def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:

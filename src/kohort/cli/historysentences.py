@@ -235,6 +235,13 @@ _SENTENCES: Final[dict[str, Callable[[str, Details], str]]] = {
     "group_found": lambda _, details: (
         f"found after the crash: epoch {details.get('epoch', '')}, members: {details.get('members', '')}"
     ),
+    "share_short": lambda who, details: (
+        f"{who} gets no more than {details.get('has', '0')}: {details.get('because', '')}"
+    ),
+    "window_opened": lambda _, details: (
+        f"new members of the static group wait until {show_clock(int(details.get('ends_ms', 0)))}"
+    ),
+    "window_closed": lambda *_: "new members of the static group wait no longer",
     "broker_started": _started,
     "broker_stopped": lambda *_: "the broker stopped",
     "journal_gap": lambda _, details: f"{details.get('rows', '')} rows could not be written and are not here",

@@ -41,6 +41,7 @@ def add_why(actions: Any) -> Any:
     what.add_argument(
         "--partition", metavar="TOPIC-N", type=read_partition, help="who had a partition, one after the other"
     )
+    what.add_argument("--member", metavar="M", help="what a member has, and why: its name in the sentences, or its id")
     what.add_argument("--now", action="store_true", help="who is waited for at this moment")
     why.set_defaults(run=run_why)
     return why
@@ -57,6 +58,9 @@ def run_why(options: argparse.Namespace) -> int:
     if options.partition is not None:
         owners = found.partition(*options.partition)
         _say(options, owners, [_told(row) for row in owners])
+    elif options.member is not None:
+        standing = found.member(options.member)
+        _say(options, standing, [standing.sentence])
     elif options.now:
         _say(options, found.now, [found.summary])
     elif options.last or options.rebalance is not None:
@@ -73,7 +77,7 @@ def run_why(options: argparse.Namespace) -> int:
 def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
     """As much of the history as the question needs: most are about what was last."""
     found = admin.explain_group(options.group)
-    is_there = options.partition is None
+    is_there = options.partition is None and options.member is None
     if options.rebalance is not None:
         with contextlib.suppress(NotInHistoryError):
             found.rebalance(options.rebalance)

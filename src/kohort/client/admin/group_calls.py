@@ -214,11 +214,12 @@ class GroupCalls(CoordinatedDoor):
 
         return read_history(ask, group, after=after, whole=whole)
 
-    def explain_group(self, group: str, *, whole: bool = False) -> GroupExplanation:
+    def explain_group(self, group: str, *, whole: bool = False, member: str | None = None) -> GroupExplanation:
         """Why the group is as it is, in sentences: what set each rebalance off, who gave and took what, who was slow.
 
         Everything is told from the broker's history of the group; where its beginning is missing, so it is here.
-        `whole`: of all its history, as for `group_history`.
+        `whole`: of all its history, as for `group_history`. `member`: of `members` only this one, by the name that
+        sentences have or by its id.
 
         >>> import kohort
         >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -232,6 +233,7 @@ class GroupCalls(CoordinatedDoor):
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND.
+            NotInHistoryError: there is no such member.
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
         from kohort.journal.why.explaining import explain
@@ -241,7 +243,8 @@ class GroupCalls(CoordinatedDoor):
         if not is_known and all(row.group_id != group for row in self.list_groups()):
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}", during=f"explaining {group}")
         told = explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
-        return replace(told, has_older=found.has_older)
+        told = replace(told, has_older=found.has_older)
+        return told if member is None else replace(told, members=(told.member(member),))
 
     def delete_groups(self, names: Iterable[str]) -> None:
         """Delete empty groups and their offsets.

@@ -15,11 +15,15 @@ from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeld
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.events.scene import Scene, flatten
 from kohort.coordinator.model import Place, WaitingMove
+from kohort.coordinator.settings import GroupSettings
+from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.journal.words import PARTITIONS_SHOWN
 
 #: Members that are named with what they shall give up; the rest is a number.
 GIVERS_SHOWN: Final = 100
+#: Why a member has nothing, beside the configs by which it has less than others.
+NO_TOPIC: Final = "no topic"
 #: What a member subscribes to.
 _WISHES: Final = ("subscribed_topic_names", "subscribed_topic_regex", "server_assignor")
 #: What tells a member what it has.
@@ -229,6 +233,57 @@ def _configs_set(scene: Scene, record: facts.GroupConfigsSet | facts.GroupConfig
 def _offset_forgotten(scene: Scene, _: facts.OffsetForgotten) -> Iterable[Entry]:
     scene.forgotten_offsets += 1
     return ()
+
+
+def tell_short(scene: Scene) -> Iterator[Entry]:
+    """Why members of a group at rest have nothing, or less than others, though nobody is waited for."""
+    group, limit = scene.consumer, _limit_of(scene.settings)
+    if group is not None and group.classic_count:
+        return
+    targets = {} if group is None else group.targets
+    counts = {member_id: _count(targets.get(member_id, {})) for member_id in scene.members}
+    patterns = {} if group is None else {pattern: found.topics for pattern, found in group.regexes.items()}
+    joined: dict[str, facts.ConsumerMemberSubscribed] = {}
+    for record in scene.records:
+        if isinstance(record, facts.ConsumerMemberSubscribed):
+            joined[record.member_id] = record
+            counts.setdefault(record.member_id, 0)
+        elif isinstance(record, facts.RegularExpressionResolved):
+            patterns[record.regex] = record.topics
+        elif isinstance(record, facts.ConsumerMemberForgotten):
+            counts.pop(record.member_id, None)
+    for record in scene.records:
+        if isinstance(record, facts.MemberTargetSet) and record.member_id in counts:
+            counts[record.member_id] = _count(record.partitions)
+    is_alike = group is None or len(group.subscriptions) <= 1
+    even = sum(counts.values()) // len(counts) if is_alike and counts else 0
+    shown = 0
+    for member_id, count in counts.items():
+        if count and not (limit and count < even):
+            continue
+        wishes = joined.get(member_id) or scene.members[member_id]
+        topics = {*wishes.subscribed_topic_names, *patterns.get(wishes.subscribed_topic_regex or "", ())}
+        if not any(name in scene.image.by_name for name in topics):
+            wanted = ",".join(sorted(topics)) or wishes.subscribed_topic_regex or ""
+            yield scene.decision("share_short", member_id, has="0", because=NO_TOPIC, topics=wanted)
+        elif limit and count < even:
+            yield scene.decision("share_short", member_id, has=str(count), even=str(even), because=limit)
+        else:
+            continue
+        shown += 1
+        if shown == GIVERS_SHOWN:
+            return
+
+
+def _limit_of(settings: GroupSettings) -> str:
+    """The config by which a group at rest may be uneven."""
+    if settings.group_assignor_max_moves == 0:
+        return "group.assignor.max.moves"
+    return "group.assignor.imbalance" if settings.group_assignor_imbalance > 0 else ""
+
+
+def _count(target: Mapping[TopicId, tuple[int, ...]]) -> int:
+    return sum(map(len, target.values()))
 
 
 #: Record type -> what is told of it.

@@ -22,7 +22,7 @@ from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun
 from kohort.coordinator.consumer.reconciliation.way import MovesHeldBack
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.events.classicevents import CLASSIC_EVENTS, read_owned
-from kohort.coordinator.events.consumerevents import CONSUMER_EVENTS
+from kohort.coordinator.events.consumerevents import CONSUMER_EVENTS, tell_short
 from kohort.coordinator.events.courses import Courses
 from kohort.coordinator.events.reads import MemberKey, Reads
 from kohort.coordinator.events.rest import rest_epoch
@@ -325,7 +325,7 @@ class Reporter:
             course=self._courses.of(group_id),
             reads=self.reads,
             ends=self._ends,
-            session_ms=self._settings_of(groups, group_id).group_consumer_session_timeout_ms,
+            settings=self._settings_of(groups, group_id),
             timers=timers,
             now_ms=now_ms,
         )
@@ -407,6 +407,7 @@ def _tell(scene: Scene) -> list[Entry]:
     at_rest = rest_epoch(scene.consumer, scene.records)
     if at_rest is not None:
         told.append(scene.transition("group_at_rest", epoch=str(at_rest), **scene.cost()))
+        told += tell_short(scene)
     return told
 
 

@@ -18,6 +18,8 @@ from kohort.coordinator.events.courses import Course
 from kohort.coordinator.events.reads import ClientKey, LastRead, MemberKey, Reads
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState, Place
 from kohort.coordinator.parking import hold_key
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId, format_topic_id
 from kohort.journal.rows import Entry, RowKind
 from kohort.journal.words import Partition, write_partitions
@@ -62,7 +64,7 @@ class Scene:
         "now_ms",
         "pace",
         "records",
-        "session_ms",
+        "settings",
         "step",
         "targets",
         "trigger",
@@ -78,7 +80,7 @@ class Scene:
         course: Course,
         reads: Reads,
         ends: Mapping[MemberKey, ConnectionEnd],
-        session_ms: int,
+        settings: GroupSettings,
         timers: TimerTable[TimerKey],
         now_ms: int,
     ) -> None:
@@ -92,7 +94,7 @@ class Scene:
             course: of the group; it is told what happens, and when.
             reads: by whom partitions were read last; it is told what becomes of them.
             ends: of connections of members, as far as they were seen.
-            session_ms: of the group's members of the consumer protocol.
+            settings: of the group.
             timers: the deadlines before the records.
             now_ms: time of day, milliseconds.
         """
@@ -101,7 +103,7 @@ class Scene:
         self._timers = timers
         self._reads = reads
         self._ends = ends
-        self.session_ms = session_ms
+        self.settings = settings
         self.group_id = group_id
         self.records = records
         self.kinds = {type(record) for record in records}
@@ -126,6 +128,11 @@ class Scene:
         self.kept: Collection[str] = () if self.kinds.isdisjoint(_ENDS) else self._find_kept()
         #: Records so far of which only the number is told.
         self.targets = self.forgotten_offsets = 0
+
+    @property
+    def image(self) -> TopicImage:
+        """The topics."""
+        return self._groups.image
 
     @property
     def goes_on_as(self) -> str:
@@ -228,7 +235,7 @@ class Scene:
         if own is not None:
             return own.session_timeout_ms
         member = None if self.classic is None else self.classic.members.get(member_id)
-        return self.session_ms if member is None else member.session_timeout_ms
+        return self.settings.group_consumer_session_timeout_ms if member is None else member.session_timeout_ms
 
     def _member(self, member_id: str) -> ConsumerMember | ClassicMember | None:
         return self.members.get(member_id) or (None if self.classic is None else self.classic.members.get(member_id))

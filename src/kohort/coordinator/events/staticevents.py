@@ -13,6 +13,7 @@ from typing import Final
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.events.scene import Scene
+from kohort.coordinator.staticmode.clock import NO_WINDOW
 from kohort.journal.rows import Entry
 
 #: With these nobody is heard of, though the clock lets go of its members.
@@ -43,6 +44,20 @@ def _back(scene: Scene, record: facts.OfflineMemberForgotten) -> Iterator[Entry]
         name = _instance_of(scene, record.member_id)
         away_ms = str(max(0, scene.now_ms - since_ms))
         yield scene.transition("member_back", member_id, instance=name, away_ms=away_ms)
+
+
+def _clock_set(scene: Scene, record: facts.StaticClockSet) -> Iterable[Entry]:
+    """New members wait from now on, or do no longer; how far the clock has run is no news."""
+    before = scene.clock is not None and scene.clock.has_window
+    after = record.window_opened_ms != NO_WINDOW
+    if before == after:
+        return ()
+    wait_ms = scene.settings.group_expansion_timeout_ms
+    return (
+        scene.decision("window_opened", ends_ms=str(scene.now_ms + wait_ms))
+        if after
+        else scene.decision("window_closed"),
+    )
 
 
 def _is_told(scene: Scene, member_id: str) -> bool:
@@ -78,4 +93,5 @@ def _instance_of(scene: Scene, member_id: str) -> str:
 STATIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] = {
     facts.OfflineMemberSet: _offline,
     facts.OfflineMemberForgotten: _back,
+    facts.StaticClockSet: _clock_set,
 }

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from kohort.coordinator.settings import GroupSettings
 
-#: How often it is written how far a clock has run: such a part of the registration timeout, within these bounds.
+#: How often it is written how far a clock has run: such a part of the shortest timeout that it measures, within these
+#: bounds.
 NOTES_PER_TIMEOUT = 20
 SHORTEST_NOTE_MS = 1_000
 LONGEST_NOTE_MS = 60_000
@@ -69,10 +70,16 @@ class StaticClock:
 
     def due_ms(self, settings: GroupSettings) -> int:
         """When it is to be looked at next: the earliest timeout, the window's end, or the next note."""
-        due_ms = self.noted_ms + _note_ms(settings)
+        due_ms = self.noted_ms + self._note_ms(settings)
         if self.offline:
             due_ms = min(due_ms, min(self.offline.values()) + self.lost_ms + settings.group_registration_timeout_ms)
         return min(due_ms, self.window_ends_ms(settings)) if self.has_window else due_ms
+
+    def _note_ms(self, settings: GroupSettings) -> int:
+        shortest_ms = settings.group_registration_timeout_ms
+        if self.has_window:
+            shortest_ms = min(shortest_ms, settings.group_expansion_timeout_ms)
+        return max(SHORTEST_NOTE_MS, min(shortest_ms // NOTES_PER_TIMEOUT, LONGEST_NOTE_MS))
 
     def window_ends_ms(self, settings: GroupSettings) -> int:
         """When those who wait are let in, by the broker's clock; somebody waits."""
@@ -83,8 +90,3 @@ def offline_since_ms(clock: StaticClock | None, member_id: str) -> int:
     """Since when a member is offline, as it is told to others: milliseconds since 1970, -1 for one that is online."""
     since_ms = None if clock is None else clock.offline_since(member_id)
     return -1 if since_ms is None else since_ms
-
-
-def _note_ms(settings: GroupSettings) -> int:
-    part_ms = settings.group_registration_timeout_ms // NOTES_PER_TIMEOUT
-    return max(SHORTEST_NOTE_MS, min(part_ms, LONGEST_NOTE_MS))

@@ -21,7 +21,14 @@ from kohort.journal.why.explanation import Gap, GroupExplanation, Trigger
 from kohort.journal.why.followed import FollowedMember, FollowedRebalance, Silence
 from kohort.journal.why.holdings import Holdings, OpenMove
 from kohort.journal.why.rebalances import FollowedRebalances
-from kohort.journal.why.telling import build_delay, build_ownership, build_rebalance, build_waits, name_of
+from kohort.journal.why.telling import (
+    build_delay,
+    build_ownership,
+    build_rebalance,
+    build_standings,
+    build_waits,
+    name_of,
+)
 from kohort.journal.why.whywords import ENDS, say_now, say_trigger
 from kohort.journal.words import MemberNames, Partition, ToldRow, read_partitions
 
@@ -71,6 +78,8 @@ class _Explainer:
         self._confirmed: set[str] = set()
         #: Members that are counted and not named.
         self._unnamed = 0
+        #: Until when new members of a static group wait, ms; `None`: none do.
+        self._window_ms: int | None = None
 
     def read(self, row: ToldRow) -> None:
         """Take the next row in."""
@@ -99,6 +108,8 @@ class _Explainer:
         if row.event == "member_kept":
             return
         self._about.append(member)
+        member.joined_ms = row.time_ms if member.joined_ms is None else member.joined_ms
+        member.is_new = self._window_ms is not None and row.event == "member_joined"
         if self._rebalances.open is not None:
             self._rebalances.open.joined[member.member_id] = row.time_ms
         if row.event == "member_joined":
@@ -159,6 +170,21 @@ class _Explainer:
     def _meanwhile(self, row: ToldRow) -> None:
         did = row.details.get("did", "")
         self._member(row.member_id).meanwhile.append(f"{row.times} {did if row.times > 1 else did.removesuffix('s')}")
+
+    # Who has less than others, though the group is at rest.
+
+    def _window(self, row: ToldRow) -> None:
+        is_open = row.event == "window_opened"
+        self._window_ms = int(row.details.get("ends_ms", row.time_ms)) if is_open else None
+        for member in self._members.values():
+            member.is_new = is_open and member in self._about
+
+    def _short(self, row: ToldRow) -> None:
+        self._member(row.member_id).short = dict(row.details)
+
+    def _forget_short(self) -> None:
+        for member in self._members.values():
+            member.short = {}
 
     # A crash.
 
@@ -317,6 +343,7 @@ class _Explainer:
             latest = self._begin(row.time_ms, "consumer")
             latest.first_number = epoch
         latest.number = epoch
+        self._forget_short()
         self._add_trigger(latest, row, row.details.get("trigger", ""))
 
     def _began(self, row: ToldRow) -> None:
@@ -420,6 +447,7 @@ class _Explainer:
     def result(self, now_ms: int) -> GroupExplanation:
         """What the rows come to."""
         latest, rebalances = self._rebalances.open, self._rebalances.all
+        members = build_standings(self._members.values(), self._holdings, self._window_ms, now_ms=now_ms)
         now = build_waits(self._members.values(), latest, self._holdings, self._names, now_ms=now_ms)
         return GroupExplanation(
             group_id=self._group_id,
@@ -441,8 +469,10 @@ class _Explainer:
                 is_computed=latest is not None and latest.computed_ms is not None,
                 is_gone=self._is_gone,
                 gap=self._gap,
+                short=[each.sentence for each in members if each.is_short],
             ),
             gap=self._gap,
+            members=tuple(members),
         )
 
 
@@ -495,4 +525,7 @@ _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "broker_started": _Explainer._crashed,
     "member_found": _Explainer._found_member,
     "group_found": _Explainer._found,
+    "window_opened": _Explainer._window,
+    "window_closed": _Explainer._window,
+    "share_short": _Explainer._short,
 }

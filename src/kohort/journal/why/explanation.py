@@ -149,6 +149,28 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a member has, and why it has no more, where that is not the assignor's even share.
+
+    `because`: "window" (it waits to be let into a static group), "no topic" (that it subscribes to), the config that
+    keeps the group uneven, "others" (still have what it shall get), "away"; empty: it has its share. `joined_ms`: when
+    it joined, `None` where no row says it.
+    """
+
+    member: str
+    member_id: str
+    partitions: tuple[tuple[str, int], ...]
+    joined_ms: int | None
+    because: str
+    sentence: str
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it waits for a share though the group is at rest."""
+        return self.because not in ("", "others", "away")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """A time of which nothing is known, as the broker crashed. `gone`: members before it that were none behind it."""
 
@@ -163,6 +185,7 @@ class GroupExplanation:
 
     `now`: who keeps others waiting at the moment, nobody if it is empty. `is_gone`: the group was deleted, or is over.
     `gap`: the latest crash of the broker, if there was one since the first row; nothing is concluded over it.
+    `members`: what each has, and why.
     `is_complete`: no row of it is missing. `has_older`: the broker has older rows on disk, which were not asked for.
     """
 
@@ -175,6 +198,19 @@ class GroupExplanation:
     is_complete: bool = True
     has_older: bool = False
     gap: Gap | None = None
+    members: tuple[Standing, ...] = ()
+
+    def member(self, name: str) -> Standing:
+        """What a member has, and why; by the name that sentences have, or by its member id.
+
+        Raises:
+            NotInHistoryError: there is none; says which there are.
+        """
+        for found in self.members:
+            if name in (found.member, found.member_id):
+                return found
+        named = ", ".join(found.member for found in self.members)
+        raise NotInHistoryError(self.group_id, f"member {name}", f"it has {named}" if named else "it has none")
 
     @property
     def last(self) -> GroupRebalance | None:

@@ -19,7 +19,7 @@ class FollowedMember:
     `asked`: what it was told to give up and has not, with when. `planned`: what it shall be told so of, since
     `planned_since_ms`; `former_plan_ms`: the same of the target before. `is_held`: whether its heartbeat was
     held then, `None` if that is not known. `meanwhile`: what was seen of it since others
-    wait.
+    wait. `is_new`: it waits to be let into a static group; `short`: why it has less than others.
     """
 
     member_id: str
@@ -34,6 +34,9 @@ class FollowedMember:
     away_since_ms: int | None = None
     is_held: bool | None = None
     meanwhile: list[str] = field(default_factory=list)
+    joined_ms: int | None = None
+    is_new: bool = False
+    short: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from kohort.journal.why.explanation import Delay, GroupRebalance, Move, Ownership, Phase
+from kohort.journal.why.explanation import Delay, GroupRebalance, Move, Ownership, Phase, Standing
 from kohort.journal.why.followed import FollowedMember, FollowedRebalance, HeldBack
 from kohort.journal.why.holdings import Holding, Holdings
-from kohort.journal.why.whywords import say_delay, say_ownership, say_phases, say_rebalance
+from kohort.journal.why.whywords import say_delay, say_ownership, say_phases, say_rebalance, say_standing
 from kohort.journal.words import PAUSED, MemberNames, Partition
 
 #: Whoever is waited for that long and does nothing is silent, milliseconds: two of the usual heartbeats are due.
@@ -102,6 +102,31 @@ def build_waits(
     elif rebalance.protocol == "classic":
         missing = [member for member in members if member.member_id not in rebalance.joined]
         found += [build_delay(member.name, "join again", rebalance.began_ms, now_ms=now_ms) for member in missing]
+    return found
+
+
+def build_standings(
+    members: Iterable[FollowedMember], holdings: Holdings, window_ms: int | None, *, now_ms: int
+) -> list[Standing]:
+    """What each member has, and why it has no more; `window_ms`: until when new members of a static group wait."""
+    found: list[Standing] = []
+    for member in members:
+        held = tuple(sorted(holdings.of(member.name)))
+        because = member.short.get("because", "")
+        if member.is_new and window_ms is not None and not held:
+            because = "window"
+        elif member.away_since_ms is not None:
+            because = "away"
+        elif member.waits_since_ms is not None:
+            because = "others"
+        left_ms = None if window_ms is None else window_ms - now_ms
+        sentence = say_standing(member.name, held, because, member.short, left_ms=left_ms)
+        found.append(
+            Standing(
+                member=member.name, member_id=member.member_id, partitions=held, joined_ms=member.joined_ms,
+                because=because, sentence=sentence,
+            )
+        )  # fmt: skip
     return found
 
 

@@ -175,17 +175,43 @@ def say_ownership(
     return f"{member} had {name} for {show_duration(lasted_ms)}{gap}" + (f", until {end}" if end else "")
 
 
+def say_standing(
+    member: str, held: Sequence[Partition], because: str, short: Mapping[str, str], *, left_ms: int | None
+) -> str:
+    """What a member has, and why it has no more; `left_ms`: for how long new members of a static group wait still."""
+    has = f"{member} has {show_partitions(held) if held else 'nothing'}"
+    even = f" of the {short['even']} of an even share" if "even" in short else ""
+    match because:
+        case "":
+            return f"{has}: {'its share' if held else 'the assignor has nothing for it'}"
+        case "window":
+            left = f" for {show_duration(left_ms)} more" if left_ms is not None and left_ms > 0 else ""
+            return f"{has}: it waits with other new members of the static group{left} (group.expansion.timeout.ms)"
+        case "no topic":
+            wants = f" ({short['topics']})" if short.get("topics") else ""
+            return f"{has}: there is no topic that it subscribes to{wants}"
+        case "others":
+            return f"{has}: others still have what it shall get"
+        case "away":
+            return f"{has}: it is away"
+        case _:
+            return f"{has}{even}: {because} withholds the rest"
+
+
 def say_now(
     delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool,
-    gap: Gap | None = None,
+    gap: Gap | None = None, short: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Who is waited for now; what is not known since the broker has crashed stands in front.
 
-    See `_say_now`.
+    `short`: of members that have less than others, why; see `_say_now`.
     """
     now = _say_now(
         delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
     )  # fmt: skip
+    if short and not latest and not delays and not is_gone:
+        more = f", and {len(short) - _SHOWN} more members like that" if len(short) > _SHOWN else ""
+        now = f"{now}; {'; '.join(short[:_SHOWN])}{more}"
     if gap is None or is_gone:
         return now
     times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
