@@ -256,8 +256,8 @@ def _untimely(place: int, time: int, earliest_ms: int, latest_ms: int) -> str:
 
 def _times_refused(rows: list[tuple[int, str]]) -> RecordsRefused:
     message = (
-        "One or more records have been rejected due to invalid timestamp, see message.timestamp.type, "
-        "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic"
+        f"One or more records have been rejected due to invalid timestamp: {rows[0][1]} See message.timestamp.type, "
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic."
     )
     return RecordsRefused(ErrorCode.INVALID_TIMESTAMP, message, rows)
 
