@@ -110,6 +110,14 @@ TORN = replace(
 )
 #: The same in the other protocol.
 TORN_CLASSIC = replace(TORN, parties=(replace(TORN.parties[0], protocol="classic"),))
+#: The same with members that keep what they have while they join, as they and others come and go.
+TORN_JOINS = replace(
+    TORN,
+    parties=(Party(group_id="blue", protocol="classic", readers=3, auto_commit=True, is_cooperative=True),),
+    weights={"lose_coordinator": 2, "add_reader": 1},
+    habits={"poll": 20, "leave": 1},
+    every_s=1.5,
+)
 
 #: One broker that dies, and may be away when a program begins.
 LONELY = replace(ROUGH, brokers=1, weights={"kill_broker": 2}, perturbed_s=10.0)
@@ -131,7 +139,7 @@ def law_that_finds(plan: Plan, *, first: int = 0) -> str:
 
 
 def test_worlds_without_a_bug_find_none() -> None:
-    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY, REMADE, TORN, TORN_CLASSIC):
+    for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY, REMADE, TORN, TORN_CLASSIC, TORN_JOINS):
         for seed in range(3):
             ClientWorld(seed, plan=plan).run()
 
@@ -400,3 +408,9 @@ def test_partition_that_is_told_to_be_read_until_its_member_is_given_up(monkeypa
 def test_first_fetch_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Listening, "fetched", do_nothing)
     assert law_that_finds(SHARED) == "UnreadAsTold"
+
+
+def test_member_that_hands_out_what_it_has_for_as_long_as_its_join_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JoinGroup may not have arrived, and the coordinator has given what it has to others."""
+    monkeypatch.setattr(ClassicMember, "_has_epoch", property(ClassicMember._is_watched))
+    assert law_that_finds(TORN_JOINS, first=53) == "FreedIsLetGo"

@@ -140,6 +140,10 @@ class ClassicMember(Member):
             return bool(self.owned) and self._in_flight is None and self._leading.open is None
         return self.epoch >= 0
 
+    @property
+    def _has_epoch(self) -> bool:
+        return self.epoch >= 0
+
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
         # Everything that could be refused goes by the one connection on which heartbeats go, too.
         self._drop_request()
@@ -275,7 +279,7 @@ class ClassicMember(Member):
     def _on_join_error(self, code: ErrorCode, endpoint: Endpoint, now_ms: int) -> None:
         if self._attempts == 0:
             # Whoever keeps partitions while it joins gives a silent coordinator up, but not for a join that took long.
-            self._heard_ms = now_ms
+            self._waited_ms = now_ms
         if code in _UNKNOWN:
             self.member_id = ""
             if self.owned:

@@ -149,7 +149,11 @@ class ConsumerMember(UnansweredMember):
         return min(self._settings.session_timeout_ms, self._told_session_ms or self._settings.session_timeout_ms)
 
     def _is_watched(self) -> bool:
-        return self.epoch > 0 and self.state in ACTIVE
+        return self._has_epoch and self.state in ACTIVE
+
+    @property
+    def _has_epoch(self) -> bool:
+        return self.epoch > 0
 
     def _may_send(self) -> bool:
         """Whether nothing is in the way of another heartbeat; what is under way is not, for a member with news."""

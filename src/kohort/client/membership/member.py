@@ -102,6 +102,8 @@ class Member(ABC):
         self._is_waiting_for_poll = False
         #: When that left which the coordinator has given the latest good answer to.
         self._heard_ms = 0
+        #: When it was found that the coordinator had kept it waiting: it is given up a session later at the soonest.
+        self._waited_ms = 0
         self._doubt: _Doubt | None = None
         self._told_until_ms: int | None = None
         self._has_assignment = False
@@ -161,6 +163,11 @@ class Member(ABC):
     @abstractmethod
     def _is_watched(self) -> bool:
         """Whether a coordinator that is silent for that long is given up now."""
+
+    @property
+    @abstractmethod
+    def _has_epoch(self) -> bool:
+        """Whether the coordinator has given it an epoch, or generation, and no word since has taken that back."""
 
     @abstractmethod
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
@@ -296,9 +303,13 @@ class Member(ABC):
         if self._doubt is not None and sent_ms >= self._doubt.since_ms:
             self._doubt = None
 
+    def _sure_until_ms(self) -> int:
+        """Until when the coordinator gives nothing of what the member has to others, though it hears nothing more."""
+        return self._heard_ms + silence_ms(self._session_ms)
+
     def _silent_ms(self) -> int:
         """When a coordinator that stays silent is given up."""
-        return self._heard_ms + silence_ms(self._session_ms)
+        return max(self._sure_until_ms(), self._waited_ms + silence_ms(self._session_ms))
 
     def _given_up_ms(self) -> int | None:
         """When what the member has counts as lost unless it is heard of; `None` if nothing is waited for."""
@@ -321,7 +332,7 @@ class Member(ABC):
         """Let the application's side know until when it may hand out what the group has given, if that has changed."""
         wanted = self.callbacks.open
         is_lost = wanted is not None and wanted.kind is CallbackKind.LOST
-        until_ms = self._silent_ms() if self.owned and self._is_watched() else None
+        until_ms = self._sure_until_ms() if self.owned and self._has_epoch else None
         if is_lost or (self.owned and self._doubt is not None):
             until_ms = 0
         if until_ms != self._told_until_ms:
@@ -429,7 +440,6 @@ class Member(ABC):
             self._finish_leave(now_ms)
         else:
             self._move(Step.ACKNOWLEDGED)
-            self._heard_ms = now_ms
 
     def _drop_everything(self, step: Step) -> None:
         self._doubt = None

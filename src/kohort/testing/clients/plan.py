@@ -60,12 +60,13 @@ QUALITIES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A group and how many members it begins with."""
+    """A group and how many members it begins with; `is_cooperative`: classic ones keep what does not move."""
 
     group_id: str
     protocol: Protocol
     readers: int
     auto_commit: bool
+    is_cooperative: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,8 @@ class Reader:
         only_classic: Any = {}
         if self.party.protocol == "classic":
             only_classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}
+        if self.party.is_cooperative:
+            only_classic["partition_assignment_strategy"] = "cooperative-sticky"
         self.consumer = Consumer(
             bootstrap_servers=self.world.bootstrap,
             group_id=self.party.group_id,

@@ -22,6 +22,7 @@ from kohort.wire.messages.consumer_group_heartbeat import (
 )
 from kohort.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kohort.wire.messages.heartbeat import HeartbeatRequest
+from kohort.wire.messages.join_group import JoinGroupRequest
 from kohort.wire.messages.membership import MemberNews
 from kohort.wire.messages.sync_group import SyncGroupRequest
 from support.classic_dialogue import ClassicDialogue
@@ -176,6 +177,31 @@ def test_assignment_that_took_long_is_no_silence_of_the_coordinator() -> None:
     member.acknowledge(CallbackKind.ASSIGNED, 0)
     assert member.state is MemberState.STABLE
     assert owned_for_ms(member) == SURE_MS - SESSION_MS // 2
+
+
+def test_member_that_keeps_what_it_has_while_it_joins_hands_it_out_for_a_session() -> None:
+    """Its JoinGroup may have arrived, and the others may take long, or not: then others have its partitions by now."""
+    member = ClassicDialogue(
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=INTERVAL_MS,
+        partition_assignment_strategy="cooperative-sticky",
+    )
+    member.at_rest(0, 1)
+    member.beaten()
+    member.advance(INTERVAL_MS)
+    member.beaten(ErrorCode.REBALANCE_IN_PROGRESS)
+    member.expect(JoinGroupRequest)
+    assert owned_for_ms(member) == SURE_MS
+
+    member.advance(20_000)
+    until_ms = owned_for_ms(member)
+    assert until_ms is not None and until_ms < 0
+    assert member.member.owned == set(orders(0, 1)), "it is not lost: the group may be slow"
+
+    member.joined(2, protocol="cooperative-sticky")
+    member.synced([0, 1])
+    assert member.state is MemberState.STABLE
+    assert owned_for_ms(member) == SURE_MS
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
