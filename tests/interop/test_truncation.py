@@ -10,6 +10,7 @@ import pytest
 
 import kohort
 from kohort.broker.embedded import Broker
+from kohort.storage.recovery.laststop import LAST_STOP_NAME
 from kohort.storage.recovery.logstate import STATE_NAME
 from kohort.storage.store import Store
 from kohort.wire.messages.fetch import FetchRequest
@@ -41,8 +42,9 @@ def lose_power(store: Store, data_dir: Path, *, left: int) -> None:
     store.close(clean=False)
     path = data_dir / f"{TOPIC}-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[: path.stat().st_size * left // 10])
-    # A clean stop had synced them all; nobody had.
+    # A clean stop had synced them all, and says so twice; nobody had.
     path.with_name(STATE_NAME).unlink(missing_ok=True)
+    (data_dir / LAST_STOP_NAME).unlink(missing_ok=True)
 
 
 def test_epochs_tell_where_the_log_was_cut(tmp_path: Path) -> None:
