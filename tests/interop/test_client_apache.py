@@ -19,14 +19,14 @@ from support.apache_broker import ApacheKafka
 from support.client_scenarios import BROKER_CONFIG, group_options, new_topic, poll_until, send_values
 from support.client_suite import ClientSuite
 from support.lossy_proxy import LossyProxy
-from support.matrix import ApacheBroker, Case, Place, cases, members_go_on, opened
+from support.matrix import ApacheBroker, Case, cases, members_go_on, opened
 from support.mixed_scenarios import java_member_shares, neighbours, python_member_shares
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
+def place() -> Iterator[ApacheBroker]:
     """One broker for nearly the whole file; each scenario has topics and groups of its own."""
     with opened(ApacheBroker) as made:
         yield made
@@ -55,15 +55,21 @@ def old_kafka(proxy: LossyProxy) -> Iterator[ApacheKafka]:
 
 
 @pytest.fixture
-def address(place: Place) -> str:
+def address(place: ApacheBroker) -> str:
     """HOST:PORT of that broker."""
     return place.bootstrap_servers
 
 
 @pytest.fixture
-def restart(place: Place) -> Callable[[], None]:
+def restart(place: ApacheBroker) -> Callable[[], None]:
     """Stops that broker and starts it on its data."""
     return lambda: place.happen("restart", "", "")
+
+
+@pytest.fixture
+def splitting(place: ApacheBroker) -> LossyProxy:
+    """In front of that broker."""
+    return place.proxy
 
 
 @pytest.fixture
@@ -84,7 +90,7 @@ def test_members_of_both_protocols_share_a_group(address: str, ours: str, theirs
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("case", cases(ApacheBroker), ids=str)
-def test_members_go_on_at_apache_kafka(place: Place, case: Case) -> None:
+def test_members_go_on_at_apache_kafka(place: ApacheBroker, case: Case) -> None:
     """The matrix of what may happen to a broker and its topics: see `test_client_matrix`."""
     members_go_on(place, case)
 

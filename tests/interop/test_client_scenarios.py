@@ -60,5 +60,12 @@ def strict_address(proxy: LossyProxy) -> Iterator[str]:
         yield running.bootstrap_servers
 
 
+@pytest.fixture
+def splitting(proxy: LossyProxy, strict_address: str) -> LossyProxy:
+    """In front of the same broker."""
+    del strict_address
+    return proxy
+
+
 class TestClientsOnOurBroker(ClientSuite):
     """Everything that our clients do anywhere."""

@@ -29,10 +29,16 @@ class ApacheKafka:
     Args:
         properties: broker configs beside those that it needs to run.
         directory: where its data goes; a temporary one by default.
+        proxy_port: of a proxy that passes on to `proxied_port`; clients that begin there are sent there again.
     """
 
     def __init__(
-        self, properties: Mapping[str, object] | None = None, *, directory: str | None = None, heap: str = "1g"
+        self,
+        properties: Mapping[str, object] | None = None,
+        *,
+        directory: str | None = None,
+        heap: str = "1g",
+        proxy_port: int | None = None,
     ) -> None:
         kafka_libs()
         self._heap = heap
@@ -59,6 +65,15 @@ class ApacheKafka:
             **(properties or {}),
         }
         self.port = int(str(settings["listeners"]).partition(",")[0].rpartition(":")[2])
+        #: Of the listener behind the proxy, if there is one.
+        self.proxied_port = 0
+        if proxy_port is not None:
+            self.proxied_port = quiet_port()
+            settings["listeners"] = f"{settings['listeners']},PROXIED://127.0.0.1:{self.proxied_port}"
+            settings["advertised.listeners"] = f"{settings['advertised.listeners']},PROXIED://127.0.0.1:{proxy_port}"
+            settings["listener.security.protocol.map"] = (
+                f"{settings['listener.security.protocol.map']},PROXIED:PLAINTEXT"
+            )
         self._config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._node_id = settings["node.id"]
         self.process: subprocess.Popen[bytes] | None = None

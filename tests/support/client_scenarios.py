@@ -190,9 +190,9 @@ def _others_have(ledger: Ledger, partitions: set[TopicPartition], load: Load) ->
     )
 
 
-def cut_off_member_lets_go(bootstrap: str, proxy: LossyProxy, protocol: str) -> None:
+def cut_off_member_lets_go(proxy: LossyProxy, protocol: str) -> None:
     """What a member says of its membership is lost, and nothing else: it reads nothing beside the next owner."""
-    group = fresh("torn")
+    bootstrap, group = f"127.0.0.1:{proxy.port}", fresh("torn")
     options = group_options(bootstrap, group, protocol) | {"session_timeout_ms": 3000, "auto_offset_reset": "earliest"}
     owner: dict[TopicPartition, Consumer] = {}
     lost: list[TopicPartition] = []

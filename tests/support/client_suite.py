@@ -1,7 +1,8 @@
 """The scenarios of our clients as one class of tests: a file inherits it and says by fixtures which broker is meant.
 
 Fixtures: `address` (HOST:PORT of a broker with `BROKER_CONFIG`), `restart` (restarts it on its data), `strict_address`
-(one that creates no topics by itself and advertises `proxy`), `proxy`.
+(one that creates no topics by itself and advertises `proxy`), `proxy`, `splitting` (a proxy in front of a broker with
+`BROKER_CONFIG`, which advertises it).
 """
 
 from __future__ import annotations
@@ -232,10 +233,10 @@ class ClientSuite:
 
     @both_protocols
     def test_member_that_is_cut_off_lets_go_before_another_has_its_partitions(
-        self, strict_address: str, proxy: LossyProxy, protocol: str
+        self, splitting: LossyProxy, protocol: str
     ) -> None:
         """By the group's session or its own, whichever is shorter."""
-        client_scenarios.cut_off_member_lets_go(strict_address, proxy, protocol)
+        client_scenarios.cut_off_member_lets_go(splitting, protocol)
 
     def test_lost_answers_double_nothing(self, strict_address: str, proxy: LossyProxy) -> None:
         """The idempotent producer and a connection that breaks."""

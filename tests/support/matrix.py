@@ -26,6 +26,7 @@ from support.apache_cluster import ApacheCluster
 from support.broker_wire import RawClient
 from support.client_scenarios import BROKER_CONFIG, Load, fresh, group_options, is_listed, patient_options, wait_until
 from support.group_members import KohortMember, Ledger
+from support.lossy_proxy import LossyProxy
 from support.ports import quiet_port
 
 #: Way of being a member -> its assignor.
@@ -163,7 +164,7 @@ class OurCluster(Place):
 
 
 class ApacheBroker(Place):
-    """One broker of Apache Kafka 4.3."""
+    """One broker of Apache Kafka 4.3, and a proxy through which it is reached, too."""
 
     kind = "Apache"
     events = ("restart", "kill", "stall", "grown", "deleted", "pattern")
@@ -171,7 +172,9 @@ class ApacheBroker(Place):
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._kafka = self._stack.enter_context(ApacheKafka(BROKER_CONFIG))
+        self.proxy: Final = self._stack.enter_context(LossyProxy())
+        self._kafka = self._stack.enter_context(ApacheKafka(BROKER_CONFIG, proxy_port=self.proxy.port))
+        self.proxy.target_port = self._kafka.proxied_port
         self.bootstrap_servers = self._kafka.bootstrap_servers
 
     def happen(self, event: str, topic: str, group: str) -> None:
