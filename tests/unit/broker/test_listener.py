@@ -74,6 +74,50 @@ def test_a_crowd_is_let_in_in_a_few_turns(loop: str) -> None:
         assert list(dict.fromkeys(runner.run(play()))) == [0, ACCEPTED_AT_ONCE, crowd]
 
 
+class Watching(socket.socket):
+    """A listening socket that knows how many of those it has let in were open at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_in: list[socket.socket] = []
+        self.most_open = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        accepted = super().accept()
+        self.let_in = [each for each in (*self.let_in, accepted[0]) if each.fileno() >= 0]
+        self.most_open = max(self.most_open, len(self.let_in))
+        return accepted
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_crowd_without_room_takes_no_more_descriptors_than_there_are_connections(loop: str) -> None:
+    """Each takes the place of a silent one, whose descriptor comes back turns later: files need the others."""
+    limit, crowd = 10, 2 * ACCEPTED_AT_ONCE
+
+    async def play() -> int:
+        with contextlib.ExitStack() as stack:
+            context = stack.enter_context(wired_broker({"max.connections": limit}))
+            listening = stack.enter_context(Watching())
+            listening.bind(("127.0.0.1", 0))
+            listening.listen(crowd)
+            clients = [socket.create_connection(listening.getsockname(), PATIENCE_SECONDS) for _ in range(crowd)]
+            listener = Listener(context)
+            await listener.start(listening)
+            most = [0]
+            while len(context.admission) + context.admission.refused < crowd:
+                await asyncio.sleep(0)
+                most.append(listening.most_open)
+            for client in clients:
+                client.close()
+            listener.abort()
+            await asyncio.sleep(0)
+            await listener.wait_closed()
+            return max(most)
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        assert limit <= runner.run(play()) <= limit + 5
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_who_cannot_be_let_in_waits_and_the_loop_rests(loop: str, caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> int:

@@ -1,6 +1,7 @@
 """Where the clients of one broker connect: its socket, its connections, and how long they are waited for.
 
 Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
+A crowd takes the descriptors of `max.connections` and a few, however many come at once.
 While the system has no descriptor for a connection nobody is let in, those who are in are served, and the loop does
 not turn for those who wait. A child that is forked beside a broker has none of its sockets: with them it would keep the
 port, and the clients waiting, after the broker has gone.
@@ -94,10 +95,13 @@ class Listener:
         os.close(nothing)
 
     def _accept(self) -> None:
-        """Let in those that wait, as many as a turn has."""
+        """Let in those that wait, as many as a turn has, and as there is room for."""
         loop, listening = self._context.loop, self._listening
         assert listening is not None
-        for _ in range(ACCEPTED_AT_ONCE):
+        # Those that go for the ones that come, and those without a transport yet, have their descriptors still: with
+        # more of them at once the process would have none left for its files. One comes always, since silent ones go.
+        room = self._context.admission.limit - len(self._accepted)
+        for _ in range(max(1, min(ACCEPTED_AT_ONCE, room))):
             try:
                 accepted, _address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
