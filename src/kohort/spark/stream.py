@@ -206,7 +206,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             done,
             name=self._known_as(done.name),
             topic_ids={**done.topic_ids, **{name: topic.topic_id for name, topic in topics.items() if topic.topic_id}},
-            renewed=renewed,
+            renewed={name: done.topic_ids.get(name, self._seen_ids[name]) for name in renewed},
             has_skipped=self._has_skipped,
         )
         if end is not start:

@@ -419,10 +419,11 @@ class Membership:
         self._due -= readable - held
         external = self._tell_orders(found, places)
         self._open({each: span for each, span in spans.items() if span.size > 0}, taken)
-        others = {each: Span(known.end, known.end) for each, known in self._known.items() if each not in spans}
+        left = {**self._outdated, **self._known}
+        others = {each: Span(known.end, known.end) for each, known in left.items() if each not in spans}
         kept = {
             each: Holder(self.name, known.since, known.orders)
-            for each, known in self._known.items()
+            for each, known in left.items()
             if known.since is not None
         }
         return Plan(spans=spans, others=others, taken={**kept, **taken}, external=external)

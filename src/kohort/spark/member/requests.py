@@ -6,7 +6,7 @@ Source: the calls of `client/consumer/steps.py`, which are generators for the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -102,7 +102,7 @@ class Plan:
         *,
         name: str | None,
         topic_ids: Mapping[str, str] | None = None,
-        renewed: Collection[str] = (),
+        renewed: Mapping[str, str] | None = None,
         has_skipped: bool = False,
     ) -> OffsetJson:
         """What stands for the end of the batch; `start` itself, which is `done`, if there is nothing to do.
@@ -112,14 +112,17 @@ class Plan:
 
         Args:
             topic_ids: of the topics that are read, by their names.
-            renewed: topics that were made anew: what is known of them is about the old ones.
+            renewed: topics that were made anew, with the ids of the old ones: what is known of them is about those. It
+                is kept until the batch reads the new topic, since a loss is told by then.
         """
         has_news = has_skipped or bool(self.external) or not done.spans
         if not any(span.size for span in self.spans.values()) and not (has_news and self.spans):
             return start
-        spans = {**{each: span for each, span in self.others.items() if each.topic not in renewed}, **self.spans}
+        kept = {topic: each for topic, each in (renewed or {}).items() if all(topic != one.topic for one in self.spans)}
+        dropped = (renewed or {}).keys() - kept
+        spans = {**{each: span for each, span in self.others.items() if each.topic not in dropped}, **self.spans}
         read = {partition.topic for partition in spans}
-        ids = {topic: each for topic, each in (topic_ids or {}).items() if topic in read}
+        ids = {topic: each for topic, each in {**(topic_ids or {}), **kept}.items() if topic in read}
         return to_json(
             spans,
             name=name,

@@ -11,7 +11,7 @@ from kohort import TopicPartition
 from kohort.errors import InvariantViolation
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.member.core import Membership
-from kohort.spark.member.custody import Holder, Ledger
+from kohort.spark.member.custody import Holder, Ledger, Place
 from kohort.spark.member.requests import (
     Choose,
     Commit,
@@ -27,7 +27,7 @@ from kohort.spark.member.requests import (
     Wait,
 )
 from kohort.spark.member.states import ASSIGNED, ENDING, OPEN, TRANSITIONS, State, Step
-from kohort.spark.offsets import QueryOffset, Span
+from kohort.spark.offsets import QueryOffset, Span, from_json
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -110,6 +110,28 @@ def offset(plan: Plan) -> QueryOffset:
     """What Spark passes when the batch is finished."""
     since = {each: holder.since for each, holder in plan.taken.items()}
     return QueryOffset(spans={**plan.others, **plan.spans}, name="q", since=since)
+
+
+def test_topic_made_anew_is_remembered_until_it_is_read(query: Dialogue) -> None:
+    """The group gives its partition some batches later: what the checkpoint says until then is of the old one."""
+    paid = TopicPartition("paid", 0)
+    query.member.on_assigned([ONE, paid])
+    start = offset(query.plan())
+    query.member.on_given_up([paid])
+    del query.ledgers[paid]
+    query.end = 20
+    for _ in range(2):
+        plan = query.run(query.member.plan(start, query.now_ms, renewed={"paid"}))
+        text = plan.offset("", start, name="q", topic_ids={"paid": "new", "orders": "o"}, renewed={"paid": "old"})
+        start = from_json(text)
+        assert (start.spans[paid], start.topic_ids) == (Span(10, 10), {"paid": "old", "orders": "o"})
+        query.end += 10
+
+    query.member.on_assigned([paid])
+    query.run(query.member.plan(start, query.now_ms, renewed={"paid"}))
+
+    (places,) = [each.places for each in query.said[-3:] if isinstance(each, Choose)]
+    assert places[paid] == Place(10, None, (Holder("q", 0),), 0)
 
 
 def test_one_commit_says_how_far_and_what_next(query: Dialogue) -> None:
