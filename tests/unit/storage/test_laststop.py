@@ -9,6 +9,7 @@ import pytest
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 from kohort.storage.files.volatilefs import VolatileFile
+from kohort.storage.offline.inspection import inspect_directory
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.laststop import LAST_STOP_NAME
 from kohort.storage.store import Store
@@ -104,6 +105,16 @@ def test_record_that_a_stop_has_promised_is_missed_after_a_kill() -> None:
     assert store.recovery.cuts == ()
     assert [(hole.first_offset, hole.next_offset) for hole in logs[3].holes] == [(0, 2)]
     store.close()
+
+
+def test_what_a_stop_has_promised_is_damage_to_those_who_look_after_a_kill() -> None:
+    """`kohort log check` and `repair` say what the next start does: it keeps the bytes and cuts nothing."""
+    disk = stopped()
+    logs_of(disk)
+    disk.crash()
+    disk.open(NEWEST).write(70, b"\xff")
+    found = [damage for content in inspect_directory(disk, "/data") for damage in content.damages]
+    assert [(damage.path, damage.offset, damage.next_offset) for damage in found] == [(NEWEST, 0, 2)]
 
 
 def flip(disk: Disk) -> None:

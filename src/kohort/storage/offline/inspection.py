@@ -29,7 +29,8 @@ from kohort.storage.offline.smallfiles import wrong_files
 from kohort.storage.partitions.epochruns import EpochRuns
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, Hole, load_holes
 from kohort.storage.recovery.gaps import load_sparse
-from kohort.storage.recovery.logstate import load_state
+from kohort.storage.recovery.laststop import load_last_stop
+from kohort.storage.recovery.logstate import LogState, latest_state
 from kohort.storage.segments.batchreader import BatchReader
 from kohort.storage.segments.findbatch import NO_LIMIT, find_batch, valid_batch
 from kohort.storage.segments.scan import ends_before
@@ -135,20 +136,24 @@ def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionConte
     """
     catalog = load_catalog(fs, directory)
     ends = load_marker(fs, directory) or {}
+    last_stop = load_last_stop(fs, directory, None)
     for entry in catalog.topics.values():
         for partition, folder in enumerate(entry.folders()):
-            content = _inspect_known(fs, f"{directory}/{folder}", entry, partition)
+            earlier = last_stop.state_of(folder, entry.topic_id)
+            content = _inspect_known(fs, f"{directory}/{folder}", entry, partition, earlier)
             if not any(each.is_unreadable or not each.path.endswith(_RECORDS) for each in content.concerned):
-                _hold_to_promise(fs, f"{directory}/{folder}", content, ends.get(folder))
+                _hold_to_promise(fs, f"{directory}/{folder}", content, ends.get(folder), earlier)
             yield content
     yield from _unknown_folders(fs, directory, catalog)
 
 
-def _inspect_known(fs: FileSystem, path: str, entry: TopicEntry, partition: int) -> PartitionContent:
+def _inspect_known(
+    fs: FileSystem, path: str, entry: TopicEntry, partition: int, earlier: LogState | None
+) -> PartitionContent:
     if not fs.exists(path):
         return _nothing(path, entry.name, partition, "the folder is missing, though the catalog has the topic")
     is_compacted = LogConfig.of_stored(entry.configs, {}).is_compacted
-    content = inspect_partition(fs, path, entry.name, partition, is_compacted=is_compacted)
+    content = inspect_partition(fs, path, entry.name, partition, is_compacted=is_compacted, earlier=earlier)
     try:
         named = read_partition_metadata(fs, path)
     except UnreadableError as why:
@@ -159,10 +164,12 @@ def _inspect_known(fs: FileSystem, path: str, entry: TopicEntry, partition: int)
     return content
 
 
-def _hold_to_promise(fs: FileSystem, path: str, content: PartitionContent, left: PartitionEnd | None) -> None:
+def _hold_to_promise(
+    fs: FileSystem, path: str, content: PartitionContent, left: PartitionEnd | None, earlier: LogState | None
+) -> None:
     """Find what is missing at either end: `left` by a clean stop, or durable when its state was written."""
     names = fs.list_directory(path)
-    state = load_state(fs, path, names)
+    state = latest_state(fs, path, names, earlier)
     promised = max(left.end_offset if left else 0, state.offset if state else 0)
     last = content.concerned[-1] if content.is_damaged else None
     if content.end < promised:
@@ -221,20 +228,31 @@ def _not_readable(path: str, reason: str) -> Damage:
 
 
 def inspect_partition(
-    fs: FileSystem, path: str, topic: str, partition: int, *, is_compacted: bool = False
+    fs: FileSystem,
+    path: str,
+    topic: str,
+    partition: int,
+    *,
+    is_compacted: bool = False,
+    earlier: LogState | None = None,
 ) -> PartitionContent:
-    """Read all segments of a folder; holes that nobody has settled are damage, too, and what cannot be read."""
+    """Read all segments of a folder; holes that nobody has settled are damage, too, and what cannot be read.
+
+    `earlier`: what a clean stop has left of it in `.kohort_laststop`; `None`: nothing.
+    """
     content = PartitionContent(topic=topic, partition=partition)
     try:
-        _read_files(content, fs, path, is_compacted=is_compacted)
+        _read_files(content, fs, path, is_compacted=is_compacted, earlier=earlier)
     except UnreadableError as why:
         content.damages.append(_unreadable(path, why, content.end))
     return content
 
 
-def _read_files(content: PartitionContent, fs: FileSystem, path: str, *, is_compacted: bool) -> None:
+def _read_files(
+    content: PartitionContent, fs: FileSystem, path: str, *, is_compacted: bool, earlier: LogState | None
+) -> None:
     names = fs.list_directory(path)
-    state = load_state(fs, path, names)
+    state = latest_state(fs, path, names, earlier)
     runs = EpochRuns(state.epochs, state.offset) if state is not None else EpochRuns()
     holes = load_holes(fs, path, names)
     sparse_before = load_sparse(fs, path, names)

@@ -146,6 +146,12 @@ def forget_state(fs: FileSystem, directory: str) -> None:
         fs.sync_directory(directory)
 
 
+def latest_state(fs: FileSystem, directory: str, names: Sequence[str], earlier: LogState | None) -> LogState | None:
+    """What is known of a folder; `earlier`: what a clean stop has left of it elsewhere."""
+    states = [each for each in (load_state(fs, directory, names), earlier) if each is not None]
+    return max(states, key=lambda each: each.offset, default=None)
+
+
 def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState | None:
     """What was written last; `None` if there is nothing, or it is damaged."""
     if STATE_NAME not in names:

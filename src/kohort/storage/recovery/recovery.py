@@ -26,7 +26,7 @@ from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_r
 from kohort.storage.recovery.gaps import load_sparse, unpromised_pieces
 from kohort.storage.recovery.laststop import forget_last_stop
 from kohort.storage.recovery.logstart import load_log_start
-from kohort.storage.recovery.logstate import LogState, forget_state, load_snapshot, load_state, recall
+from kohort.storage.recovery.logstate import LogState, forget_state, latest_state, load_snapshot, recall
 from kohort.storage.segments.findbatch import NO_LIMIT
 from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX, has_index, load_facts, load_index, mark_synced
 from kohort.storage.segments.scan import Piece, Rules, ends_before, scan_file
@@ -132,8 +132,7 @@ def open_partition(
     known = load_holes(fs, directory, names)
     sparse_before = load_sparse(fs, directory, names)
     reader = _Reader(fs, directory, bases, config, sparse_before=sparse_before, highest_epoch=highest_epoch)
-    states = [each for each in (load_state(fs, directory, names), earlier) if each is not None]
-    state = max(states, key=lambda each: each.offset, default=None)
+    state = latest_state(fs, directory, names, earlier)
     found = reader.read(state, with_crc=state is not None or expected is None)
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
