@@ -246,8 +246,7 @@ class Store:
         self.changes.finish_deletions()
         self.changes.folders.remove_unfinished(catalog.topics)
         ends = load_marker(self._fs, self.directory)
-        believed = None if ends is None else load_last_sum(self._fs, self.directory)
-        self._last_stop = load_last_stop(self._fs, self.directory, believed)
+        self._last_stop = load_last_stop(self._fs, self.directory, load_last_sum(self._fs, self.directory, ends))
         self._known_epoch = load_leader_epoch(self._fs, self.directory) or None
         cuts: list[TailCut] = []
         for entry in catalog.topics.values():

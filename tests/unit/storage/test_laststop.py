@@ -8,6 +8,7 @@ import pytest
 
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
+from kohort.storage.directory.datadir import PartitionEnd, load_marker, save_marker
 from kohort.storage.files.volatilefs import VolatileFile
 from kohort.storage.offline.inspection import inspect_directory
 from kohort.storage.partitions.partition import PartitionLog
@@ -163,6 +164,21 @@ def test_nothing_is_promised_for_the_next_topic_of_the_name() -> None:
     disk.crash()
     store, logs = logs_of(disk)
     assert [(log.log_end_offset, log.holes, len(log.producers)) for log in logs] == [(0, (), 0)] * MANY
+    store.close()
+
+
+def test_rows_of_a_stop_before_the_last_one_promise_nothing() -> None:
+    """A copy that an older kohort has left is put back over the directory, and its marker knows of no rows."""
+    disk = stopped()
+    disk.remove("/data/orders-3")
+    disk.make_directory("/data/orders-3")
+    ends = load_marker(disk, "/data")
+    assert ends is not None
+    save_marker(disk, "/data", {**ends, "orders-3": PartitionEnd(0, 0)})
+    assert not [damage for content in inspect_directory(disk, "/data") for damage in content.concerned]
+    store, logs = logs_of(disk)
+    assert (logs[3].log_end_offset, logs[3].holes) == (0, ())
+    assert all(is_whole(log) for log in logs if log is not logs[3])
     store.close()
 
 

@@ -32,6 +32,8 @@ FORMAT_KEY: Final = "kohort.format.version"
 #: What may lie in a directory that we began to use and did not finish, or that a mount makes.
 _HARMLESS: Final = frozenset({LOCK_NAME, f"{META_NAME}.tmp", "lost+found"})
 _SMALL_FILE_BYTES: Final = 64 << 10
+#: In place of the checksum of `.kohort_laststop`: files are read, whatever it says of them.
+NO_SUM: Final = -1
 _MARKER_LIMIT_BYTES: Final = 256 << 20
 #: Epochs are an int32 on the wire; a damaged number must not use them up.
 _EPOCH_LIMIT: Final = 1 << 30
@@ -228,8 +230,13 @@ def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | Non
         return None
 
 
-def load_last_sum(fs: FileSystem, directory: str) -> int | None:
-    """What the marker, which is there and whole, says of `.kohort_laststop`; `None`: nothing."""
+def load_last_sum(fs: FileSystem, directory: str, ends: Mapping[str, PartitionEnd] | None) -> int | None:
+    """What the marker says of `.kohort_laststop`; `None`: that it is of an earlier stop.
+
+    `ends`: what `load_marker` gave.
+    """
+    if ends is None:
+        return NO_SUM
     found = parse_json(read_bounded(fs, f"{directory}/{MARKER_NAME}", limit_bytes=_MARKER_LIMIT_BYTES)).get("laststop")
     return found if isinstance(found, int) else None
 
@@ -239,7 +246,7 @@ def save_marker(
 ) -> None:
     """Say that the broker stopped cleanly with its partitions at these ends.
 
-    `last_stop`: the checksum of `.kohort_laststop`; `None`: what it says is not to be believed.
+    `last_stop`: the checksum of `.kohort_laststop`, or `NO_SUM`; `None`: it is not of this stop.
     """
     document = {"format_version": FORMAT_VERSION, "partitions": ends, "checksum": _sum_of(ends)}
     if last_stop is not None:

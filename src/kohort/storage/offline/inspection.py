@@ -19,6 +19,7 @@ from kohort.storage.directory.datadir import (
     META_NAME,
     PartitionEnd,
     load_identity,
+    load_last_sum,
     load_marker,
     read_partition_metadata,
     take_directory,
@@ -135,8 +136,9 @@ def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionConte
         StorageError: there is no catalog, or it cannot be read.
     """
     catalog = load_catalog(fs, directory)
-    ends = load_marker(fs, directory) or {}
-    last_stop = load_last_stop(fs, directory, None)
+    marker = load_marker(fs, directory)
+    ends = marker or {}
+    last_stop = load_last_stop(fs, directory, load_last_sum(fs, directory, marker))
     for entry in catalog.topics.values():
         for partition, folder in enumerate(entry.folders()):
             earlier = last_stop.state_of(folder, entry.topic_id)

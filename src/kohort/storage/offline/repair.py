@@ -25,7 +25,7 @@ from kohort.storage.directory.catalog import (
 )
 from kohort.storage.directory.catalogfile import CatalogFile
 from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets
-from kohort.storage.directory.datadir import PartitionEnd, load_marker, read_partition_metadata, save_marker
+from kohort.storage.directory.datadir import NO_SUM, PartitionEnd, load_marker, read_partition_metadata, save_marker
 from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.offline.inspection import Damage, FoundBatch, PartitionContent, walk_segment
@@ -108,7 +108,7 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
     damaged = {f"{content.topic}-{content.partition}" for content in contents if content.damages}
     # A clean stop is believed; here is damage all the same, so these are read byte by byte.
     mistrusted = {folder: PartitionEnd(end.end_offset, _NO_SIZE) for folder, end in ends.items() if folder in damaged}
-    save_marker(fs, directory, {**ends, **mistrusted})
+    save_marker(fs, directory, {**ends, **mistrusted}, last_stop=NO_SUM)
     store = Store.open(directory, fs=fs)
     logs = [log for topic in store.topics.values() for log in topic.partitions]
     store.close()

@@ -22,7 +22,7 @@ from kohort.errors import StorageError
 from kohort.ids import TopicId
 from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
-from kohort.storage.directory.datadir import PARTITION_METADATA_NAME
+from kohort.storage.directory.datadir import NO_SUM, PARTITION_METADATA_NAME
 from kohort.storage.files.fs import FileSystem, read_bounded, replace_file
 from kohort.storage.partitions.epochs import LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
@@ -207,12 +207,14 @@ def save_last_stop(fs: FileSystem, directory: str, rows: Mapping[str, Row]) -> i
 
 
 def load_last_stop(fs: FileSystem, directory: str, believed: int | None) -> LastStop:
-    """What the last clean stop left; `believed`: the checksum of it where it was the last thing that happened."""
+    """What the last clean stop left; `believed`: what `load_last_sum` gave."""
     path = f"{directory}/{LAST_STOP_NAME}"
     try:
         head, _, text = read_bounded(fs, path, limit_bytes=_LIMIT_BYTES).removesuffix(b"\n").partition(b" ")
         checksum = crc32c(text)
-        rows = parse_json(text) if int(head, 16) == checksum else {}
+        # A kohort that does not know these rows may have stopped since, or a copy of that time was put back.
+        is_meant = believed in (NO_SUM, checksum) and int(head, 16) == checksum
+        rows = parse_json(text) if is_meant else {}
         return LastStop(rows if isinstance(rows, dict) else {}, is_believed=checksum == believed)
     except (StorageError, ValueError):
         return LastStop({}, is_believed=False)
