@@ -15,7 +15,7 @@ TESTS_OF_ALL := $(foreach test,$(CLUSTER) $(SECURED) $(ADMINISTERED),--ignore $(
 
 test: setup  ## everything that must hold, under 15 minutes
 	@$(MAKE) --no-print-directory -j 2 checks collected
-	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TESTS_OF_ALL)  # long files first; half of the time tests wait
+	exec $(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TESTS_OF_ALL)  # long files first; half of the time tests wait
 
 checks: setup  ## what holds without running anything: lint, format, types, who imports whom
 	$(PY) -m ruff check src tests bench examples tools
@@ -34,52 +34,52 @@ soak: setup  ## 10,000 seeds of the simulation, 5,000 of the queries' world, 1,0
 	$(PY) -m kohort.testing.seed --count 10000 --jobs $$(nproc) --progress
 	$(PY) -m kohort.testing.queries.seed --count 5000 --jobs $$(nproc)
 	$(PY) -m kohort.testing.clients.seed --count 1000 --jobs $$(nproc)
-	KILL_CYCLES=1000 $(PY) -m pytest -v -n 0 tests/interop/test_kill_cycles.py
+	KILL_CYCLES=1000 exec $(PY) -m pytest -v -n 0 tests/interop/test_kill_cycles.py
 
 wheels: setup  ## wheels with and without a C compiler, by their tags; a minute, needs PyPI
 	rm -rf .venv/wheels && $(PY) -m pip wheel -q --no-deps -w .venv/wheels . && CC=false $(PY) -m pip wheel -q --no-deps -w .venv/wheels .
 	ls .venv/wheels/kohort-*-py3-none-any.whl .venv/wheels/kohort-*-cp3*.whl
 
 power-loss: setup  ## the power goes at every operation of a broker's files, 200 times each; ten minutes
-	POWER_LOSS_SEEDS=200 $(PY) -m pytest -v -n 2 tests/unit/broker/test_power_loss.py
+	POWER_LOSS_SEEDS=200 exec $(PY) -m pytest -v -n 2 tests/unit/broker/test_power_loss.py
 
 faulty-disk: setup  ## every fault at every operation of a day of a broker's disk
-	FAULTY_DISK_STRIDE=1 $(PY) -m pytest -q -n 2 tests/unit/broker/test_faulty_disk.py
+	FAULTY_DISK_STRIDE=1 exec $(PY) -m pytest -q -n 2 tests/unit/broker/test_faulty_disk.py
 
 models: setup  ## logs, retention, deletion and compaction against models, 500 histories each; a minute
-	MODEL_CASES=500 $(PY) -m pytest -q -n 2 tests/unit/storage/test_partition_model.py tests/unit/storage/test_retention.py tests/unit/storage/test_compaction.py
+	MODEL_CASES=500 exec $(PY) -m pytest -q -n 2 tests/unit/storage/test_partition_model.py tests/unit/storage/test_retention.py tests/unit/storage/test_compaction.py
 
 flips: setup  ## one bit flipped in every byte of a data directory; half a minute
-	FLIP_STRIDE=1 $(PY) -m pytest -q -n 2 tests/unit/storage/test_bit_flips.py
+	FLIP_STRIDE=1 exec $(PY) -m pytest -q -n 2 tests/unit/storage/test_bit_flips.py
 
 fuzz: setup  ## a million inputs each: frames, record batches, what reads each kind of file, directories with such files; FUZZ_INPUTS=10000, FUZZ_SEED=1; hours
-	FUZZ_INPUTS=$(or $(FUZZ_INPUTS),1000000) $(PY) -m pytest -s -n 2 -o timeout=0 tests/fuzz/test_frames.py tests/fuzz/test_batches.py tests/fuzz/test_readers.py tests/fuzz/test_files.py
+	FUZZ_INPUTS=$(or $(FUZZ_INPUTS),1000000) exec $(PY) -m pytest -s -n 2 -o timeout=0 tests/fuzz/test_frames.py tests/fuzz/test_batches.py tests/fuzz/test_readers.py tests/fuzz/test_files.py
 
 worst-requests: setup  ## the longest request of each API that the limits let through: turns and memory; two minutes
-	WORST_REQUESTS=whole $(PY) -m pytest -q -n 2 tests/unit/broker/test_worst_requests.py
+	WORST_REQUESTS=whole exec $(PY) -m pytest -q -n 2 tests/unit/broker/test_worst_requests.py
 
 matrix: setup  ## what may happen to a cluster, ours and Apache Kafka's, to every kind of member; half an hour
-	MATRIX=whole $(PY) -m pytest -n 2 --dist loadfile -k "go_on or share" tests/interop/test_client_*.py
+	MATRIX=whole exec $(PY) -m pytest -n 2 --dist loadfile -k "go_on or share" tests/interop/test_client_*.py
 
 held-clients: setup  ## every client in every protocol while its heartbeats are held, stopped, killed and committing; half an hour, needs Maven
-	HELD_CLIENTS=whole $(PY) -m pytest -s -n 0 tests/interop/test_held_clients.py
+	HELD_CLIENTS=whole exec $(PY) -m pytest -s -n 0 tests/interop/test_held_clients.py
 	PYTHONPATH=tests $(PY) -m support.java_cost  # three minutes
 
 static-groups: setup  ## static groups of every client in every protocol; five minutes, needs Maven
-	STATIC_GROUPS=whole $(PY) -m pytest -v -n 2 tests/interop/test_static_groups.py
+	STATIC_GROUPS=whole exec $(PY) -m pytest -v -n 2 tests/interop/test_static_groups.py
 
 same-as-spark: setup  ## every option of the Spark source beside Spark's own; two minutes, needs Maven
-	SAME_AS_SPARK=whole $(PY) -m pytest tests/spark/test_same_as_spark.py
+	SAME_AS_SPARK=whole exec $(PY) -m pytest tests/spark/test_same_as_spark.py
 
 secured: setup  ## three brokers of Apache Kafka behind TLS and logins, every way in, brokers restarted; five minutes
-	$(PY) -m pytest -v -n 0 $(SECURED)
+	exec $(PY) -m pytest -v -n 0 $(SECURED)
 
 administered: setup  ## three brokers of Apache Kafka administered by commands, and while one is away; a minute
-	$(PY) -m pytest -v -n 0 $(ADMINISTERED)
+	exec $(PY) -m pytest -v -n 0 $(ADMINISTERED)
 
 cluster: setup  ## Spark on a standalone cluster, an executor killed, both brokers; Spark Connect; a pipeline; ten minutes
 	$(PY) -m pip install -q --disable-pip-version-check 'pyspark[connect,pipelines]'
-	$(PY) -m pytest -v $(CLUSTER)
+	exec $(PY) -m pytest -v $(CLUSTER)
 
 seed: setup  ## one seed again, with its story: make seed SEED=17
 	$(PY) -m kohort.testing.seed $(SEED) --verbose

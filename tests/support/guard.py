@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -24,7 +23,8 @@ MARK: Final = "KOHORT_TEST_RUN"
 #: What a process may take to end when it is asked to, s, and how often it is looked.
 _PATIENCE_S: Final = 10.0
 _LOOK_UP_S: Final = 0.1
-_guards: list[subprocess.Popen[bytes]] = []
+#: Where the guard of this run listens; there is one at most.
+_guarded: list[int] = []
 
 
 def pytest_configure(config: Any) -> None:
@@ -33,15 +33,17 @@ def pytest_configure(config: Any) -> None:
         return
     os.environ[MARK] = uuid.uuid4().hex
     command = [sys.executable, "-S", "-E", __file__, os.environ[MARK]]
-    _guards.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
+    reading, writing = os.pipe()
+    # Nobody waits for it here: it ends after this process.
+    os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0)], setsid=True)
+    os.close(reading)
+    _guarded.append(writing)
 
 
 def pytest_unconfigure(config: Any) -> None:
     """Let the guard know that the run ends by itself; what belongs to this process ends only with it, like a JVM."""
-    for guard in _guards:
-        assert guard.stdin is not None
-        guard.stdin.write(b"over")
-        guard.stdin.flush()
+    for writing in _guarded:
+        os.write(writing, b"over")
 
 
 def find_marked(mark: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,3 +46,24 @@ def test_nothing_is_left_of_a_run_that_is_ended(tmp_path: Path, how: signal.Sign
     run.send_signal(how)
     run.wait(60)
     until(lambda: not Path("/proc", child.read_text()).exists(), what="its process has ended")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("target", ["test", "static-groups", "secured", "cluster"])
+def test_make_hands_its_end_on_to_pytest(tmp_path: Path, target: str) -> None:
+    """A shell between the two would end alone: the tests would go on without anybody who waits for them."""
+    stub = tmp_path / "python"
+    stub.write_text(f"#!{sys.executable} -SE\nimport os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()\n")
+    stub.chmod(0o755)
+    told = subprocess.check_output(["make", "-n", target, f"PY={stub}"], cwd=SUPPORT.parent, text=True)
+    line = told.splitlines()[-1]
+    assert f"{stub} -m pytest" in line
+    (tmp_path / "Makefile").write_text(f"it:\n\t@{line}\n")
+    run = subprocess.Popen(
+        ["make", "-s", "it"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    with run:
+        assert run.stdout is not None
+        child = run.stdout.readline().strip()
+        run.terminate()
+        until(lambda: not Path("/proc", child).exists(), what="pytest has ended")
