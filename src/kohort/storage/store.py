@@ -33,7 +33,7 @@ from kohort.storage.files.diskerrors import DiskFailedError, FilesOverlapError, 
 from kohort.storage.files.fs import DiskFileSystem, FileLock, FileSystem
 from kohort.storage.files.volatilefs import VolatileFileSystem
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.laststop import LastStop, Row, load_last_stop, row_of, save_last_stop
+from kohort.storage.recovery.laststop import LastStop, Row, has_last_stop, load_last_stop, row_of, save_last_stop
 from kohort.storage.recovery.logstate import capture, is_outdated, settle, write
 from kohort.storage.recovery.recovery import RecoveryReport, TailCut, open_partition, unreadable_partition
 from kohort.storage.topicconfig import LogConfig
@@ -247,11 +247,16 @@ class Store:
         self.changes.folders.remove_unfinished(catalog.topics)
         ends = load_marker(self._fs, self.directory)
         self._last_stop = load_last_stop(self._fs, self.directory, load_last_sum(self._fs, self.directory, ends))
+        had_rows = has_last_stop(self._fs, self.directory)
         self._known_epoch = load_leader_epoch(self._fs, self.directory) or None
         cuts: list[TailCut] = []
         for entry in catalog.topics.values():
             self.changes.keep(self._open_topic(entry, ends, cuts))
         logs = [log for topic in self.topics.values() for log in topic.partitions]
+        if had_rows and not has_last_stop(self._fs, self.directory):
+            # One was mended. What the rows said of the others nothing says any more, until it is written down.
+            for log in logs:
+                log.state_offset = 0
         self.recovery = RecoveryReport(
             is_clean=ends is not None,
             partitions=len(logs),

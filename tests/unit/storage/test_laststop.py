@@ -13,6 +13,7 @@ from kohort.storage.files.volatilefs import VolatileFile
 from kohort.storage.offline.inspection import inspect_directory
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.laststop import LAST_STOP_NAME
+from kohort.storage.recovery.logstate import is_outdated
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import Crashed, MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch, find_time, offsets, sequenced, values
@@ -188,8 +189,10 @@ def test_log_that_was_mended_is_not_promised_again() -> None:
     store, _ = logs_of(disk)
     disk.crash()
     flip(disk)
-    store, _ = logs_of(disk)
+    store, logs = logs_of(disk)
     assert not disk.exists(f"/data/{LAST_STOP_NAME}")
+    # Of the others nothing says any more what was durable: each is written down with the next checkpoint.
+    assert all(map(is_outdated, logs))
     store.close()
 
 

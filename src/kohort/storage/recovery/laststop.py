@@ -49,9 +49,14 @@ Row = dict[str, Any]
 
 def forget_last_stop(fs: FileSystem, directory: str) -> None:
     """Nothing of what the rows say of a log is to be relied on: it is about to be mended."""
-    if fs.exists(f"{directory}/{LAST_STOP_NAME}"):
+    if has_last_stop(fs, directory):
         fs.remove(f"{directory}/{LAST_STOP_NAME}")
         fs.sync_directory(directory)
+
+
+def has_last_stop(fs: FileSystem, directory: str) -> bool:
+    """Whether there are rows, whatever they say."""
+    return fs.exists(f"{directory}/{LAST_STOP_NAME}")
 
 
 class LastStop:
