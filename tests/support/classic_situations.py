@@ -40,7 +40,7 @@ def classic_member_leaves() -> MixedDialogue:
 @says(
     "the rebalance to generation 3, because client-y was silent for the whole session timeout: client-x took "
     "t:2-3 from client-y; it took 1.0 s, 10 s after the last sign of client-y; client-x took 1.0 s to join "
-    "again (meanwhile: refused: REBALANCE_IN_PROGRESS); 2 partitions were read by nobody for at most 11 s; a "
+    "again (meanwhile: told that the group rebalances); 2 partitions were read by nobody for at most 11 s; a "
     "member may be silent for 10 s, its session timeout, before it is missed"
 )
 def classic_member_is_silent() -> MixedDialogue:

@@ -1,4 +1,4 @@
-"""`kohort group history GROUP`: what happened to a group and why, a sentence a row.
+"""`kohort group history GROUP`: what happened to a group and why, a sentence a row, day by day.
 
 Laws: with `--json` every field of every row is there, as the broker keeps it. A group that is not there is an error;
 what is still known of one that is gone is shown with `--deleted`.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kohort.cli.bootstrap import connection
-from kohort.cli.historysentences import sentence
+from kohort.cli.historysentences import fold
 from kohort.cli.output import complain, plain, print_json, print_table
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from kohort.ids import JOURNAL_TOPIC
@@ -85,14 +86,14 @@ def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> N
     if not found.events:
         complain(f"nothing is known of {options.group} yet")
     names = MemberNames()
-    last = 0
+    last, day = 0, ""
     while True:
         if found.events:
             if options.json:
                 for event in found.events:
                     print_json({"group_id": found.group_id, **plain(event)})
             else:
-                _print_rows(found.events, names, empty="", has_heading=last == 0)
+                day = _print_rows(found.events, names, empty="", has_heading=last == 0, day=day)
             last = found.events[-1].sequence
         time.sleep(FOLLOW_INTERVAL_S)
         found = admin.group_history(options.group, after=last)
@@ -111,11 +112,19 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
 
 
-def _print_rows(events: Iterable[HistoryEvent], names: MemberNames, *, empty: str, has_heading: bool = True) -> None:
-    events = list(events)
+def _print_rows(
+    events: Sequence[HistoryEvent], names: MemberNames, *, empty: str, has_heading: bool = True, day: str = ""
+) -> str:
+    """Print the rows, each day's behind a row with its date; `day`: of the latest row before. That of the last one."""
     names.learn(events)
-    rows = [(show_clock(event.time_ms), _cause(event), sentence(event, names)) for event in events]
+    rows = []
+    for event, said in fold(events, names):
+        before, day = day, f"{datetime.fromtimestamp(event.time_ms / 1000):%Y-%m-%d}"
+        if day != before:
+            rows.append((day, "", ""))
+        rows.append((show_clock(event.time_ms), _cause(event), said))
     print_table(("TIME", "CAUSE", "WHAT HAPPENED"), rows, empty=empty, has_heading=has_heading)
+    return day
 
 
 def _cause(event: HistoryEvent) -> str:

@@ -7,7 +7,7 @@ Source: `coordinator/events/`, which writes the rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,35 @@ if TYPE_CHECKING:
     from kohort.client.admin.results.groups import HistoryEvent
 
 Details = Mapping[str, str]
+
+#: What the coordinator answers a classic heartbeat while its group rebalances.
+REBALANCING: Final = "REBALANCE_IN_PROGRESS"
+#: Classic requests whose rows are told with what came of them, as these rows of the same input say it.
+_TOLD_WITH: Final = {
+    "JoinGroup": ("member_joined", "member_rejoined", "member_replaced"),
+    "SyncGroup": ("assignment_changed", "group_at_rest"),
+}
+
+
+def fold(events: Sequence[HistoryEvent], names: MemberNames) -> list[tuple[HistoryEvent, str]]:
+    """Tell each row with its sentence, but for classic requests of which another row says all.
+
+    Why a member asks to join stands behind the row that it has joined.
+    """
+    told: list[tuple[HistoryEvent, str]] = []
+    asked: HistoryEvent | None = None
+    for number, event in enumerate(events):
+        following = events[number + 1] if number + 1 < len(events) else None
+        is_same = following is not None and following.cause == event.cause
+        if is_same and following is not None and following.event in _TOLD_WITH.get(event.event, ()):
+            asked = event
+            continue
+        said = sentence(event, names)
+        if asked is not None and asked.details.get("reason"):
+            said += f" ({names.within(asked.details['reason'])})"
+        asked = None
+        told.append((event, said))
+    return told
 
 
 def sentence(event: HistoryEvent, names: MemberNames) -> str:
@@ -75,7 +104,8 @@ def _deadline(who: str, details: Details) -> str:
 
 def _leave(who: str, details: Details) -> str:
     if details.get("by") == "administrator":
-        return f"an administrator asks to remove {who or 'members'}{_why(details, 'reason')}"
+        is_said = details.get("reason") != "removed by an administrator"
+        return f"an administrator asks to remove {who or 'members'}{_why(details, 'reason') if is_said else ''}"
     return f"{who or 'somebody'} asks to leave{_why(details, 'reason')}"
 
 
@@ -122,6 +152,9 @@ def _back(who: str, details: Details) -> str:
 
 def _refused(who: str, details: Details) -> str:
     asker = f" of {who}" if who else ""
+    if details.get("error") == REBALANCING and details.get("api") == "Heartbeat":
+        # That is how a classic member learns of it, and no refusal.
+        return f"the heartbeat{asker} is told that the group rebalances"
     return f"refused, {_words(details.get('api', ''))}{asker}: {details.get('error', '')}{_why(details)}"
 
 

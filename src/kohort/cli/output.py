@@ -12,6 +12,9 @@ from typing import Any, Final
 #: What is said where a command has only shown what it would do.
 NOTHING_CHANGED: Final = "nothing is changed yet: --execute does it"
 
+#: Columns of a terminal that a column of a table has at least, unless all of its cells are shorter.
+_NARROWEST: Final = 8
+
 
 def plain(value: Any) -> Any:
     """A value as JSON can carry it: dataclasses become objects, bytes text, or marked base64 where they are none."""
@@ -68,13 +71,28 @@ def _print_for_person(columns: Sequence[str], cells: Sequence[Sequence[str]], *,
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    if sum(min(width, _NARROWEST) + 2 for width in widths) - 2 > console.width:
+        _print_as_lists(columns, cells)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=has_heading)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in cells:
         # Names may have square brackets, which rich would take for markup.
         table.add_row(*map(Text, row))
-    Console(highlight=False).print(table)
+    console.print(table)
+
+
+def _print_as_lists(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Print each row as a paragraph, a cell a line: side by side they would have a letter a line."""
+    width = max(map(len, columns))
+    rows = [
+        "".join(f"{name.ljust(width)}  {cell}".rstrip() + "\n" for name, cell in zip(columns, row, strict=True))
+        for row in cells
+    ]
+    sys.stdout.write("\n".join(rows))
 
 
 def complain(sentence: object) -> None:

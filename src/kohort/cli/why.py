@@ -105,8 +105,13 @@ def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> N
 
 
 def read_partition(text: str) -> TopicPartition:
-    """TOPIC-N as argparse reads it."""
-    topic, _, number = text.rpartition("-")
+    """Read TOPIC-N, or TOPIC:N as sentences and tables have it, for argparse.
+
+    >>> read_partition("my-orders:2") == read_partition("my-orders-2")
+    True
+    """
+    # No topic has a colon in its name.
+    topic, _, number = text.rpartition(":" if ":" in text else "-")
     if not topic or not number.isdecimal() or len(number) > _LONGEST_NUMBER:
         raise argparse.ArgumentTypeError(f"{text!r} is no partition: TOPIC-N is expected, as in orders-3")
     return TopicPartition(topic, int(number))

@@ -40,7 +40,7 @@ class ClientSide:
         self.held: Final[set[str]] = set()
         #: Members that could not compute the target that is due. A restart forgets them.
         self.failed: Final[set[str]] = set()
-        #: How the latest of them did, in words; "" where none has since the latest target. A restart forgets it.
+        #: How they did, in words, one after the other; "" where none has since the latest target. A restart forgets it.
         self.failure = ""
 
     def put(self, member_id: str, assignors: tuple[ClientAssignor, ...]) -> None:

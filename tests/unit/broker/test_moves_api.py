@@ -195,7 +195,7 @@ def test_a_switch_that_cannot_be_is_an_error_with_a_sentence(
     ("group", "saying"),
     [
         ("nobody", "GROUP_ID_NOT_FOUND.*the group nobody does not exist"),
-        ("old", "GROUP_ID_NOT_FOUND.*the group old is not a consumer group"),
+        ("old", "INCONSISTENT_GROUP_PROTOCOL.*the group old is a classic one: its leader shares the partitions out"),
         ("", "INVALID_GROUP_ID"),
     ],
     ids=["unknown", "classic", "nameless"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kohort.cli.historysentences import _SENTENCES, sentence
+from kohort.cli.grouphistory import _print_rows
+from kohort.cli.historysentences import _SENTENCES, fold, sentence
 from kohort.client.admin.results.groups import HistoryEvent
 from kohort.journal.words import MemberNames
 
@@ -103,6 +105,18 @@ def test_a_name_stays_when_later_rows_bring_its_like() -> None:
             "refused, commit offsets of app: STALE_MEMBER_EPOCH: it is 3",
         ),
         (
+            row("refused", ONE, api="Heartbeat", error="REBALANCE_IN_PROGRESS", times=3),
+            "the heartbeat of app is told that the group rebalances, 3 times until ",
+        ),
+        (
+            row("LeaveGroup", ONE, by="administrator", reason="too slow"),
+            "an administrator asks to remove app: too slow",
+        ),
+        (
+            row("LeaveGroup", ONE, by="administrator", reason="removed by an administrator"),
+            "an administrator asks to remove app",
+        ),
+        (
             row("refused", api="SyncGroup", error="X", times=4),
             "refused, sync group: X, 4 times until ",
         ),
@@ -155,3 +169,33 @@ def test_every_event_that_the_coordinator_writes_has_a_sentence_of_its_own() -> 
     written |= set(re.findall(r'else "(\w+_\w+)",\n\s+record\.member_id', text))
     assert len(written) > 20
     assert written <= _SENTENCES.keys()
+
+
+def test_a_classic_request_is_told_with_what_came_of_it() -> None:
+    """Four rows a member and rebalance where two say all."""
+    events = [
+        row("JoinGroup", kind="stimulus", reason="new here"),
+        row("member_id_required", ONE),
+        row("JoinGroup", ONE, kind="stimulus", reason=f"member {TWO} joined"),
+        row("member_rejoined", ONE, client="app"),
+        row("SyncGroup", ONE, kind="stimulus"),
+        row("assignment_changed", ONE, epoch="2", gained="t-0"),
+        row("SyncGroup", ONE, kind="stimulus"),
+    ]
+    names = named(row("member_joined", ONE, client="app"), row("member_joined", TWO, client="other"))
+    assert [said for _, said in fold(events, names)] == [
+        "a new member asks to join: new here",
+        "app is given its member id and has to come again with it",
+        "app rejoined (member other joined)",
+        "app gains t:0 (epoch 2)",
+        "app asks for its part",
+    ]
+
+
+def test_a_history_names_each_day_once(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (replace(row("assignor_asked", ONE), time_ms=day * 86_400_000) for day in (20_000, 20_001))
+    day = _print_rows([first, first], MemberNames(), empty="")
+    _print_rows([second], MemberNames(), empty="", has_heading=False, day=day)
+    lines = capsys.readouterr().out.splitlines()
+    days = [line for line in lines if re.fullmatch(r"\d{4}-\d\d-\d\d", line)]
+    assert [len(days), len(set(days)), len(lines)] == [2, 2, 6]

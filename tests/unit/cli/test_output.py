@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import re
+import sys
 
 import pytest
 
@@ -61,6 +64,32 @@ def test_a_table_that_is_piped_keeps_one_row_a_line(capsys: pytest.CaptureFixtur
     print_table(("NAME", "LAG"), [(long, None), ("[bold]", 0)], empty="nothing")
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [["NAME", "LAG"], [long, "-"], ["[bold]", "0"]]
+
+
+class Terminal(io.StringIO):
+    """Where a person reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(40, "a list"), (160, "a table")])
+def test_a_table_that_would_have_a_letter_a_line_is_a_list(
+    columns: int, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    names = ("MEMBER", "CLIENT", "HOST", "EPOCH", "PARTITIONS")
+    row = ("0123456789-abcdef", "billing-worker", "/127.0.0.1", 6, "orders:0-2")
+    print_table(names, [row, row], empty="none")
+    shown_text = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())  # type: ignore[attr-defined]
+    lines = shown_text.splitlines()
+    as_list = [f"{name:<10}  {cell}" for name, cell in zip(names, row, strict=True)]
+    if shown == "a list":
+        assert lines == [*as_list, "", *as_list]
+    else:
+        assert [line.split() for line in lines] == [list(names), [*map(str, row)], [*map(str, row)]]
 
 
 def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,10 @@ def test_tools_are_told_of_the_failure_until_there_is_a_target() -> None:
     compute(group, "a", 0)
     assert told() == "mine of a gave 1 owners for 4 partitions"
     group.fire_due()
-    compute(group, "b", 0, 1, 2, 2)
+    compute(group, "b", 0, 1)
+    assert told() == "mine of a gave 1 owners for 4 partitions; mine of b gave 2 owners for 4 partitions"
+    group.fire_due()
+    compute(group, "c", 0, 1, 2, 2)
     assert told() == ""
 
 

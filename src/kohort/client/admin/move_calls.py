@@ -47,8 +47,9 @@ class MoveCalls(GroupCalls):
         (True, '')
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND (also of a classic group), UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_MEMBER_ID,
-                INVALID_REQUEST (the member does not subscribe to the topic); nothing is changed then.
+            BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group),
+                UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_MEMBER_ID, INVALID_REQUEST (the member does not subscribe to the
+                topic); nothing is changed then.
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
         (move,) = self.submit_moves(group, {partition: to_member})
@@ -69,7 +70,8 @@ class MoveCalls(GroupCalls):
             What became of each, in the order of `moves`.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND (also of a classic group), REBALANCE_IN_PROGRESS (it changes all the time).
+            BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), REBALANCE_IN_PROGRESS
+                (it changes all the time).
             ConfigError: more moves than that.
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
@@ -91,7 +93,7 @@ class MoveCalls(GroupCalls):
         they are known until the topic or the group goes, also beyond a restart. No more than 10,000 are told.
 
         Raises:
-            BrokerError: GROUP_ID_NOT_FOUND (also of a classic group).
+            BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group).
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
         during = f"reading the moves of group {group}"

@@ -69,6 +69,21 @@ def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
     return group
 
 
+def find_moving(groups: GroupsState, group_id: str) -> ConsumerGroup:
+    """Find the group whose moves an administrator asks for.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND; INCONSISTENT_GROUP_PROTOCOL for a classic one, whose leader shares out.
+    """
+    if group_id in groups.classic:
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the group {group_id} is a classic one: its leader shares the partitions out, and only a group of the "
+            "consumer protocol has moves",
+        )
+    return find_group(groups, group_id)
+
+
 def _failure_of(group: ConsumerGroup) -> str:
     if group.failure is not None:
         return f"{group.failure.assignor}: {group.failure.error}"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kohort.coordinator.commands import DescribeMoves, DescribeMovesReply, MoveStatus
-from kohort.coordinator.consumer.describe import find_group
+from kohort.coordinator.consumer.describe import find_moving
 from kohort.coordinator.consumer.reconciliation.following import granted_epoch_of
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState, Place
@@ -34,8 +34,8 @@ def move_id(topic: str, partition: int, granted_epoch: int) -> str:
 
 
 def decide_describe_moves(groups: GroupsState, command: DescribeMoves) -> Decision:
-    """Say which moves are open, and which that were asked for are over; `find_group` refuses what is none."""
-    found = tuple(describe_moves(groups, find_group(groups, command.group_id)))
+    """Say which moves are open, and which that were asked for are over; `find_moving` refuses what is none."""
+    found = tuple(describe_moves(groups, find_moving(groups, command.group_id)))
     return Decision(effects=(Reply(command.request, DescribeMovesReply(moves=found)),))
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from kohort.coordinator.commands import AskedMove, MoveAnswer, SubmitMoves, SubmitMovesReply
 from kohort.coordinator.consumer.change import topics_of
-from kohort.coordinator.consumer.describe import find_group
+from kohort.coordinator.consumer.describe import find_moving
 from kohort.coordinator.consumer.moves import move_id
 from kohort.coordinator.consumer.reconciliation.following import granted_epoch_of
 from kohort.coordinator.consumer.reconciliation.pace import hold_back
@@ -40,10 +40,10 @@ def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSett
     """Give partitions to the members that were named.
 
     Raises:
-        Refused: GROUP_ID_NOT_FOUND, INVALID_REQUEST (too many moves), REBALANCE_IN_PROGRESS (a
-            target is about to be computed, which would not know of this one).
+        Refused: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), INVALID_REQUEST (too many moves),
+            REBALANCE_IN_PROGRESS (a target is about to be computed, which would not know of this one).
     """
-    group = find_group(groups, command.group_id)
+    group = find_moving(groups, command.group_id)
     if len(command.moves) > MOST_MOVES:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"{len(command.moves)} moves were submitted at once; {MOST_MOVES} are possible"

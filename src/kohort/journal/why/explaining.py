@@ -164,8 +164,9 @@ class _Explainer:
     def _refused(self, row: ToldRow) -> None:
         member = self._members.get(row.member_id)
         if member is not None:
-            times = f" {row.times} times" if row.times > 1 else ""
-            member.meanwhile.append(f"refused{times}: {row.details.get('error', '')}")
+            times, error = f" {row.times} times" if row.times > 1 else "", row.details.get("error", "")
+            is_told = (row.details.get("api"), error) == ("Heartbeat", "REBALANCE_IN_PROGRESS")
+            member.meanwhile.append(f"told{times} that the group rebalances" if is_told else f"refused{times}: {error}")
 
     def _meanwhile(self, row: ToldRow) -> None:
         did = row.details.get("did", "")

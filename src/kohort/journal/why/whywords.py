@@ -70,7 +70,11 @@ ENDS: Final = {
 
 
 def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
-    """What set a rebalance off."""
+    """What set a rebalance off.
+
+    >>> say_trigger("removed by an administrator", ["ann"], "removed by an administrator")
+    'ann was removed by an administrator'
+    """
     said = _OF_GROUP.get(trigger)
     if said is None:
         words = _OF_MEMBERS.get(trigger)
@@ -78,7 +82,8 @@ def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
             said = trigger or "nothing that the rows name"
         else:
             said = words.format(_people(members) or "a member", was="were" if len(members) > 1 else "was")
-    return f"{said} ({why})" if why else said
+    # An administrator's reason is often the very word for it.
+    return f"{said} ({why})" if why and why != trigger else said
 
 
 def say_rebalance(

@@ -68,7 +68,8 @@ def apply_computation_failed(groups: GroupsState, record: ComputationFailed) -> 
     side = _side(groups, record.group_id)
     if side is not None:
         side.failed.add(record.member_id)
-        side.failure = f"{record.assignor} of {record.member_id} {record.why}"[:LONGEST_ERROR]
+        failures = (side.failure, f"{record.assignor} of {record.member_id} {record.why}")
+        side.failure = "; ".join(filter(None, failures))[:LONGEST_ERROR]
 
 
 def _note_untold(
