@@ -87,5 +87,5 @@ def endpoint_of(server: str) -> Endpoint:
     if not host or not port.isascii() or not port.isdigit():
         raise ValueError(f"{server!r} is not host:port, for example 127.0.0.1:9092")
     if len(port.lstrip("0")) > 5 or not 0 < int(port[-5:]) < 65536:
-        raise ValueError(f"{server!r} is not host:port: the port is out of range, 1 to 65535")
+        raise ValueError(f"the port of {server!r} is out of range, 1 to 65535")
     return Endpoint(host, int(port))

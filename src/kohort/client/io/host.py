@@ -34,7 +34,7 @@ class OneProcess:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot be pickled or copied: its connections are those of this process. "
+            f"{type(self).__name__} cannot be pickled or copied: its connections are those of this process. "
             "Make one where it is used, of the same options"
         )
 
