@@ -149,6 +149,11 @@ class Cluster:
         topic = self.topics.get(name)
         return [] if topic is None else [TopicPartition(name, partition) for partition in topic.partitions]
 
+    def is_hidden(self, name: str) -> bool:
+        """Whether this client may not even see the topic, at present."""
+        topic = self.topics.get(name)
+        return topic is not None and topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     def leader_of(self, partition: TopicPartition) -> Endpoint | None:
         """Where the leader of a partition listens; `None` if unknown or absent."""
         info = self.partition(partition)

@@ -1,7 +1,8 @@
 """What the leader of a classic group does for everybody: compute who reads what, and watch the topics meanwhile.
 
 Laws: nothing is computed before the cluster's picture has an answer for every topic that anybody subscribes to; a
-leader whose picture no longer has as many partitions as it computed with is told so, once.
+leader whose picture no longer has as many partitions as it computed with is told so, once. A topic that the leader may
+not see at present has as many as before.
 Source: Kafka's JoinGroup and SyncGroup; KIP-814 (a static leader that returns computes nothing, but watches).
 """
 
@@ -65,4 +66,9 @@ class Leading:
         return {} if response.skip_assignment else assign(response.protocol_name or "", members, self._counted)
 
     def _count(self, topics: Set[str]) -> dict[str, int]:
-        return {topic: len(self._cluster.partitions_of(topic)) for topic in sorted(topics)}
+        return {
+            topic: self._counted.get(topic, 0)
+            if self._cluster.is_hidden(topic)
+            else len(self._cluster.partitions_of(topic))
+            for topic in sorted(topics)
+        }

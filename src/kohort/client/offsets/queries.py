@@ -162,10 +162,11 @@ class OffsetQueries:
 
     def find_refusal(self, name: str) -> BrokerError | None:
         """Why brokers do not even say where the partitions of a topic are; `None` where they do."""
-        topic = self._cluster.topics.get(name)
-        if topic is None or topic.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if not self._cluster.is_hidden(name):
             return None
-        return refused(topic.error, during=f"looking up topic {name}", operation="read", name=name)
+        return refused(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, during=f"looking up topic {name}", operation="read", name=name
+        )
 
     def _unknown(self, partition: TopicPartition) -> UnknownTopicError:
         there = self._cluster.partitions_of(partition.topic)

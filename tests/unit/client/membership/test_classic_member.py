@@ -106,6 +106,27 @@ def test_leader_that_sees_new_partitions_starts_a_rebalance(member: ClassicDialo
     assert len(member.find(JoinGroupRequest)) == 1
 
 
+def test_topic_that_the_leader_may_not_see_for_a_while_has_not_changed() -> None:
+    """Its user may not describe it: that says nothing of its partitions, which stay where they are."""
+    member = ClassicDialogue(metadata_max_age_ms=1_000)
+    member.subscribe()
+    member.require_member_id()
+    member.joined(leader="c-1", members={"c-1": ["orders"]})
+    member.synced([0, 1, 2, 3])
+    member.acknowledge(ASSIGNED, 0, 1, 2, 3)
+    for hidden in ({"orders"}, set[str]()):
+        member.hidden = hidden
+        for _ in range(10):
+            member.advance(500)
+            if member.find(HeartbeatRequest):
+                member.beaten()
+            member.poll()
+
+    assert len(member.troubles()) == 4, "of each partition, once"
+    assert (member.questions, member.find(JoinGroupRequest)) == ([], [])
+    assert set(member.fetching()) == set(orders(0, 1, 2, 3))
+
+
 def test_member_without_partitions_is_at_rest(member: ClassicDialogue) -> None:
     """The leader may leave a member out: no bytes at all."""
     member.subscribe()
