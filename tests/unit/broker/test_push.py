@@ -14,6 +14,11 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.messages.heartbeat import HeartbeatRequest
+from kohort.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
@@ -265,6 +270,75 @@ def test_classic_heartbeats_of_clients_that_bear_it_are_held(software: str, clie
             leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=speaker["member_id"])])
             connection.feed(encode_request(ApiKey.LEAVE_GROUP, 5, leave))
             assert (clients.held, len(connection.take_written()) > 0) == (0, True)
+
+    wired(dialogue)
+
+
+@pytest.mark.parametrize("software", ["kohort", "librdkafka", "apache-kafka-java", ""])
+def test_session_of_its_group_is_told_to_a_member_that_counts_it(software: str) -> None:
+    """With each answer, for it may change; to kohort's clients alone. Others count their own from the answer."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect(software)
+        said = []
+
+        async def hear() -> int:
+            """What the answer to the heartbeat says."""
+            clients.context.runtime.release_all()
+            ((_, told),) = await connection.receive(BEAT, 1)
+            assert told.assignment is None
+            said.append(told.session_timeout_ms)
+            return int(told.member_epoch)
+
+        joined = await connection.ask(BEAT, 1, beat("a", 0))
+        said.append(joined.session_timeout_ms)
+        connection.feed(clients.listing("a", joined.member_epoch, [0, 1, 2, 3]))
+        epoch = await hear()
+        connection.feed(encode_request(BEAT, 1, beat("a", epoch), correlation_id=7))
+        await hear()
+        row = AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="8000")
+        resource = AlterConfigsResource(resource_type=32, resource_name="g", configs=[row])
+        admin = await clients.connect()
+        await admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest(resources=[resource]))
+        connection.feed(encode_request(BEAT, 1, beat("a", epoch), correlation_id=7))
+        await hear()
+        assert said == ([9_000, 9_000, 9_000, 8_000] if software == "kohort" else [-1] * 4)
+
+    sessions = {"group.consumer.session.timeout.ms": 9_000, "group.consumer.min.session.timeout.ms": 6_000}
+    wired(dialogue, **sessions)
+
+
+@pytest.mark.parametrize(("software", "join_ms", "held_ms"), [("kohort", 1_000, 800), ("librdkafka", 2_500, 2_320)])
+def test_member_that_counts_its_requests_is_held_for_a_third_of_its_session(
+    software: str, join_ms: int, held_ms: int
+) -> None:
+    """Two that are held, and one that is lost, fit into it; whatever interval an administrator has set."""
+
+    async def dialogue(clients: Clients) -> None:
+        one, two = await clients.connect(software), await clients.connect(software)
+        clock = clients.context.clock
+        await clients.join(one, "a")
+        assert clients.deadline("a") <= clock.now_ms() + held_ms
+        before_ms = clock.now_ms()
+        two.feed(encode_request(BEAT, 1, beat("b", 0), correlation_id=6))
+        assert before_ms + join_ms <= clients.deadline("b") <= clock.now_ms() + join_ms
+
+    config = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 2_900}
+    limits = {f"group.consumer.{which}{name}": value for name, value in config.items() for which in ("", "min.")}
+    wired(dialogue, **limits, **{"group.push.join.hold.ms": 2_500})
+
+
+@pytest.mark.parametrize("software", ["kohort", "librdkafka"])
+def test_session_of_a_classic_member_counts_as_its_client_counts(software: str) -> None:
+    """From the request, or with what was held of the answer added."""
+
+    async def dialogue(clients: Clients) -> None:
+        connection = await clients.connect(software)
+        speaker = await clients.join_classic(connection, "g")
+        connection.feed(encode_request(ApiKey.HEARTBEAT, 4, HeartbeatRequest(**speaker)))
+        runtime = clients.context.runtime
+        held = runtime._homes[runtime.index_of("g")].shard.held("g", speaker["member_id"])
+        assert held.counts_requests is (software == "kohort")
 
     wired(dialogue)
 
