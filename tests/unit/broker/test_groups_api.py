@@ -148,6 +148,25 @@ def test_a_member_heartbeats_in_every_version(client: RawClient, version: int) -
     assert beat("stranger", generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize(("version", "skips"), [(5, False), (8, False), (9, True)])
+def test_leader_that_comes_back_is_told_to_assign_nothing_if_it_understands(
+    client: RawClient, version: int, skips: bool
+) -> None:
+    """KIP-814: the answer has a field for that from version 9 on; before it the leader is told what it always was."""
+    request = join_request()
+    request.group_instance_id = "i"
+    first = client.ask(ApiKey.JOIN_GROUP, version, request)
+    row = SyncGroupRequestAssignment(member_id=first.member_id, assignment=b"mine")
+    is_named = {"group_instance_id": "i", "protocol_type": "consumer", "protocol_name": "range"}
+    synced = SyncGroupRequest(group_id="g", generation_id=1, member_id=first.member_id, assignments=[row], **is_named)
+    assert client.ask(ApiKey.SYNC_GROUP, 5, synced).error_code == 0
+
+    back = client.ask(ApiKey.JOIN_GROUP, version, request)
+
+    assert (back.error_code, back.generation_id, back.leader) == (0, 1, back.member_id)
+    assert back.skip_assignment is skips
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.LEAVE_GROUP))
 def test_a_member_leaves_in_every_version(client: RawClient, version: int) -> None:
     member_id, _ = join(client, 5)

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import kohort
+from kohort.broker.apis import leave_group
 from kohort.broker.connections import memberconnections
 from kohort.broker.connections.memberconnections import MemberConnections
+from kohort.coordinator.commands import LeaveGroupReply, LeavingMember
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -36,6 +38,13 @@ class Wire:
     """A connection, as far as it matters here."""
 
     number: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, likewise."""
+
+    version: int
 
 
 OLD, NEW = Wire(1), Wire(2)
@@ -80,6 +89,18 @@ def test_a_member_that_left_is_not_disconnected() -> None:
     noted.connections.left("g", "a")
     noted.connections.closed(OLD)
     assert noted.gone == []
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID])
+def test_a_member_that_an_administrator_has_removed_is_not_disconnected(error: ErrorCode) -> None:
+    """Its connections need not be remembered; those of a member that stays are."""
+    noted = Noted()
+    noted.connections.joined(OLD, "g", "a")
+    reply = LeaveGroupReply(members=((LeavingMember(member_id="a"), error),))
+    request: Any = Asked(version=5)
+    leave_group._translate(noted.connections, "g", request, reply)
+    noted.connections.closed(OLD)
+    assert noted.gone == ([] if error is ErrorCode.NONE else ["g/a"])
 
 
 def test_late_requests_are_those_of_a_connection_older_than_the_heartbeats() -> None:

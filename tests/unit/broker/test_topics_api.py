@@ -412,6 +412,20 @@ def test_the_only_epoch_ends_where_the_log_ends(client: RawClient, version: int)
     ]
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FOR_LEADER_EPOCH))
+def test_end_of_an_epoch_is_told_to_who_knows_the_leader(client: RawClient, version: int) -> None:
+    """KIP-320: a client with older metadata than the broker's, or newer, looks for the leader first."""
+    client.create_topic("t")
+    rows = [OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=0) for epoch in (-1, 0, 5)]
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=rows)])
+    answer = client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request)
+    assert [(row.error_code, row.end_offset) for row in answer.topics[0].partitions] == [
+        (0, 0),
+        (0, 0),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, -1),
+    ]
+
+
 # ---- configs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.journal.ring import Journal
+from kohort.journal.ring import OF_NO_GROUP, Journal
 from kohort.journal.rows import TEXT_LIMIT, Entry, RowKind
 
 
@@ -166,3 +166,28 @@ def test_reason_of_the_latest_rebalance_is_kept_while_the_group_is() -> None:
     assert len(journal.reason("g") or "") == TEXT_LIMIT
     journal.record([entry("group_forgotten")], cause=4, now_ms=4)
     assert journal.reason("g") is None
+
+
+def test_row_that_repeats_is_told_when_its_number_has_doubled() -> None:
+    """Whoever writes rows down writes a few for thousands of refusals."""
+    journal, told = Journal(limit=10), []
+    journal.on_row = lambda row: told.append(row.times)
+    for now_ms in range(20):
+        journal.record([entry("refused", member="m", error="UNKNOWN_MEMBER_ID")], cause=now_ms, now_ms=now_ms)
+
+    assert told == [1, 2, 4, 8, 16]
+
+
+def test_rows_of_the_broker_are_told_with_a_group_from_its_first_row_on() -> None:
+    """What came before says nothing of it, unless it may have older rows."""
+    journal = Journal(limit=10)
+    journal.record([entry("broker_slow", group=OF_NO_GROUP)], cause=1, now_ms=1)
+    journal.record([entry("member_joined")], cause=2, now_ms=2)
+    journal.record([entry("broker_slow", group=OF_NO_GROUP)], cause=3, now_ms=3)
+    assert events(journal) == ["member_joined", "broker_slow"]
+
+    later = Journal(limit=10)
+    later.resume(7)
+    later.record([entry("broker_started", group=OF_NO_GROUP)], cause=1, now_ms=1)
+    later.record([entry("member_joined")], cause=2, now_ms=2)
+    assert events(later) == ["broker_started", "member_joined"]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.errors import CorruptRecordError
-from kohort.records.compression import compress, decompress
+from kohort.records.compression import blank, compress, decompress
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PACKED = CODECS[1:]
@@ -150,3 +150,17 @@ def test_noise_behind_a_true_beginning_is_refused_or_bounded(codec: str, noise: 
     beginning = compress(codec, b"x" * 500)[:12]
     with suppress(CorruptRecordError):
         assert len(decompress(codec, beginning + noise, limit_bytes=10_000)) <= 10_000
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_no_more_memory_is_asked_for_than_the_data_can_fill(codec: str) -> None:
+    """A limit is for bombs; what most batches unfold to is far below, and a fetch has many of them."""
+    asked: list[int] = []
+
+    def allocate(kind: str, count: int) -> memoryview:
+        asked.append(count)
+        return blank(kind, count)
+
+    plain = DATA[:70_000]
+    assert bytes(decompress(codec, compress(codec, plain), allocate=allocate)) == plain
+    assert sum(asked) <= len(plain) + (1 << 17)

@@ -178,6 +178,16 @@ def test_follower_that_rejoins_unchanged_is_told_the_generation_again(dialogue):
     assert dialogue.assignment(dialogue.sync("b", generation)) == b"b"
 
 
+def test_member_that_asks_again_for_its_generation_is_alive(dialogue):
+    """A JoinGroup is a sign of life, whatever it is answered."""
+    dialogue.stable("a", "b")
+    dialogue.advance(dialogue.session_timeout_ms - 1_000)
+
+    dialogue.joined(dialogue.join("b"))
+
+    assert dialogue.deadline("session", "b") == dialogue.session_timeout_ms
+
+
 def test_follower_that_rejoins_changed_starts_a_rebalance(dialogue):
     dialogue.stable("a", "b")
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.ids import TopicPartition
 from kohort.spark.member.custody import (
     MOST_HOLDERS,
     Holder,
     Known,
     Ledger,
     Place,
+    build_claims,
     find_place,
     format_ledger,
     is_last_holder,
@@ -167,3 +170,15 @@ def test_doubt_is_what_was_planned_behind_the_offset() -> None:
     assert is_last_holder(ledger(10, ("a", 0), ("q", 3)), Holder("q", 3))
     assert not is_last_holder(ledger(10, ("a", 0), ("q", 3)), Holder("q", 2))
     assert json.loads(format_ledger(ledger(10, ("q", 0)))) == {"kohort": 1, "by": [["q", 0]]}
+
+
+def test_claim_that_says_nothing_new_is_not_made() -> None:
+    """It would be a commit for each batch without records; which topic the ledger is of stays with it."""
+    partition, named = TopicPartition("t", 0), replace(ledger(5, ("q", 0)), topic_id="an-id")
+    at = {partition: find_place(named, "q", Known(since=0, end=5), is_owned=True)}
+
+    claims, taken = build_claims("q", at, {partition: Span(5, 5)}, {partition: named})
+    assert (claims, taken) == ({}, {partition: Holder("q", 0)})
+
+    claims, _ = build_claims("q", at, {partition: Span(5, 8)}, {partition: named})
+    assert claims == {partition: replace(named, planned=8, count=1)}
