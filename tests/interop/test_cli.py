@@ -397,11 +397,12 @@ def test_history_says_what_happened_and_why(address: str, group: kohort.Consumer
 def test_why_says_what_led_to_what(address: str, group: kohort.Consumer) -> None:
     group.close()
     why = ("group", "why", "workers", "--bootstrap", address)
-    (last,) = said(run_kohort(*why, "--last"))
+    last, phases = said(run_kohort(*why, "--last"))
     assert re.search(
         r" the rebalance to epoch \d+, because \S+ left: nobody has work:0-1 of \S+ any more; it took ", last
     )
-    assert said(run_kohort(*why)) == [last, "the group has no members"]
+    assert re.fullmatch(r" +gathered in \S+ ms, computed in \S+ ms, not taken yet", phases)
+    assert said(run_kohort(*why)) == [last, phases, "the group has no members"]
     assert said(run_kohort(*why, "--now")) == ["the group has no members"]
     *_, owner = said(run_kohort(*why, "--partition", "work-1"))
     assert re.search(r"  (\S+) had work:1 for .*, until \1 left$", owner)

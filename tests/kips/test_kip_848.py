@@ -358,7 +358,7 @@ def test_why_a_group_rebalanced_is_known_without_the_logs_of_its_clients() -> No
     group.advance(ms=15_001)
     group.heartbeat("a", epoch=2, owned=[0])
     told = {(entry.event, entry.member_id): dict(entry.details) for entry in group.told}
-    assert told["member_removed", "b"] == {"reason": "session timeout"}
+    assert told["member_removed", "b"] == {"reason": "session timeout", "session_ms": "45000", "silent_ms": "45000"}
     assert told["epoch_bumped", ""]["trigger"] == "session timeout"
     assert told["assignment_changed", "a"]["gained"] == "t-1"
 

@@ -324,11 +324,12 @@ def test_session_that_never_ends() -> None:
 def test_session_that_a_heartbeat_does_not_prolong() -> None:
     class Strict(Tampered):
         def tamper(self, decision: Decision) -> Decision:
-            known = self.timers
-
             def is_prolonged(effect: object) -> bool:
-                is_session = isinstance(effect, Arm) and effect.key.kind == "session"
-                return is_session and known.deadline(effect.key) is not None
+                if not (isinstance(effect, Arm) and effect.key.kind == "session"):
+                    return False
+                # The late answer to a held heartbeat prolongs a session, too; SessionsOutlastAnswers watches that.
+                is_held = self.held(effect.key.group_id, effect.key.member_id) is not None
+                return self.timers.deadline(effect.key) is not None and not is_held
 
             return replace(decision, effects=tuple(e for e in decision.effects if not is_prolonged(e)))
 

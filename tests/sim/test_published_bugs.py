@@ -15,7 +15,7 @@ from kohort.coordinator.consumer import leave, published
 from kohort.coordinator.consumer.board import Board
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberMetadataForgotten
-from support.planted_bugs import always, law_that_finds
+from support.planted_bugs import PUBLISHED, always, law_that_finds
 
 
 def test_publishing_that_raises_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_version_that_a_restart_takes_for_its_own(monkeypatch: pytest.MonkeyPatc
     """Members that were told of another life are not told what it has taken along."""
     monkeypatch.setattr(published, "is_known", lambda _, known: known > 0)
 
-    assert law_that_finds() == "PublishedIsTold"
+    assert law_that_finds(scenario=PUBLISHED) == "PublishedIsTold"
 
 
 def test_metadata_that_outlives_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,4 +67,4 @@ def test_metadata_that_outlives_its_member(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(shard, "follow_published", forget)
 
-    assert law_that_finds() == "TypeOK"
+    assert law_that_finds(scenario=PUBLISHED) == "TypeOK"

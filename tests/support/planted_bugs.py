@@ -90,6 +90,12 @@ HELD = Scenario(
     shared_share=0.5,
     open_requests=4,
 )
+#: Members that publish, and a broker that is killed again and again.
+PUBLISHED = Scenario(
+    groups=(GroupPlan(group_id="blue", kind="consumer", member_count=4),),
+    topics={"t": 4},
+    weights={"crash_broker": 4, "leave": 3, "join": 3},
+)
 #: The wall clock of the broker's machine is set, by up to two hours.
 CLOCK_SET = Scenario(
     groups=SLOW.groups,

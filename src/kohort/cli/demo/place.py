@@ -20,6 +20,7 @@ from kohort.storage.directory.catalogfile import CATALOG_NAME, FORMER_CATALOG_NA
 from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME
 from kohort.storage.directory.datadir import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME
 from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.recovery.laststop import LAST_STOP_NAME
 from kohort.storage.recovery.recovery import CLEANED_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topics.topicfolders import NAMES_BESIDE, SUFFIXES_BESIDE
@@ -38,13 +39,16 @@ _MARK: Final = (
     f"kohort demo wrote this folder. Its next run removes {DATA_NAME}/, {' and '.join(_FILES)} and makes them anew;\n"
     "remove this file to keep them.\n"
 )
-_IN_DATA: Final = re.compile(
-    "("
-    + "|".join(
-        map(re.escape, (META_NAME, CATALOG_NAME, FORMER_CATALOG_NAME, MARKER_NAME, EPOCH_NAME, RECOVERY_POINT_NAME))
-    )
-    + r")(\.tmp)?"
+_NAMES_IN_DATA: Final = (
+    META_NAME,
+    CATALOG_NAME,
+    FORMER_CATALOG_NAME,
+    MARKER_NAME,
+    EPOCH_NAME,
+    RECOVERY_POINT_NAME,
+    LAST_STOP_NAME,
 )
+_IN_DATA: Final = re.compile(rf"({'|'.join(map(re.escape, _NAMES_IN_DATA))})(\.tmp)?")
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(
     rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?"
