@@ -18,7 +18,7 @@ from kohort.client.exchange import (
 )
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ErrorCode, FencedError, PartlyDoneError, UnknownTopicError
-from kohort.ids import TopicPartition
+from kohort.ids import ZERO_TOPIC_ID, TopicPartition
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -55,12 +55,15 @@ def commit(consumer: ConsumerDialogue, offsets: dict[TopicPartition, int], ticke
     consumer.settle()
 
 
-def answer_commit(consumer: ConsumerDialogue, codes: dict[TopicPartition, ErrorCode] | None = None) -> None:
-    """Answer the open commit as a broker does by ids; what is not named is stored."""
+def answer_commit(
+    consumer: ConsumerDialogue, codes: dict[TopicPartition, ErrorCode] | None = None, *, version: int = 10
+) -> None:
+    """Answer the open commit as a broker does by ids, or by names up to version 9; what is not named is stored."""
     request = consumer.expect(OffsetCommitRequest)
     topics = [
         OffsetCommitResponseTopic(
-            topic_id=topic.topic_id,
+            name="" if version == 10 else topic.name,
+            topic_id=topic.topic_id if version == 10 else ZERO_TOPIC_ID,
             partitions=[
                 OffsetCommitResponsePartition(
                     partition_index=each.partition_index,
@@ -71,7 +74,7 @@ def answer_commit(consumer: ConsumerDialogue, codes: dict[TopicPartition, ErrorC
         )
         for topic in request.topics
     ]
-    consumer.answer(request, OffsetCommitResponse(topics=topics), version=10)
+    consumer.answer(request, OffsetCommitResponse(topics=topics), version=version)
     consumer.settle()
 
 
@@ -164,12 +167,15 @@ def test_error_of_the_whole_is_one_error() -> None:
     assert isinstance(error_of(consumer), FencedError)
 
 
-def test_offset_is_not_tried_at_the_successor_of_its_topic() -> None:
-    """The broker that refuses it is asked again only while nothing says that the topic is gone."""
+@pytest.mark.parametrize(
+    ("version", "code"), [(10, ErrorCode.UNKNOWN_TOPIC_ID), (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+)
+def test_offset_is_not_tried_at_the_successor_of_its_topic(version: int, code: ErrorCode) -> None:
+    """The broker that refuses it is asked again only while nothing says that the topic is gone; by names, too."""
     consumer = build_reader()
     commit(consumer, {PAID: 6})
     consumer.topics["paid"] = (NEW, 1)
-    answer_commit(consumer, {PAID: ErrorCode.UNKNOWN_TOPIC_ID})
+    answer_commit(consumer, {PAID: code}, version=version)
     consumer.advance(5_000)
 
     assert isinstance(error_of(consumer), UnknownTopicError)
