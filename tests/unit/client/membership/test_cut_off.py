@@ -3,12 +3,14 @@ what the application's side hands out meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from kohort import aio
 from kohort.client.actions import Lane
 from kohort.client.consumer.consumer import Consumer
 from kohort.client.events import Failure
@@ -342,8 +344,8 @@ def test_classic_commit_that_is_refused_is_a_refusal_too(classic: ClassicDialogu
 class Door:
     """A consumer's door with three records of a partition, and no machine behind it that does anything by itself."""
 
-    def __init__(self) -> None:
-        self.consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", consumer_timeout_ms=0)
+    def __init__(self, kind: type[Any] = Consumer) -> None:
+        self.consumer: Any = kind(bootstrap_servers="127.0.0.1:1", group_id="g", consumer_timeout_ms=0)
         self.consumer._host._machine = Puppet()
         self.consumer._is_assigned_by_hand = True
         partition = TopicPartition("orders", 0)
@@ -396,6 +398,36 @@ def test_nothing_is_handed_out_of_what_may_be_anothers(door: Door, way: str) -> 
     assert not WAYS[way](door.consumer)
     door.owns_for(60)
     assert WAYS[way](door.consumer)
+
+
+AIO_WAYS: dict[str, Callable[[aio.Consumer], Awaitable[Any]]] = {
+    "poll": lambda consumer: consumer.poll(0),
+    "poll_one": lambda consumer: consumer.poll_one(0),
+    "getmany": lambda consumer: consumer.getmany(),
+    "consume": lambda consumer: consumer.consume(3, 0),
+    "poll_arrow": lambda consumer: consumer.poll_arrow(0),
+    "iteration": lambda consumer: anext(consumer, None),
+}
+
+
+@pytest.mark.parametrize("way", AIO_WAYS)
+def test_nothing_is_handed_out_of_what_may_be_anothers_on_an_event_loop(way: str) -> None:
+    """The same door, asked by a task; a quick way that has handed out one record knows of it, too."""
+
+    async def ask() -> None:
+        door = Door(aio.Consumer)
+        door.owns_for(-0.001)
+        assert not await AIO_WAYS[way](door.consumer)
+        door.owns_for(60)
+        assert await AIO_WAYS["poll_one"](door.consumer)
+        door.consumer._deliveries.deliver(OwnedUntil(until_ms=0))
+        assert not await AIO_WAYS[way](door.consumer)
+        door.owns_for(60)
+        assert await AIO_WAYS[way](door.consumer)
+        door.end()
+        await door.consumer._host.join(1)
+
+    asyncio.run(ask())
 
 
 def test_records_that_are_ready_are_not_handed_out_after_the_machine_slept(
