@@ -177,7 +177,10 @@ def topic_grows() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because the topics changed: nobody has t:0-3 of a any more; it took 0 ms")
+@says(
+    "the rebalance to epoch 2, because the topics changed: nobody has t:0-3 of a any more, but a has nothing: "
+    "there is no topic that it subscribes to (t); it took 0 ms"
+)
 def topic_is_deleted() -> MixedDialogue:
     group = settled("a")
     group.set_topics({})

@@ -28,7 +28,7 @@ def test_a_newcomer_of_a_static_group_waits_for_the_window() -> None:
     group.advance(5_000)
     found = explained(group)
     assert found.summary == (
-        "the group is at rest with 2 members: nobody is waited for; b has nothing: it waits with other new members of "
+        "the group is at rest with 2 members, but b has nothing: it waits with other new members of "
         "the static group for 15 s more (group.expansion.timeout.ms)"
     )
     assert (found.member("b").because, found.member("a").because) == ("window", "")
@@ -64,7 +64,9 @@ def test_a_share_that_a_config_withholds_is_named(configs: dict[str, int], becau
     found = explained(settled("a", "b", **configs))
     standing = found.member("b")
     assert (standing.partitions, standing.because) == ((), because)
-    assert found.summary.endswith(f"; b has nothing of the 2 of an even share: {because} withholds the rest")
+    told = f", but b has nothing of the 2 of an even share: {because} withholds the rest"
+    assert found.summary == f"the group is at rest with 2 members{told}"
+    assert found.last is not None and f"nothing moves{told}; it took" in found.last.sentence
 
 
 def test_a_subscription_that_no_topic_matches_is_named_until_there_is_one() -> None:
@@ -73,7 +75,7 @@ def test_a_subscription_that_no_topic_matches_is_named_until_there_is_one() -> N
     group.settle()
     found = explained(group)
     assert found.member("b").because == "no topic"
-    assert found.summary.endswith("; b has nothing: there is no topic that it subscribes to (orderz)")
+    assert found.summary.endswith(", but b has nothing: there is no topic that it subscribes to (orderz)")
     group.set_topics({"t": 4, "orderz": 1})
     group.advance(1_000)
     group.settle()
@@ -92,4 +94,19 @@ def test_the_first_member_s_topic_is_missing_too() -> None:
     group = MixedDialogue({"t": 4})
     group.heartbeat("a", epoch=0, client_id="a", topics=["orderz"])
     group.settle()
-    assert explained(group).summary.endswith("; a has nothing: there is no topic that it subscribes to (orderz)")
+    assert explained(group).summary.endswith(", but a has nothing: there is no topic that it subscribes to (orderz)")
+
+
+def test_a_classic_member_whose_topic_is_missing_is_named_until_there_is_one() -> None:
+    group = MixedDialogue({"t": 4})
+    x, y = group.classic_group(x=[0, 1, 2, 3], y=[]).values()
+    assert [each.because for each in explained(group).members] == ["", ""], "the leader gave it nothing"
+    group.set_topics({"u": 4})
+    group.rebalance(x, y, shares={"x": [], "y": []})
+    found = explained(group)
+    assert [each.because for each in found.members] == ["no topic", "no topic"]
+    assert found.summary.startswith("the group is at rest with 2 members, but ")
+    assert "client-x has nothing: there is no topic that it subscribes to (t)" in found.summary
+    group.set_topics({"t": 4})
+    group.rebalance(x, y, shares={"x": [0, 1], "y": [2, 3]})
+    assert [each.because for each in explained(group).members] == ["", ""]

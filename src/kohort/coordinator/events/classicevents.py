@@ -15,7 +15,8 @@ from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
-from kohort.coordinator.embeddedcodec import read_assignment
+from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
+from kohort.coordinator.events.consumerevents import GIVERS_SHOWN, NO_TOPIC
 from kohort.coordinator.events.scene import Scene
 from kohort.journal.rows import Entry
 from kohort.journal.words import Partition, write_partitions
@@ -100,6 +101,20 @@ def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
             yield from scene.arrivals(member_id, gained)
     state, members = "Stable" if record.members else "Empty", str(len(record.members))
     yield scene.transition("group_at_rest", state=state, generation=generation, members=members, **scene.cost())
+    if record.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        yield from _tell_short(scene, record.members)
+
+
+def _tell_short(scene: Scene, members: Iterable[facts.StoredClassicMember]) -> Iterator[Entry]:
+    """Tell of members that have nothing since no topic that they subscribe to is there; the leader says no reason."""
+    shown = 0
+    for member in members:
+        wishes = None if read_owned(member.assignment) else read_subscription(member.subscription)
+        if wishes is None or any(name in scene.image.by_name for name in wishes.topics) or shown == GIVERS_SHOWN:
+            continue
+        shown += 1
+        wanted = ",".join(sorted(wishes.topics))
+        yield scene.decision("share_short", member.member_id, has="0", because=NO_TOPIC, topics=wanted)
 
 
 def _group_forgotten(scene: Scene, _: facts.ClassicGroupForgotten | classic.ClassicGroupDropped) -> Iterable[Entry]:

@@ -181,7 +181,10 @@ class _Explainer:
             member.is_new = is_open and member in self._about
 
     def _short(self, row: ToldRow) -> None:
-        self._member(row.member_id).short = dict(row.details)
+        member, latest = self._member(row.member_id), self._rebalances.latest
+        member.short = dict(row.details)
+        if latest is not None:
+            latest.short[member.name] = member.short
 
     def _forget_short(self) -> None:
         for member in self._members.values():
@@ -373,6 +376,7 @@ class _Explainer:
         latest = self._rebalances.open
         if latest is None or latest.protocol != "classic":
             latest = self._begin(row.time_ms, "classic")
+        self._forget_short()
         latest.number = latest.first_number = int(row.details.get("generation", 0))
         latest.computed_ms, latest.leader = row.time_ms, row.member_id
         newcomers = {name for trigger in latest.triggers for name in trigger.members}

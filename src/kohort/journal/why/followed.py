@@ -73,7 +73,8 @@ class FollowedRebalance:
     `touched`: those that something moved for. `joined`: members that have joined, or joined again, and when.
     `trigger_cause`: the input behind the latest trigger. `is_at_rest`: a row says that it is over.
     `is_cut`: a crash of the broker has kept its end from the rows; `is_found`: it was found behind one.
-    `computing_ms`: since when an assignor works on it. `silences`: members that it has missed.
+    `computing_ms`: since when an assignor works on it. `silences`: members that it has missed. `short`: member -> why
+    it has less than others, though it is over.
     """
 
     protocol: str
@@ -101,3 +102,4 @@ class FollowedRebalance:
     trigger_cause: int = -1
     computing_ms: int | None = None
     silences: list[Silence] = field(default_factory=list)
+    short: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Final
 from kohort.journal.why.explanation import Delay, GroupRebalance, Move, Ownership, Phase, Standing
 from kohort.journal.why.followed import FollowedMember, FollowedRebalance, HeldBack
 from kohort.journal.why.holdings import Holding, Holdings
-from kohort.journal.why.whywords import say_delay, say_ownership, say_phases, say_rebalance, say_standing
+from kohort.journal.why.whywords import say_delay, say_ownership, say_phases, say_rebalance, say_short, say_standing
 from kohort.journal.words import PAUSED, MemberNames, Partition
 
 #: Whoever is waited for that long and does nothing is silent, milliseconds: two of the usual heartbeats are due.
@@ -184,6 +184,10 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         overtaken_by=name_of(after) if after is not None and found.is_overtaken else "",
         unread=unread,
         silences=found.silences,
+        short=[
+            say_short(f"{name} has {'nothing' if each.get('has') == '0' else each.get('has', '')}", each)
+            for name, each in found.short.items()
+        ],
         is_cut=found.is_cut,
         is_found=found.is_found,
     )

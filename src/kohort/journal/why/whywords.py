@@ -47,6 +47,8 @@ _OF_GROUP: Final = {
 }
 #: Names of members and flows that a sentence has; the rest is a number.
 _SHOWN: Final = 4
+#: What is said of a rebalance that has changed no owner.
+_NO_MOVES: Final = "nobody had to move"
 #: What a member is waited for -> a verb for it.
 _VERBS: Final = {
     "hear": "to hear that it has to give up",
@@ -99,20 +101,27 @@ def say_rebalance(
     overtaken_by: str,
     unread: Mapping[Partition, int],
     silences: Sequence[Silence],
+    short: Sequence[str] = (),
     is_cut: bool = False,
     is_found: bool = False,
 ) -> str:
     """Say all of a rebalance.
 
     `overtaken_by`: the name of the one that came before its end, empty if none did. `unread`: what its new owner has
-    not read yet, and for how long nobody has by now, ms. `silences`: members that were missed. `is_cut`: its end came
-    in a time of which nothing is known; `is_found`: its beginning did.
+    not read yet, and for how long nobody has by now, ms. `silences`: members that were missed. `short`: why members
+    have less than others, though it is over. `is_cut`: its end came in a time of which nothing is known; `is_found`:
+    its beginning did.
     """
     unknown = (
         "of what came when the broker crashed, which is not known" if is_found else "of what is not in the history"
     )
     because = ", ".join(dict.fromkeys(trigger.sentence for trigger in triggers)) or unknown
-    parts = [f"{name}, because {because}: {_say_moves(moves, unnamed, is_computed=is_computed, is_over=is_over)}"]
+    moved = _say_moves(moves, unnamed, is_computed=is_computed, is_over=is_over)
+    if short:
+        moved = (
+            f"{'nothing moves' if moved == _NO_MOVES else moved}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+        )
+    parts = [f"{name}, because {because}: {moved}"]
     if is_cut:
         parts.append(f"what became of it after {show_duration(lasted_ms)} is not known: the broker crashed")
     elif is_found and is_over:
@@ -185,22 +194,32 @@ def say_standing(
 ) -> str:
     """What a member has, and why it has no more; `left_ms`: for how long new members of a static group wait still."""
     has = f"{member} has {show_partitions(held) if held else 'nothing'}"
-    even = f" of the {short['even']} of an even share" if "even" in short else ""
     match because:
         case "":
             return f"{has}: {'its share' if held else 'the assignor has nothing for it'}"
         case "window":
             left = f" for {show_duration(left_ms)} more" if left_ms is not None and left_ms > 0 else ""
             return f"{has}: it waits with other new members of the static group{left} (group.expansion.timeout.ms)"
-        case "no topic":
-            wants = f" ({short['topics']})" if short.get("topics") else ""
-            return f"{has}: there is no topic that it subscribes to{wants}"
         case "others":
             return f"{has}: others still have what it shall get"
         case "away":
             return f"{has}: it is away"
         case _:
-            return f"{has}{even}: {because} withholds the rest"
+            return say_short(has, short)
+
+
+def say_short(has: str, short: Mapping[str, str]) -> str:
+    """Why a member has less than others, behind what it has.
+
+    >>> say_short("ann has nothing", {"because": "group.assignor.max.moves", "even": "2"})
+    'ann has nothing of the 2 of an even share: group.assignor.max.moves withholds the rest'
+    """
+    because = short.get("because", "")
+    if because == "no topic":
+        wants = f" ({short['topics']})" if short.get("topics") else ""
+        return f"{has}: there is no topic that it subscribes to{wants}"
+    even = f" of the {short['even']} of an even share" if "even" in short else ""
+    return f"{has}{even}: {because} withholds the rest"
 
 
 def say_now(
@@ -215,8 +234,7 @@ def say_now(
         delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
     )  # fmt: skip
     if short and not latest and not delays and not is_gone:
-        more = f", and {len(short) - _SHOWN} more members like that" if len(short) > _SHOWN else ""
-        now = f"{now}; {'; '.join(short[:_SHOWN])}{more}"
+        now = f"{now.removesuffix(': nobody is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
     if gap is None or is_gone:
         return now
     times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
@@ -253,7 +271,7 @@ def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_ove
     if not moves and not unnamed:
         if not is_computed:
             return "who shall own what is not known yet"
-        return "nobody had to move" if is_over else "nothing has moved yet"
+        return _NO_MOVES if is_over else "nothing has moved yet"
     flows: dict[tuple[str | None, str | None, bool], list[Partition]] = {}
     for move in moves:
         is_free = move.released_ms is not None
@@ -329,6 +347,10 @@ def _people(members: Sequence[str]) -> str:
     more = len(shown) - _SHOWN
     named = ", ".join(shown[:_SHOWN])
     return f"{named} and {more} more" if more > 0 else named
+
+
+def _more_like(short: Sequence[str]) -> str:
+    return f", and {len(short) - _SHOWN} more members like that" if len(short) > _SHOWN else ""
 
 
 def _length(delay: Delay) -> int:
