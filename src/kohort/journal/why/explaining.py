@@ -206,7 +206,7 @@ class _Explainer:
         held, unnamed = read_partitions(row.details.get("held", ""))
         end = "the broker crashed, and what came then is not known"
         gone = [] if unnamed else [each for each in self._holdings.of(member.name) if each not in held]
-        self._let_go(member, gone, row.time_ms, end)
+        self._let_go(member, gone, row.time_ms, end, is_found=True)
         for partition in held:
             if self._holdings.of_partition(partition) != member.name:
                 self._holdings.give(member.name, partition, row.time_ms)
@@ -225,7 +225,7 @@ class _Explainer:
         )
         for member in gone:
             end = "the broker crashed: when it left, and why, is not known"
-            self._let_go(member, self._holdings.of(member.name), row.time_ms, end)
+            self._let_go(member, self._holdings.of(member.name), row.time_ms, end, is_found=True)
             del self._members[member.member_id]
         if gap is not None:
             self._gap = replace(gap, gone=tuple(member.name for member in gone))
@@ -275,7 +275,9 @@ class _Explainer:
         end = end if row.event == "assignment_changed" else ""
         self._let_go(member, read_partitions(row.details.get("released", ""))[0], row.time_ms, end)
 
-    def _let_go(self, member: FollowedMember, partitions: Iterable[Partition], now_ms: int, end: str) -> None:
+    def _let_go(
+        self, member: FollowedMember, partitions: Iterable[Partition], now_ms: int, end: str, *, is_found: bool = False
+    ) -> None:
         latest = self._rebalances.open
         for partition in partitions:
             asked_ms = member.asked.get(partition)
@@ -283,6 +285,8 @@ class _Explainer:
             if arrival is not None and arrival.read_again_ms is None:
                 arrival.is_over = True
             move = self._holdings.take(member.name, partition, now_ms, end=end, asked_ms=asked_ms)
+            if move is not None:
+                move.is_found = is_found
             if move is not None and latest is not None:
                 latest.moves[partition] = move
 

@@ -37,7 +37,8 @@ class Move:
     `released_ms` `None`: not yet, or nobody had it. `granted_ms` `None`: not yet.
     `reader`: the last member that read it before, the giver unless that never did. `read_ms`: its last fetch or commit,
     or the last sign of it; `read_again_ms`: the taker's first fetch. `None`: not yet, or not known. `is_at_most`: not
-    every fetch could be told from those of others, and it may have been read for longer.
+    every fetch could be told from those of others, and it may have been read for longer. `is_found`: the giver had it
+    before the broker crashed, and what became of it then is not known; `released_ms` is when the broker was back.
     """
 
     topic: str
@@ -52,6 +53,7 @@ class Move:
     read_ms: int | None = None
     read_again_ms: int | None = None
     is_at_most: bool = False
+    is_found: bool = False
 
     @property
     def unread_ms(self) -> int | None:

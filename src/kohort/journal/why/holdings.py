@@ -28,7 +28,10 @@ class Holding:
 
 @dataclass(slots=True, kw_only=True)
 class OpenMove:
-    """A partition on its way; see `explanation.Move`. `is_over`: its taker has lost it without having read it."""
+    """A partition on its way; see `explanation.Move`. `is_over`: its taker has lost it without having read it.
+
+    `is_found`: a crash of the broker has kept from the rows when, and to whom, its giver gave it up.
+    """
 
     giver: str | None
     asked_ms: int | None = None
@@ -41,6 +44,7 @@ class OpenMove:
     read_again_ms: int | None = None
     is_at_most: bool = False
     is_over: bool = False
+    is_found: bool = False
 
     def learn(self, details: Mapping[str, str]) -> None:
         """What the row of its arrival says of its way, as far as no row before has said it."""

@@ -161,7 +161,7 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
             topic=topic, partition=number, giver=move.giver, taker=move.taker, asked_ms=move.asked_ms,
             committed_ms=move.committed_ms, released_ms=move.released_ms, granted_ms=move.granted_ms,
             reader=move.reader or (None if move.read_ms is None else move.giver), read_ms=move.read_ms,
-            read_again_ms=move.read_again_ms, is_at_most=move.is_at_most,
+            read_again_ms=move.read_again_ms, is_at_most=move.is_at_most, is_found=move.is_found,
         )
         for (topic, number), move in sorted(found.moves.items())
     )  # fmt: skip

@@ -272,19 +272,27 @@ def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_ove
         if not is_computed:
             return "who shall own what is not known yet"
         return _NO_MOVES if is_over else "nothing has moved yet"
-    flows: dict[tuple[str | None, str | None, bool], list[Partition]] = {}
+    flows: dict[tuple[str | None, str | None, bool, bool], list[Partition]] = {}
     for move in moves:
-        is_free = move.released_ms is not None
-        flows.setdefault((move.giver, move.taker, is_free), []).append((move.topic, move.partition))
+        flow = (move.giver, move.taker, move.released_ms is not None, move.is_found)
+        flows.setdefault(flow, []).append((move.topic, move.partition))
     said = [_say_flow(*flow, partitions, is_over=is_over) for flow, partitions in list(flows.items())[:_SHOWN]]
     more = sum(len(partitions) for partitions in list(flows.values())[_SHOWN:]) + unnamed
     return ", ".join(said) + (f"{' and ' if said else ''}{more} more partitions moved" if more else "")
 
 
 def _say_flow(
-    giver: str | None, taker: str | None, is_free: bool, partitions: Sequence[Partition], *, is_over: bool
+    giver: str | None,
+    taker: str | None,
+    is_free: bool,
+    is_found: bool,
+    partitions: Sequence[Partition],
+    *,
+    is_over: bool,
 ) -> str:
     names = show_partitions(partitions)
+    if is_found and taker is not None:
+        return f"{taker} took {names}, which {giver} had before the crash"
     if taker is None and not is_free:
         return f"{giver} has yet to give up {names}"
     if taker is None and is_over:
@@ -330,7 +338,7 @@ def _say_cost(moves: Sequence[Move], unread: Mapping[Partition, int]) -> list[st
     ownerless = [
         move.granted_ms - move.released_ms
         for move in moves
-        if move.granted_ms is not None and move.released_ms is not None and move.read_ms is None
+        if move.granted_ms is not None and move.released_ms is not None and move.read_ms is None and not move.is_found
     ]
     if any(ownerless):
         most = "up to " if len(ownerless) > 1 else ""
