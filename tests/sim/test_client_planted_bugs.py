@@ -22,6 +22,7 @@ from kohort.client.membership.beats import Beats
 from kohort.client.membership.classic_member import ClassicMember
 from kohort.client.membership.consumer_member import ConsumerMember
 from kohort.client.membership.states import MemberState
+from kohort.client.offsets.commits import Commits
 from kohort.client.producer.core.accumulator import BatchState
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import Sender
@@ -349,6 +350,12 @@ def test_offset_that_is_committed_for_whatever_has_the_name(monkeypatch: pytest.
     """It is of the topic that was read, which is gone."""
     monkeypatch.setattr(ConsumerMachine, "topic_id_of", do_nothing)
     assert law_that_finds(REMADE) == "OffsetsOfTheirTopic"
+
+
+def test_commit_that_waits_for_a_topic_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again as long as the call may take, and the application with it."""
+    monkeypatch.setattr(Commits, "_find_missing", do_nothing)
+    assert law_that_finds(REMADE) == "EachByItself"
 
 
 def test_reading_that_goes_on_where_it_was_in_another_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,11 @@ class Plan:
         """Whether nothing goes wrong, and no application is given up."""
         return not self.weights and "stop_polling" not in self.habits
 
+    @property
+    def is_well(self) -> bool:
+        """Whether brokers, network and programs are; topics may come and go."""
+        return self.weights.keys() <= {"remake_topic"} and "stop_polling" not in self.habits and self.quality == GOOD
+
 
 def draw_plan(random: Random) -> Plan:
     """What the seed says."""

@@ -3,6 +3,8 @@
 Laws held here, by name:
 - `EndsInTime`: every call ends within its timeout, whatever becomes of brokers and network.
 - `NoSurprise`: what calls raise are errors that are documented, and the client never stops by itself.
+- `EachByItself`: where nothing happens but that topics are made again, a commit says at once of each partition what
+  became of it, and waits for none that is gone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kohort.aio import Consumer
-from kohort.errors import KohortError, StateError
+from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.testing.clients.ledger import LawBroken, Ownership
 from kohort.testing.clients.plan import FLEETING, Party
@@ -228,7 +230,12 @@ class Reader:
     async def commit(self) -> None:
         assert self.consumer is not None
         self.ownership.finish()
-        await self._in_time("commit", self.consumer.commit(timeout=3.0), 3.0)
+        try:
+            await self._in_time("commit", self.consumer.commit(timeout=3.0), 3.0)
+        except KohortTimeoutError as error:
+            if self.world.plan.is_well:
+                raise LawBroken("EachByItself", f"commit of {self.name}: {error}") from error
+            raise
 
     async def commit_own(self) -> None:
         """Only a part of what was handed out."""
