@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -304,6 +305,14 @@ def test_refusal_of_an_earlier_epoch_is_none(member: ConsumerDialogue) -> None:
     assert owned_for_ms(member) == SURE_MS
 
 
+def test_refusal_that_was_told_before_the_latest_assignment_is_none(member: ConsumerDialogue) -> None:
+    """Another connection was slower: since then the coordinator has let the member in, or knew it all the time."""
+    member.advance(INTERVAL_MS)
+    member.reply(assigned=[0, 1], number=10, session_ms=SESSION_MS, interval_ms=INTERVAL_MS)
+    refuse_by_fetch(member, number=9)
+    assert owned_for_ms(member) == SURE_MS
+
+
 def test_refusal_is_heard_while_the_coordinator_is_looked_for(member: ConsumerDialogue) -> None:
     """Whoever is cut off does not know where it is."""
     member.advance(INTERVAL_MS)
@@ -430,25 +439,38 @@ def test_nothing_is_handed_out_of_what_may_be_anothers_on_an_event_loop(way: str
     asyncio.run(ask())
 
 
-def test_records_that_are_ready_are_not_handed_out_after_the_machine_slept(
-    door: Door, monkeypatch: pytest.MonkeyPatch
+class StillClock:
+    """Every clock of the machine, which goes on when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead_s = 0.0
+        for name in ("clock_gettime", "clock_gettime_ns", "monotonic", "monotonic_ns", "time_ns"):
+            monkeypatch.setattr(time, name, partial(self._read, getattr(time, name), {}, name.endswith("_ns")))
+
+    def _read(self, clock: Callable[..., Any], began: dict[Any, Any], is_ns: bool, *which: int) -> Any:
+        first = began.setdefault(which, clock(*which))
+        return first + int(self.ahead_s * 10**9) if is_ns else first + self.ahead_s
+
+
+@pytest.mark.parametrize(("sure_s", "passed_s"), [(30.0, 31.0), (0.02, 0.03)], ids=["slept", "went by"])
+def test_records_that_are_ready_are_not_handed_out_when_the_time_is_over(
+    door: Door, monkeypatch: pytest.MonkeyPatch, sure_s: float, passed_s: float
 ) -> None:
-    """The application's thread may go on before the background does; one record was made ready with two others."""
-    door.owns_for(30)
-    first = door.consumer.poll_one(0)
-    assert first is not None and first.offset == 0
-    for name in ("clock_gettime", "clock_gettime_ns", "monotonic_ns", "time_ns"):
-        clock, step = getattr(time, name), 31 * (10**9 if name.endswith("_ns") else 1)
-        monkeypatch.setattr(time, name, lambda *which, clock=clock, step=step: clock(*which) + step)
+    """The application's thread may go on before the background does; the third was made ready with the second."""
+    clock = StillClock(monkeypatch)
+    door.owns_for(sure_s)
+    assert [record.offset for record in (door.consumer.poll_one(0), door.consumer.poll_one(0))] == [0, 1]
+    clock.ahead_s = passed_s
 
     assert door.consumer.poll_one(0) is None
     door.owns_for(30)
-    second = door.consumer.poll_one(0)
-    assert second is not None and second.offset == 1
+    third = door.consumer.poll_one(0)
+    assert third is not None and third.offset == 2
 
 
 def test_record_that_is_ready_is_not_handed_out_behind_a_refusal(door: Door) -> None:
     door.owns_for(30)
-    assert door.consumer.poll_one(0) is not None
+    assert [record.offset for record in (door.consumer.poll_one(0), door.consumer.poll_one(0))] == [0, 1]
     door.consumer._deliveries.deliver(OwnedUntil(until_ms=0))
-    assert door.consumer.poll_one(0) is None
+    for _ in range(3):
+        assert door.consumer.poll_one(0) is None
