@@ -40,6 +40,26 @@ def consumer_group() -> list[HistoryEvent]:
     return tell.rows
 
 
+def killed_member() -> list[HistoryEvent]:
+    """bob comes and is killed; the brokers see who reads."""
+    tell = Followed().tell
+    tell.joins("ada")
+    tell.after(100).settles("ada", gained="orders-0 orders-1 orders-2")
+    tell.after(900).joins("bob")
+    tell.after(50).gives_back("ada", "orders-2")
+    tell.after(50).waits("bob")
+    tell.after(200).row(
+        "assignment_changed", "ada", epoch=3, state="STABLE", released="orders-2", read_ms=tell.at - 200
+    )
+    tell.after(100).settles("bob", gained="orders-2")
+    tell.after(100).row("partitions_read", "bob", partitions="orders-2", read_ms=tell.at - 400, unread_ms=400)
+    tell.after(20_000).row("assignment_released", "bob", released="orders-2", read_ms=tell.at - 7_700)
+    tell.goes("bob", "session timeout")
+    tell.after(50).settles("ada", gained="orders-2")
+    tell.after(50).row("partitions_read", "ada", partitions="orders-2", read_ms=tell.at - 7_800, unread_ms=7_800)
+    return tell.rows
+
+
 def classic_group() -> list[HistoryEvent]:
     tell = GroupRows(lambda _: None, at=1_500)
     tell.row("member_joined", "m1", client="eve")
@@ -118,10 +138,10 @@ def test_tables_say_what_happened(rows: DataFrame, facts: DataFrame) -> None:
 def test_the_document_s_example_prints_what_it_shows(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """docs/pipelines.md, its blocks one after the other; its group is the first one up to bob's end."""
+    """docs/pipelines.md, its blocks one after the other; `path` is of a group in which bob is killed."""
     path = tmp_path / "billing.json"
-    rows = GROUPS["billing"][:18]
-    path.write_text("".join(json.dumps({"group_id": "billing", **asdict(row)}) + "\n" for row in rows))
+    rows = [{"group_id": "billing", **asdict(row)} for row in killed_member()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     names: dict[str, Any] = {"spark": spark, "path": str(path)}
     blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert len(blocks) == 3

@@ -36,7 +36,7 @@ class Fact:
     `ended_ms` `None`: it went on when the rows ended. `why`: what set it off, a word of the coordinator; `cause`: the
     same as a sentence. `member`: its instance id, client id or member id. `next_member`: who got the partition.
     `moved`: partitions that went from one member to another while both were there; `given_back_by`: members that had to
-    give up partitions; `unread`, `unread_ms`: gaps that ended in the rebalance, and their times together. `fewest`,
+    give up partitions; `unread`, `unread_ms`: gaps that ended in the rebalance, and the longest of them. `fewest`,
     `most`: partitions of the members that have the fewest and the most. `is_empty`: the group had no members meanwhile;
     `is_noticed`: the gap begins where the owner read last, or its connection was seen to break; `is_at_most`: it may
     have read for longer. `assignor`: the one that was asked.

@@ -245,7 +245,7 @@ class Follower:
                 self._tell_gap(partition, gap, now_ms, member.name)
                 if newest is not None:
                     newest.unread += 1
-                    newest.unread_ms += now_ms - gap.began_ms
+                    newest.unread_ms = max(newest.unread_ms, now_ms - gap.began_ms)
             self._owners[partition] = member.member_id
 
     def _read_again(self, row: JournalRow) -> None:
@@ -263,12 +263,12 @@ class Follower:
         if self._open is not None and partition in self._open.awaited:
             self._open.awaited.discard(partition)
             self._open.unread += 1
-            self._open.unread_ms += unread_ms
+            self._open.unread_ms = max(self._open.unread_ms, unread_ms)
         for fact, awaited in self._unread:
             if partition in awaited:
                 awaited.discard(partition)
                 fact.unread = (fact.unread or 0) + 1
-                fact.unread_ms = (fact.unread_ms or 0) + unread_ms
+                fact.unread_ms = max(fact.unread_ms or 0, unread_ms)
         while self._unread and not self._unread[0][1]:
             self._told.append(self._unread.pop(0)[0])
 

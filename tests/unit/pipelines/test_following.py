@@ -277,6 +277,19 @@ def test_a_partition_is_unread_from_the_last_fetch_to_the_first(group: Followed)
     assert (lasted(rebalance), rebalance.unread, rebalance.unread_ms) == (50, 1, 7_760)
 
 
+def test_a_rebalance_costs_what_its_longest_gap_lasts(group: Followed) -> None:
+    """As in `kohort group why`: the sum over its partitions is no outage."""
+    tell = group.two_members()
+    tell.settles("bob", gained="orders-3")
+    tell.after(8_000).row("assignment_released", "bob", released="orders-2 orders-3", read_ms=tell.at - 7_700)
+    tell.goes("bob", "session timeout")
+    tell.after(50).settles("ada", gained="orders-2 orders-3")
+    for partition, ms in (("orders-2", 7_760), ("orders-3", 7_790)):
+        tell.after(5).row("partitions_read", "ada", partitions=partition, read_ms=tell.at - ms, unread_ms=ms)
+    told = group.facts(Kind.REBALANCE)[-1]
+    assert (told.unread, told.unread_ms) == (2, 7_790)
+
+
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_tables_and_the_sentences_have_one_definition(name: str) -> None:
     """What lasted how long, and what was read by nobody meanwhile."""

@@ -147,7 +147,7 @@ def _causes(rebalances: DataFrame) -> DataFrame:
         f.percentile_approx("seconds", 0.95).alias("p95_seconds"),
         f.max("seconds").alias("longest_seconds"),
         f.sum("moved").alias("moved"),
-        f.sum("unread_seconds").alias("unread_seconds"),
+        f.max("unread_seconds").alias("unread_seconds"),
     )
     return _rounded(by_cause.orderBy(f.desc("rebalances")).limit(LINES))
 

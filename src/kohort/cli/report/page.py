@@ -47,8 +47,8 @@ SECTIONS: Final = (
             "From the row that began a rebalance to the one after which the group was at rest.", "No rebalance."),
     Section("rebalances", "The latest rebalances",
             "moved: partitions that went from one living member to another; given back by: members that had to stop "
-            "for that; unread seconds: the time that nobody read partitions until then, together. A classic group's "
-            "rows name no partitions. Without seconds: it is not over.", "No rebalance."),
+            "for that; unread: partitions that nobody read until then, unread seconds: the longest of them. Of classic "
+            "groups moves are not counted. Without seconds: it is not over.", "No rebalance."),
     Section("unread", "Partitions that nobody read",
             "From its owner's last fetch or commit to the next one's first fetch, as far as they are seen. Groups "
             "without any member are left out.", "Every partition was read."),
