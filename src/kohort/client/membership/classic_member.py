@@ -281,9 +281,9 @@ class ClassicMember(Member):
             # Whoever keeps partitions while it joins gives a silent coordinator up, but not for a join that took long.
             self._waited_ms = now_ms
         if code in _UNKNOWN:
-            self.member_id = ""
+            former, self.member_id = self.member_id, ""
             if self.owned:
-                self._lose(code.name, now_ms)
+                self._lose(code.name, now_ms, member_id=former)
             self._again(now_ms)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._due_ms = now_ms
@@ -386,9 +386,10 @@ class ClassicMember(Member):
             if code is ErrorCode.REBALANCE_IN_PROGRESS and response is not None:
                 self._want_rejoin(f"the group rebalances: {response.rebalance_reason or _ANY_REASON}")
         elif code in _UNKNOWN:
+            former = self.member_id
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
-            self._lose(code.name, now_ms)
+            self._lose(code.name, now_ms, member_id=former)
         elif code in BUSY:
             self._again(now_ms)
         elif code in MOVED or code is ErrorCode.NETWORK_EXCEPTION:

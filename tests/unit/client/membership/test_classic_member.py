@@ -12,7 +12,7 @@ from kohort.errors import AuthorizationError, ErrorCode, FencedError
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import decode_assignment, decode_subscription
 from kohort.wire.messages.heartbeat import HeartbeatRequest
-from kohort.wire.messages.join_group import JoinGroupRequest
+from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kohort.wire.messages.offset_commit import OffsetCommitRequest
 from kohort.wire.messages.sync_group import SyncGroupRequest
@@ -204,11 +204,26 @@ def test_removed_member_loses_its_partitions_and_joins_again(
     member.advance(3_000)
     member.beaten(code)
     assert member.fetching() == {}
+    assert member.warnings()[-1] == f"member c-1 of group billing lost its partitions: {code.name}"
 
     member.acknowledge(LOST, 0, 1)
 
     assert member.expect(JoinGroupRequest).member_id == member_id
     assert member.find(OffsetCommitRequest) == []
+
+
+def test_member_that_is_removed_while_it_joins_is_named() -> None:
+    """It keeps what it has while it joins; the id of which it is told is gone by then."""
+    member = ClassicDialogue(partition_assignment_strategy="cooperative-sticky")
+    member.at_rest(0, 1)
+    member.advance(3_000)
+    member.beaten(ErrorCode.REBALANCE_IN_PROGRESS)
+    join = member.expect(JoinGroupRequest)
+    refused = JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=None, member_id="c-1")
+    member.answer(join, refused, version=9)
+
+    assert member.warnings()[-1] == "member c-1 of group billing lost its partitions: UNKNOWN_MEMBER_ID"
+    member.acknowledge(LOST, 0, 1)
 
 
 def test_silent_coordinator_is_given_up(member: ClassicDialogue) -> None:

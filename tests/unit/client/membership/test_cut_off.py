@@ -321,10 +321,23 @@ def test_refusal_is_heard_while_the_coordinator_is_looked_for(member: ConsumerDi
     assert owned_for_ms(member) == 0
 
 
-def refuse_by_commit(member: ConsumerDialogue) -> None:
+def refuse_by_commit(member: ConsumerDialogue, code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
     member.take(AsynchronousCommitAsked(offsets={orders(0)[0]: 2}, callback=None, deadline_ms=member.now_ms + 9_000))
     member.settle()
-    member.accept_commit(ErrorCode.UNKNOWN_MEMBER_ID)
+    member.accept_commit(code)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID, ErrorCode.OFFSET_METADATA_TOO_LARGE]
+)
+def test_commit_that_is_refused_for_what_it_says_is_no_refusal_of_the_member(
+    member: ConsumerDialogue, code: ErrorCode
+) -> None:
+    """It reads on."""
+    refuse_by_commit(member, code)
+    assert owned_for_ms(member) not in (0, None)
+    member.advance(INTERVAL_MS)
+    assert member.state is MemberState.STABLE
 
 
 def test_commit_that_is_refused_is_a_refusal_too(member: ConsumerDialogue) -> None:
