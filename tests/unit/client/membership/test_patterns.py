@@ -49,6 +49,20 @@ def test_partitions_of_topics_that_were_never_named_are_read() -> None:
     assert set(member.fetching()) == {TopicPartition("refunds", 0), TopicPartition("refunds", 1)}
 
 
+def test_topic_that_was_deleted_is_the_groups_affair() -> None:
+    """The coordinator matches now and then: until it takes the partition back nothing is wrong."""
+    member = ConsumerDialogue(metadata_max_age_ms=1_000)
+    member.topics["refunds"] = (REFUNDS, 1)
+    member.take(PATTERN)
+    member.reply(epoch=1, assigned={REFUNDS: [0]})
+    member.acknowledge(CallbackKind.ASSIGNED, 0, topic="refunds")
+    del member.topics["refunds"]
+    for _ in range(20):
+        member.advance(500)
+
+    assert member.troubles() == []
+
+
 def test_names_in_place_of_a_pattern_take_it_back() -> None:
     """An empty text; `None` would leave the pattern in force."""
     member = ConsumerDialogue()

@@ -326,7 +326,9 @@ class ConsumerMachine:
         if self._is_unreachable and not self._cluster.is_cut_off:
             self._is_unreachable = False
             self._requests.deliver(Recovered())
-        missing = self._subscription.find_missing(self._readings.topics, now_ms)
+        # What a group gives it takes back by itself, be it subscribed to by a pattern.
+        by_hand = self._readings.topics if self._member is None else frozenset()
+        missing = self._subscription.find_missing(by_hand, now_ms)
         refusals = {
             name: why for name in self._readings.topics if (why := self._queries.find_refusal(name)) is not None
         }

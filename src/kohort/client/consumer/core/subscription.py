@@ -53,7 +53,7 @@ class Subscription:
         self._cluster.want(wanted, now_ms, and_all=self._pattern is not None)
 
     def find_missing(self, assigned: Iterable[str], now_ms: int) -> list[str]:
-        """The topics among `assigned` that do not exist; those that are subscribed to are created, or warned of."""
+        """The topics among those `assigned` by hand that do not exist; subscribed ones are created or warned of."""
         missing = []
         for name in sorted({*self._topics, *assigned}):
             topic = self._cluster.topics.get(name)
