@@ -12,6 +12,7 @@ import kohort
 from kohort.errors import ErrorCode
 from kohort.losswindow import LossWindow
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.registry import ApiKey
 from support.apache_broker import ApacheKafka
 from support.broker_wire import RawClient, make, produce_request
@@ -54,6 +55,9 @@ VALUES = {
     "unclean.leader.election.enable": ["true"],
 }
 
+
+#: What a coordinator says that has not come to be.
+NOT_YET = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 #: The same topics at both brokers, by what they ask of records.
 TOPICS: dict[str, dict[str, str]] = {
@@ -255,6 +259,31 @@ def test_topic_without_an_id_holds_up_no_other(apache: ApacheKafka) -> None:
         found = fetched_beside_nothing(ours.port)
         assert found == fetched_beside_nothing(apache.port)
     assert {code for code, *_ in found} == {0}
+
+
+def test_offset_of_a_transaction_that_nothing_has_begun_is_taken_by_neither(apache: ApacheKafka) -> None:
+    """Ours closes the connection, as for any API that is not announced: no coordinator of ours would end one."""
+    partitions = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
+    topics = [{"name": "begun", "partitions": partitions}]
+    request = make(
+        ApiKey.TXN_OFFSET_COMMIT, transactional_id="x", group_id="g", producer_id=7, producer_epoch=0, topics=topics
+    )
+    with RawClient(apache.port) as client:
+        client.create_topic("begun")
+
+        def code() -> int:
+            # Asked for, both coordinators come to be.
+            client.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="g", key_type=0))
+            client.ask(ApiKey.FIND_COORDINATOR, 3, FindCoordinatorRequest(key="x", key_type=1))
+            answer = client.ask(ApiKey.TXN_OFFSET_COMMIT, 3, request)
+            found: int = answer.topics[0].partitions[0].error_code
+            return found
+
+        until(lambda: code() not in NOT_YET, what="the coordinators are there")
+        assert code() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    with kohort.Broker() as ours, RawClient(ours.port) as client:
+        client.send(ApiKey.TXN_OFFSET_COMMIT, 3, request)
+        assert client.is_closed_by_broker()
 
 
 def fetched_beside_nothing(port: int) -> list[tuple[int, list[tuple[bool, int]]]]:
