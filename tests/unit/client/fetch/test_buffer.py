@@ -14,6 +14,7 @@ def test_paused_piece_that_is_dropped_leaves_its_answer_to_the_others() -> None:
     """A broker whose answer the application still reads would be asked for more than its share."""
     buffer = FetchBuffer(limit_bytes=100)
     buffer.reserve(BROKER, 60)
+    assert (buffer.used(BROKER), buffer.room) == (60, 40), "what is asked for counts before it is there"
     buffer.settle(BROKER, reserved=60, pinned_bytes=50, held={ONE: 20, OTHER: 30})
     buffer.pause(ONE, is_paused=True)
     assert (buffer.used(BROKER), buffer.room) == (50, 50)

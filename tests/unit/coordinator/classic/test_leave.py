@@ -113,6 +113,7 @@ def test_expected_member_that_leaves_moves_nobody(dialogue):
     assert dialogue.leave("c") == [ErrorCode.NONE]
 
     assert dialogue.state == "Stable"
+    assert dialogue.deadline("pending", "c") is None
 
 
 def test_group_that_nobody_ever_joined_is_forgotten(dialogue):

@@ -182,3 +182,11 @@ def test_claim_that_says_nothing_new_is_not_made() -> None:
 
     claims, _ = build_claims("q", at, {partition: Span(5, 8)}, {partition: named})
     assert claims == {partition: replace(named, planned=8, count=1)}
+
+
+@pytest.mark.parametrize("known", [Known(since=None, end=5), Known(since=20, end=25)])
+def test_what_was_read_before_the_checkpoint_is_not_lost(known: Known) -> None:
+    """A checkpoint of the first form says nothing of when; one of a later share has those before it behind it."""
+    found = ledger(30, ("q", 0), ("other", 10))
+    assert place(found, known, is_owned=False) is None
+    assert place(found, None, is_owned=False) == (0, 10), "without a checkpoint it is"
