@@ -1024,6 +1024,17 @@ class TestTopicThatIsMissing:
         assert 1 < sum("ordres" in topics for topics in asked) < 10
         assert len(asked) < 60, "not every second"
 
+    def test_is_not_given_up_while_nobody_answers(self) -> None:
+        """It was missing once; whether it is by now nobody says, and the record has all of its time."""
+        dialogue = Dialogue()
+        future = dialogue.submit(b"1", topic="ordres")
+        dialogue.answer_metadata(topic="ordres", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for _ in range(20):
+            while dialogue.unanswered(MetadataRequest):
+                dialogue.fail(dialogue.next(MetadataRequest), Failure.UNREACHABLE)
+            dialogue.advance(1_000)
+        assert not future.done()
+
     def test_is_asked_for_again_with_the_next_record(self) -> None:
         dialogue = Dialogue()
         dialogue.submit(b"1", topic="ordres")
