@@ -13,7 +13,7 @@ from kohort.errors import KohortError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to stop; the exit code."""
+    """Serve until the broker is told to stop; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m kohort.broker", allow_abbrev=False)
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): all configs of topics and groups; those that are not named go back to their defaults.
+"""AlterConfigs (key 33): set all configs of topics and groups; unnamed ones go back to their defaults.
 
 Versions 0 to 2 are served. Apache Kafka calls it deprecated, older clients have nothing else.
 """
@@ -25,7 +25,7 @@ from kohort.wire.messages.alter_configs import (
 
 
 def handle(context: BrokerContext, request: Request, message: AlterConfigsRequest) -> None:
-    """Change each resource on its own, each as a whole or not at all."""
+    """Change each resource independently: all of its configs, or none."""
     resources = message.resources
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): which brokers are to have the copies of partitions.
+"""AlterPartitionReassignments (key 45): the brokers that are to hold the replicas of partitions.
 
 Versions 0 and 1 are served. Every broker has every partition: to ask for that changes nothing, anything else is
 refused, and there is never a reassignment under way that could be called off.
@@ -22,7 +22,7 @@ from kohort.wire.messages.alter_partition_reassignments import (
 def handle(
     context: BrokerContext, request: Request, message: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Check each partition on its own."""
+    """Answer for each partition independently."""
     del request
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=message.allow_replication_factor_change,

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): what this broker speaks.
+"""ApiVersions (key 18): the APIs, versions and features that this broker serves.
 
 Every version from 0 to 4 is served; a later one is answered in version 0 with UNSUPPORTED_VERSION (KIP-511).
 APIs of our own (`wire.private`) and the version of kohort are told to kohort's clients alone, which name their software
@@ -28,14 +28,14 @@ from kohort.wire.messages.api_versions import (
 from kohort.wire.private import API_VERSIONS, SOFTWARE_NAME
 from kohort.wire.registry import SERVED, ApiKey
 
-#: Of what a client's software calls itself this much is kept, characters.
+#: Characters that are kept of the software name that a client sends.
 _LONGEST_NAME: Final = 100
 #: Lowest versions that are announced where they differ from those served.
 _ANNOUNCED_FROM: Final[dict[int, int]] = {ApiKey.PRODUCE: 0}
 
 
 def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest) -> bytes:
-    """Every client asks this first; all get the same, but that only kohort's own are told of our own APIs."""
+    """Answer with the served versions; tell clients of kohort the private APIs as well."""
     del context
     # Before version 3 a client does not say what it is.
     if request.version >= 3:
@@ -45,7 +45,7 @@ def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest
 
 
 def refuse_version(context: BrokerContext, request: Request, message: object) -> bytes:
-    """The answer to a version of the future: an error and what is served."""
+    """Answer a version of ApiVersions that is not served: an error and the served versions."""
     del context, request, message
     return _encoded(0, error=ErrorCode.UNSUPPORTED_VERSION)
 

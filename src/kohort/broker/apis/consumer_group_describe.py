@@ -25,7 +25,7 @@ from kohort.wire.messages.consumer_group_describe import (
 )
 from kohort.wire.private import SOFTWARE_NAME
 
-#: What members publish is told of one group up to so much.
+#: Most bytes of published member metadata in the description of one group.
 MOST_METADATA_BYTES: Final = 1024 * 1024
 
 
@@ -74,7 +74,7 @@ def _describe(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
 
 
 def _add_metadata(rows: list[Member], members: tuple[commands.DescribedConsumerMember, ...]) -> None:
-    """What each publishes, as long as there is room; how much it is in any case."""
+    """Add the metadata that each member publishes, up to `MOST_METADATA_BYTES`, and its size always."""
     room = MOST_METADATA_BYTES
     for row, member in zip(rows, members, strict=True):
         if member.metadata is None:

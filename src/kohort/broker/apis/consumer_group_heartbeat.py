@@ -30,7 +30,7 @@ from kohort.wire.messages.consumer_group_heartbeat import (
 
 
 def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> bytes | None:
-    """Ask the group's coordinator; the answer, if nothing is new and it need not wait."""
+    """Ask the group's coordinator; return the answer if it is known at once and nothing is new."""
     runtime, connections = context.runtime, context.member_connections
     if message.topic_partitions is not None or message.member_epoch < 0:
         connections.check(request.connection, message.group_id, message.member_id)
@@ -79,13 +79,13 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
         runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
-        # It is accepted, and held: who it is from is known before it is answered.
+        # The heartbeat is accepted and held: its member is known before the answer leaves.
         connections.heartbeat(request.connection, message.group_id, member_id)
     return None
 
 
 class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
-    """A member's heartbeat that may come again word for word, and the answer as it was last."""
+    """A member's heartbeat that may be repeated byte for byte, with its latest answer."""
 
     __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_session_ms", "_version")
 
@@ -103,23 +103,24 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         self._is_numbered: Final = is_numbered
         self._interval_ms = self._session_ms = -1
         self._body = b""
-        #: Its answer had news: what its member says next is another request, though its words may be the same.
+        #: Whether its answer had news; then the member's next heartbeat is a new request, even if its bytes are equal.
         self._is_over = False
 
     def hold_ms(self) -> int:
-        """See `Standing.hold_ms`."""
+        """Implement `Standing.hold_ms`."""
         command = self.command
         if command.hold_ms < 0:
             return -1
         return self._context.pushing.hold_ms(self._connection, (command.group_id, command.member_id))
 
     def hold(self, request: Request, hold_ms: int) -> bool:
-        """See `Standing.hold`; who has cut a hold is told another interval each time."""
+        """Implement `Standing.hold`."""
         command = self.command
         if (
             self._is_over
             or hold_ms <= 0
             or hold_ms != command.hold_ms
+            # A client that has cut a hold is told a different interval each time.
             or (command.group_id, command.member_id) in self._connection.cuts
         ):
             return False
@@ -130,7 +131,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         return True
 
     def renew(self) -> bytes | None:
-        """See `Standing.renew`."""
+        """Implement `Standing.renew`."""
         command = self.command
         interval_ms = self._context.runtime.renew(command)
         if interval_ms is None:
@@ -141,7 +142,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
     def translate(
         self, request: Request, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal
     ) -> ConsumerGroupHeartbeatResponse | bytes:
-        """The answer of the coordinator."""
+        """Translate the coordinator's reply into the response."""
         command = self.command
         if (
             isinstance(body, commands.Refusal)
@@ -164,7 +165,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         return self._context.runtime.session_timeout_ms(self.command.group_id)
 
     def _answer(self, interval_ms: int) -> bytes:
-        """That nothing is new."""
+        """Return the encoded answer that tells no news; it is encoded once while its values are equal."""
         command = self.command
         session_ms = self._session_timeout_ms
         if interval_ms != self._interval_ms or session_ms != self._session_ms:
@@ -179,7 +180,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
 
 
 def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
-    """By topic; what is said of one topic in several rows, or twice in one, counts once."""
+    """Return the partitions by topic; rows and partitions that are repeated count once."""
     found: dict[TopicId, set[int]] = {}
     for row in rows:
         found.setdefault(TopicId(row.topic_id), set()).update(row.partitions)
@@ -187,7 +188,7 @@ def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
 
 
 def _assignors(rows: list[ClientAssignor] | None) -> tuple[commands.ClientAssignor, ...] | None:
-    """In the order of the member's preference."""
+    """Convert the assignors that the member can run, in the order of its preference."""
     if rows is None:
         return None
     return tuple(

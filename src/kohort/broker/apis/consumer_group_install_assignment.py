@@ -1,4 +1,7 @@
-"""ConsumerGroupInstallAssignment (key 10006): what a member has assigned. Version 0 is served, to kohort's clients."""
+"""ConsumerGroupInstallAssignment (key 10006): the assignment that a member has computed.
+
+Version 0 is served, to kohort's clients.
+"""
 
 from __future__ import annotations
 

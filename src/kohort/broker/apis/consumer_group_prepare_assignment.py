@@ -1,4 +1,7 @@
-"""ConsumerGroupPrepareAssignment (key 10005): what a member shall assign. Version 0 is served, to kohort's clients."""
+"""ConsumerGroupPrepareAssignment (key 10005): the input of an assignment that a member computes.
+
+Version 0 is served, to kohort's clients.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def _translate(
 
 
 def _subscriptions(group: Assignable) -> tuple[Sequence[int], list[tuple[int, ...]]]:
-    """For each member the place of what it subscribes to; and each distinct subscription, as places of topics."""
+    """Return each member's index into the distinct subscriptions, and these as indexes of topics."""
     if group.is_homogeneous:
         return [0] * len(group.members), [tuple(range(len(group.topic_names)))]
     wanted: list[list[int]] = [[] for _ in group.members]

@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): bring topics to a larger number of partitions.
 
-Versions 0 to 3 are served. An assignment by hand may only name the brokers that there are.
+Versions 0 to 3 are served. A manual assignment may only name existing brokers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Told = tuple[CreatePartitionsTopic, Outcome]
 
 
 def handle(context: BrokerContext, request: Request, message: CreatePartitionsRequest) -> None:
-    """Grow each topic on its own; one that is refused does not hold up the others, nor is it refused twice."""
+    """Grow each topic independently; a refused one does not hold up the others."""
     counts = Counter(topic.name for topic in message.topics)
     topics = list({topic.name: topic for topic in message.topics}.values())
 
@@ -74,7 +74,7 @@ def _growth(context: BrokerContext, asked: CreatePartitionsTopic, tell: Callable
 
 
 def _validate(context: BrokerContext, asked: CreatePartitionsTopic, *, is_only: bool) -> Outcome:
-    """Why it could not be done now; `None` if it could."""
+    """Return the reason why the topic cannot grow now; `None` if it can."""
     try:
         if not is_only:
             raise _named_twice(asked)

@@ -34,12 +34,12 @@ from kohort.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-#: What became of a topic that was asked for: it is there (and may be gone again, `None`), or why it is not.
+#: A requested topic and its outcome: the topic (`None` if it is deleted again already), or why it was not created.
 _Told = tuple[CreatableTopic, Topic | Refused | ConfigError | StorageError | None]
 
 
 def handle(context: BrokerContext, request: Request, message: CreateTopicsRequest) -> None:
-    """Create each topic on its own; one that is refused does not hold up the others, nor is it refused twice."""
+    """Create each topic independently; a refused one does not hold up the others."""
     counts = Counter(topic.name for topic in message.topics)
     topics = list({topic.name: topic for topic in message.topics}.values())
 
@@ -99,7 +99,7 @@ def _row(context: BrokerContext, each: _Told) -> CreatableTopicResult:
 
 
 def _validate(context: BrokerContext, asked: CreatableTopic, *, is_only: bool) -> CreatableTopicResult:
-    """What would become of it now."""
+    """Return the result that a creation would have now."""
     try:
         if not is_only:
             raise _named_twice(asked)
@@ -154,9 +154,10 @@ def _possible_factors(replicas: int) -> str:
 
 
 def _assigned_partitions(asked: CreatableTopic, replicas: Sequence[int]) -> int:
-    """How many partitions an assignment by hand makes; each must be on every broker, numbered from 0 without gaps."""
+    """Return the number of partitions of a manual assignment."""
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise Refused(ErrorCode.INVALID_REQUEST, "with an assignment, partitions and replication factor must be -1")
+    # Each partition must be on every broker; partitions are numbered from 0 without gaps.
     numbers = sorted(row.partition_index for row in asked.assignments)
     if numbers != list(range(len(numbers))):
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are to be numbered from 0 without gaps")

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): remove empty groups and what they have committed."""
+"""DeleteGroups (key 42): remove empty groups and their committed offsets."""
 
 from __future__ import annotations
 

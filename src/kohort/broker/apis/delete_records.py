@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), KIP-107: the oldest records of partitions go.
+"""DeleteRecords (key 21), KIP-107: delete the oldest records of partitions.
 
 Versions 0 to 2 are served. The answer leaves when the new start is on disk: after a crash no log begins before it. A
 file goes when all of its records are below the start.
@@ -26,11 +26,11 @@ _ALL = -1
 
 
 def handle(context: BrokerContext, request: Request, message: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
-    """Each partition on its own; one that is refused does not hold up the others."""
+    """Delete in each partition independently; a refused one does not hold up the others."""
     changed: list[tuple[PartitionLog, DeleteRecordsPartitionResult]] = []
     rows = []
     for asked in message.topics:
-        # What is named twice counts once.
+        # A partition that is named twice counts once.
         wanted = {partition.partition_index: partition.offset for partition in asked.partitions}
         answers = [_answer(context, asked.name, number, offset, changed) for number, offset in wanted.items()]
         rows.append(DeleteRecordsTopicResult(name=asked.name, partitions=answers))

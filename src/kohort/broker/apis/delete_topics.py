@@ -20,7 +20,7 @@ from kohort.wire.messages.delete_topics import DeletableTopicResult, DeleteTopic
 
 
 def handle(context: BrokerContext, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse | None:
-    """Delete each topic on its own; one that is refused does not hold up the others, nor is it refused twice."""
+    """Delete each topic independently; a refused one does not hold up the others."""
     if request.version >= 6:
         asked = [(topic.name, topic.topic_id) for topic in message.topics]
     else:
@@ -49,7 +49,7 @@ def handle(context: BrokerContext, request: Request, message: DeleteTopicsReques
 
 
 def _find(context: BrokerContext, name: str | None, topic_id: bytes, *, is_only: bool) -> Topic | DeletableTopicResult:
-    """The topic that is meant, or the answer that none is."""
+    """Return the topic that the request names, or the refusal if there is none."""
     if not is_only:
         return _refuse(name, topic_id, ErrorCode.INVALID_REQUEST, "the topic is named twice in the request")
     if (name is None) == (topic_id == ZERO_TOPIC_ID):

@@ -1,4 +1,4 @@
-"""DescribeBroker (key 10004), ours: how this broker is doing, as facts with names.
+"""DescribeBroker (key 10004), an API of kohort's own: the broker's state as named facts.
 
 Version 0 is served. To ask costs one look at each partition, a few milliseconds of the most that a broker takes.
 """
@@ -41,7 +41,7 @@ RANGES_NAMED: Final = 10
 
 
 def handle(context: BrokerContext, request: Request, message: DescribeBrokerRequest) -> DescribeBrokerResponse:
-    """What is so now."""
+    """Answer with the present facts."""
     del message
     facts = [BrokerFact(name=name, value=str(value)) for name, value in _facts(context, request).items()]
     return DescribeBrokerResponse(error_code=ErrorCode.NONE, facts=facts)
@@ -88,7 +88,7 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
 
 
 def _limits_reached(context: BrokerContext) -> dict[str, object]:
-    """How often each limit of `limitstable` was met since the start, whatever came of it."""
+    """Count how often each limit of `limitstable` was reached since the start."""
     met = context.admission.reached + context.patience.reached + context.cluster.reached + context.reached
     met["queued.max.request.bytes"] = context.byte_budget.waited
     met["parked"] = context.parked.refused
@@ -99,7 +99,7 @@ def _limits_reached(context: BrokerContext) -> dict[str, object]:
 
 
 def _losses(context: BrokerContext) -> dict[str, object]:
-    """What a power cut may take, and what readers cannot get."""
+    """Describe the records that a power cut may take, and those that readers cannot get."""
     windows = relaxed_topics(context.store)
     holes = {log.name: log.holes for topic in context.cluster.topics.values() for log in topic.partitions if log.holes}
     offline = sorted(log.name for topic in context.cluster.topics.values() for log in topic.partitions if log.offline)

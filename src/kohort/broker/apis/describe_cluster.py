@@ -22,7 +22,7 @@ CONTROLLERS: Final = 2
 
 
 def handle(context: BrokerContext, request: Request, message: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Every broker that is there."""
+    """Answer with all brokers."""
     cluster = context.cluster
     if message.endpoint_type != BROKERS:
         is_known = message.endpoint_type == CONTROLLERS

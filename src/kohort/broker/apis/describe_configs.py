@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): what topics, this broker and groups are set to.
+"""DescribeConfigs (key 32): the configs of topics, this broker and groups.
 
 Versions 1 to 4 are served. Version 1: synonyms. Version 3: types and documentation (KIP-569).
 Configs of this broker that only its start can set are shown as read-only; a group's are its coordinator's.
@@ -52,7 +52,7 @@ _SET_FOR_ALL: Final = frozenset({"min.insync.replicas"})
 
 
 def handle(context: BrokerContext, request: Request, message: DescribeConfigsRequest) -> None:
-    """Describe each resource on its own; one that is named twice is described once."""
+    """Describe each resource independently; one that is named twice is described once."""
     resources = list(_each_once(message.resources))
 
     def ask(asked: DescribeConfigsResource, take: Callable[[_Found], None]) -> None:
@@ -68,7 +68,7 @@ def handle(context: BrokerContext, request: Request, message: DescribeConfigsReq
 
 
 def _each_once(resources: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
-    """The resources with all keys that are asked of each."""
+    """Merge the rows of a resource that is named several times, with all keys that are asked for."""
     once: dict[tuple[int, str], DescribeConfigsResource] = {}
     for each in resources:
         first = once.setdefault((each.resource_type, each.resource_name), each)
@@ -93,7 +93,7 @@ def _answer(rows: _Found, asked: DescribeConfigsResource, message: DescribeConfi
             resource_type=asked.resource_type,
             resource_name=asked.resource_name,
         )
-    # None at all are all, as a null is.
+    # An empty list of keys means all of them, as null does.
     wanted = set(asked.configuration_keys or ())
     chosen = [row for row in rows if not wanted or row.name in wanted]
     for row in chosen:
@@ -150,7 +150,7 @@ def _topic_rows(context: BrokerContext, name: str) -> Iterable[DescribeConfigsRe
 
 
 def _inherited(context: BrokerContext, option: Option) -> Iterator[DescribeConfigsSynonym]:
-    """Where a topic that does not say this config itself has it from, the nearest first."""
+    """Yield the synonyms from which a topic without this config inherits it, the nearest first."""
     values, given = context.settings.values, context.broker_configs.given
     names = _DEFAULTED_BY.get(option.name, ())
     for name in names:

@@ -24,7 +24,7 @@ from kohort.wire.messages.describe_groups import (
 
 def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequest) -> None:
     """Ask the coordinator of each group."""
-    # Asked for twice is answered once: a large group times a long list would be more than any client can take.
+    # A group that is named twice is described once: repeated large groups would be more than any client can take.
     group_ids = list(dict.fromkeys(message.groups))
     check_rows(len(group_ids), MOST_NAMED, "groups")
     runtime = context.runtime

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35): what every partition takes in the one directory of this broker.
+"""DescribeLogDirs (key 35): the size of every partition in this broker's one log directory.
 
 Versions 1 to 5 are served. Version 3: an error for all of it. Version 4: the size of the volume (KIP-827), which a
 broker that keeps everything in memory does not tell. A partition that there is not, or that is offline, has no
@@ -29,7 +29,7 @@ ROWS_AT_ONCE: Final = 2_000
 
 
 def handle(context: BrokerContext, request: Request, message: DescribeLogDirsRequest) -> None:
-    """The present sizes; what is asked for twice is told once."""
+    """Answer with the present sizes; a partition that is named twice is described once."""
     topics = context.cluster.topics
     if message.topics is None:
         wanted: dict[str, set[int] | None] = dict.fromkeys(topics)
@@ -42,7 +42,7 @@ def handle(context: BrokerContext, request: Request, message: DescribeLogDirsReq
 
 
 def _steps(context: BrokerContext, request: Request, wanted: Mapping[str, set[int] | None]) -> Iterator[None]:
-    """Describe what is wanted, a few topics in a turn of the loop, and answer."""
+    """Describe the requested partitions, a few topics in a turn of the loop, and answer."""
     # The sizes of the volume, whether it is cordoned, and the tags of the directory.
     behind = 16 * (request.version >= 4) + (request.version >= 5) + (request.version >= 2)
     space = context.store.fs.space(context.store.directory)
@@ -68,7 +68,7 @@ def _steps(context: BrokerContext, request: Request, wanted: Mapping[str, set[in
 
 
 def _describe(topic: Topic, numbers: set[int] | None) -> DescribeLogDirsTopic:
-    """The logs of a topic that can be read, of those numbers; `None`: of all."""
+    """Describe the online logs of a topic with these partition numbers, all of them for `None`."""
     return DescribeLogDirsTopic(
         name=topic.name,
         partitions=[
@@ -80,7 +80,7 @@ def _describe(topic: Topic, numbers: set[int] | None) -> DescribeLogDirsTopic:
 
 
 def respond(directory: str, space: tuple[int, int], topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResponse:
-    """The answer with these topics; `space`: all bytes of the volume, and those that are free."""
+    """Build the answer with these topics; `space` is the volume's (total, usable) bytes."""
     total_bytes, usable_bytes = space
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,

@@ -1,4 +1,7 @@
-"""DescribeMoves (key 10003): the partitions of a group on their way. Version 0 is served, to kohort's clients."""
+"""DescribeMoves (key 10003): the moves of a group's partitions that are under way.
+
+Version 0 is served, to kohort's clients.
+"""
 
 from __future__ import annotations
 

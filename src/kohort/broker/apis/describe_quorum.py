@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55): who keeps the metadata of the cluster: this broker, in its catalog.
+"""DescribeQuorum (key 55): the quorum of the cluster metadata, which is this broker with its catalog.
 
 Versions 0 to 2 are served. Version 2: directories, nodes and error messages (KIP-853). The offsets count the
 changes of topics since the start. Other partitions have no quorum.
@@ -23,7 +23,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 def handle(context: BrokerContext, request: Request, message: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """One voter, which leads."""
+    """Answer with this broker as the only voter and the leader."""
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         error_message=None,

@@ -25,7 +25,7 @@ from kohort.wire.messages.describe_topic_partitions import (
 def handle(
     context: BrokerContext, request: Request, message: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """One page, from the cursor on."""
+    """Answer with one page, from the cursor on."""
     del request
     cluster = context.cluster
     cursor = message.cursor
@@ -41,7 +41,7 @@ def handle(
         if left == 0:
             return DescribeTopicPartitionsResponse(topics=rows, next_cursor=Cursor(topic_name=name, partition_index=0))
         if topic is None:
-            # It counts as a partition: a page of names that nobody knows has an end, too.
+            # An unknown name counts as a partition: a page of unknown names has an end, too.
             rows.append(_missing(name))
             left -= 1
             continue

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): partitions are to be led by others; here each is led by who is to lead it.
+"""ElectLeaders (key 43): elect the leaders of partitions; here the preferred replica always leads.
 
 Versions 0 to 2 are served. Version 1: an error for all of it.
 Source: Apache Kafka's answer where the preferred replica leads already: ELECTION_NOT_NEEDED, in its words.
@@ -19,7 +19,7 @@ from kohort.wire.messages.elect_leaders import (
 
 
 def handle(context: BrokerContext, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
-    """No election is ever needed; of all partitions, none is named."""
+    """Answer ELECTION_NOT_NEEDED for each named partition; if all are asked for, name none."""
     del request
     rows = message.topic_partitions or ()
     check_rows(sum(len(row.partitions) for row in rows), MOST_LED, "partitions")

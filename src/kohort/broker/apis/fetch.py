@@ -21,7 +21,7 @@ from kohort.wire.messages.fetch import FetchRequest, FetchResponse
 
 
 def handle(context: BrokerContext, request: Request, message: FetchRequest) -> FetchResponse | None:
-    """Find the session, then read or wait."""
+    """Find the fetch session, then read or wait for data."""
     check_rows(sum(not topic.partitions for topic in message.topics), MOST_EMPTY, "topics without partitions")
     now_ms = context.clock.now_ms()
     try:

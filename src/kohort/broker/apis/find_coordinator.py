@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): who coordinates a group. A broker that is alone is it.
+"""FindCoordinator (key 10): the coordinator of a group. A single broker coordinates every group.
 
 Version 1: the kind of key (0 group, 1 transaction, 2 share group). Version 4: several keys at once (KIP-699).
 Transactions and share groups are refused with codes that clients report instead of asking again.
@@ -21,7 +21,7 @@ TRANSACTION: Final = 1
 
 
 def handle(context: BrokerContext, request: Request, message: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """A broker for groups, an error for everything else."""
+    """Answer with a broker for each group, and with an error for every other kind of key."""
     if request.version >= 4:
         call_soon, keys = context.loop.call_soon, list(dict.fromkeys(message.coordinator_keys))
         check_rows(len(keys), MOST_NAMED, "keys")

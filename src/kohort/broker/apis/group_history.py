@@ -1,5 +1,6 @@
-"""GroupHistory (key 10001): what the journal still has of one group. Versions 0 and 1 are served, to kohort's clients.
+"""GroupHistory (key 10001): the rows that the journal still has of one group.
 
+Versions 0 and 1 are served, to kohort's clients.
 Rows in memory come first, in pages from the oldest on; older ones are in the topic, in pages from the newest on.
 """
 
@@ -27,7 +28,7 @@ MAX_ROWS: Final = 1_000
 
 
 def handle(context: BrokerContext, request: Request, message: GroupHistoryRequest) -> GroupHistoryResponse:
-    """A page of rows; the caller asks again for what is left."""
+    """Answer with a page of rows; the client asks again for the following pages."""
     del request
     journal = context.runtime.journal
     topic = context.cluster.topic(JOURNAL_TOPIC)

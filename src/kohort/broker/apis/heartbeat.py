@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member of a classic group is alive, and learns of a rebalance.
+"""Heartbeat (key 12): keep a member of a classic group alive, and tell it of a rebalance.
 
 Version 3: static members. Version 4: flexible.
 """
@@ -47,5 +47,5 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         context.pushing.attach(request, PatientBeat(context.pushing, runtime, request.connection, command))
     runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
-        # It is accepted, and held: who it is from is known before it is answered.
+        # The heartbeat is accepted and held: its member is known before the answer leaves.
         connections.heartbeat(request.connection, message.group_id, message.member_id)

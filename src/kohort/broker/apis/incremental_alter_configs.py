@@ -35,7 +35,7 @@ SUBTRACT: Final = 3
 
 
 def handle(context: BrokerContext, request: Request, message: IncrementalAlterConfigsRequest) -> None:
-    """Change each resource on its own, each as a whole or not at all."""
+    """Change each resource independently: all of its configs, or none."""
     resources = message.resources
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
@@ -79,7 +79,7 @@ def _alter(
     *,
     validate_only: bool,
 ) -> None:
-    """Change one resource; `answer` is told what became of it."""
+    """Change one resource; `answer` is called with the outcome."""
     try:
         refuse_nulls(each.name for each in asked.configs if each.value is None and each.config_operation != DELETE)
         match asked.resource_type:
@@ -104,7 +104,7 @@ def _refusal(code: ErrorCode, text: str) -> commands.Refusal:
 
 
 def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
-    """A config of a group and its value to be, `None` where it is taken back."""
+    """Return a group config's name and new value, `None` for a config that is deleted."""
     name, shown = change.name, change.name[:LONGEST_TEXT]
     if change.config_operation == DELETE:
         return name, None
@@ -118,7 +118,10 @@ def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
 def _changing(
     asked: AlterConfigsResource, options: OptionSet, defaults: Mapping[str, object]
 ) -> Callable[[Mapping[str, str]], dict[str, str]]:
-    """What makes a resource's configs of those that it has; `defaults`: where it has none of its own."""
+    """Return a function from a resource's present configs to its new ones.
+
+    `defaults` are the values of configs that the resource does not set.
+    """
 
     def changed(present: Mapping[str, str]) -> dict[str, str]:
         configs = dict(present)

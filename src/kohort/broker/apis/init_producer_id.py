@@ -1,4 +1,4 @@
-"""InitProducerId (key 22): a number for an idempotent producer.
+"""InitProducerId (key 22): assign a producer id to an idempotent producer.
 
 Versions 0 to 5 are served. Version 3: a producer whose batch was refused asks for a new epoch of its id (KIP-360).
 Without transactions there is nothing to fence, so it gets a new id at epoch 0, which is as good.
@@ -15,7 +15,7 @@ from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitPro
 
 
 def handle(context: BrokerContext, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
-    """An id that nobody was given before."""
+    """Answer with a producer id that was never assigned before."""
     if message.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
 

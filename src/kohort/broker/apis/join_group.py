@@ -72,7 +72,7 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
 
     member_id = command.member_id or command.fresh_member_id
     if not connections.is_known(request.connection, command.group_id, member_id):
-        # Its first request may be parked: then nothing but the request knows whose connection this is.
+        # Its first request may be parked: then only the request connects the member to this connection.
         request.on_abandon = partial(runtime.member_disconnected, command.group_id, member_id)
     runtime.answer(request, command, translate)
     return None

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): a member goes, or an administrator removes several.
+"""LeaveGroup (key 13): a member leaves, or an administrator removes several.
 
 Up to version 2 one member leaves and the answer's only error is about it; from version 3 on there is a list of members
 with an error each (KIP-345). Version 5: the reason (KIP-800).

@@ -28,7 +28,7 @@ _ALWAYS_EMPTY: Final = frozenset({8, 16})
 def handle(
     context: BrokerContext, request: Request, message: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | None:
-    """Groups are asked for in every shard."""
+    """List the resources of the requested kinds; ask every shard for groups."""
     if request.version == 0:
         return ListConfigResourcesResponse()
     kinds = set(message.resource_types) or set(Resource)

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): every group of this broker.
+"""ListGroups (key 16): all groups of this broker.
 
 Version 4: filtered by state (KIP-518). Version 5: filtered by type (KIP-848).
 """
@@ -15,7 +15,7 @@ from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 
 
 def handle(context: BrokerContext, request: Request, message: ListGroupsRequest) -> None:
-    """Ask every shard."""
+    """Ask every shard for its groups."""
     runtime = context.runtime
     check_rows(len(message.states_filter) + len(message.types_filter), MOST_NAMED, "filters")
 

@@ -41,7 +41,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
-#: What is answered where no offset fits.
+#: The answer where no offset matches.
 _NOTHING: Final = (-1, -1)
 #: Special time -> first version that may ask for it.
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -54,9 +54,9 @@ MOST_TRIES: Final = 5
 
 
 def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse | None:
-    """Look each partition up on its own; one that is named twice is refused once, as by Apache Kafka."""
+    """Look up each partition independently; one that is named twice is refused once, as by Apache Kafka."""
     named = Counter((asked.name, row.partition_index) for asked in message.topics for row in asked.partitions)
-    # Topic -> partition -> what is asked of it.
+    # Topic -> partition -> the row of the request.
     wanted: dict[str, dict[int, ListOffsetsPartition]] = {}
     for asked in message.topics:
         wanted.setdefault(asked.name, {}).update((row.partition_index, row) for row in asked.partitions)
@@ -96,7 +96,7 @@ def _refusal(context: BrokerContext, log: PartitionLog | None, asked: ListOffset
 
 
 class _Lookup:
-    """One partition, and where its answer goes."""
+    """The lookup of one partition, and the row of the response for its answer."""
 
     __slots__ = ("answer", "log", "place", "timestamp", "tries")
 
@@ -109,7 +109,7 @@ class _Lookup:
         self.tries = 0
 
     def is_done_at_once(self) -> bool:
-        """Answer if that takes no look at the log's files."""
+        """Answer if that needs no access to the log's files; return whether it was answered."""
         match self.timestamp:
             case -1:
                 self.tell((-1, self.log.high_watermark))
@@ -122,7 +122,11 @@ class _Lookup:
         return True
 
     def look(self) -> bool:
-        """Answer if that takes no waiting; `False` if a thread has to unfold `place`. `NotResidentError`."""
+        """Answer if that needs no waiting; return `False` if a thread has to decompress `place`.
+
+        Raises:
+            NotResidentError: the data is not in memory, and a thread has to read it first.
+        """
         self.tries += 1
         wait = self.tries > MOST_TRIES
         segments = self.log.segments
@@ -141,23 +145,24 @@ class _Lookup:
         return True
 
     def tell(self, found: tuple[int, int]) -> None:
-        """The answer: timestamp and offset."""
+        """Fill in the answer with `found`, a timestamp and an offset."""
         self.answer.timestamp, self.answer.offset = found
         self.answer.leader_epoch = _epoch_of(self.log, self.timestamp, found[1])
 
     def tell_visible(self, found: tuple[int, int]) -> None:
-        """Consumers hear of nothing at or above the high watermark, nor of what was deleted before the start."""
+        """Fill in the answer as far as consumers may see the record."""
         timestamp, offset = found
+        # Consumers see no record at or above the high watermark, and none that was deleted before the log start.
         visible = timestamp, max(offset, self.log.log_start_offset)
         self.tell(visible if visible[1] < self.log.high_watermark else _NOTHING)
 
     def fail(self) -> None:
-        """The disk refuses."""
+        """Answer with KAFKA_STORAGE_ERROR."""
         self.answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class _Search:
-    """The rows of one request that are looked up by time, until all are answered."""
+    """The lookups by time of one request, until all are answered."""
 
     __slots__ = ("_context", "_is_over", "_lookups", "_open", "_request", "_response")
 
@@ -172,7 +177,7 @@ class _Search:
         self._is_over = False
 
     def start(self) -> None:
-        """Look now, as far as one turn of the loop goes."""
+        """Start the lookups, a few rows in each turn of the loop."""
         self._request.on_abandon = self._abandon
         self._context.slices.run(self._steps())
 
@@ -198,12 +203,12 @@ class _Search:
             return
         place = lookup.place
         assert place is not None, "what is not done is to be unfolded"
-        # Nobody unfolds for a client that has gone.
+        # For a client that has disconnected nothing is decompressed.
         unfold = partial(_unless, lambda: self._is_over, place.find_record)
         self._context.unfolding.submit(unfold, lambda result: self._found(lookup, result))
 
     def _look_again(self, lookup: _Lookup, result: Exception | None) -> None:
-        """`result`: why the disk could not be read."""
+        """Look again after the read of cold data; `result` is the error of a read that failed."""
         if self._is_over:
             return
         if result is None:
@@ -236,7 +241,7 @@ class _Search:
 
 
 def _epoch_of(log: PartitionLog, timestamp: int, offset: int) -> int:
-    """The leader epoch of the record that was found; that of the end is today's."""
+    """Return the leader epoch of the found record; for LATEST, the current epoch."""
     if offset < 0:
         return -1
     epoch = -1 if timestamp == LATEST else log.epochs.of(offset)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): the partitions that are on their way to other brokers; never any."""
+"""ListPartitionReassignments (key 46): the reassignments under way, of which there are never any."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from kohort.wire.messages.list_partition_reassignments import (
 def handle(
     context: BrokerContext, request: Request, message: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """None."""
+    """Answer with no reassignment."""
     del context, request, message
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None)

@@ -1,4 +1,4 @@
-"""Metadata (key 3): the brokers, and the topics asked for.
+"""Metadata (key 3): the brokers, and the requested topics.
 
 A topic that was deleted is refused by its id under the name that it had, where Apache Kafka says none: its Java
 consumer takes a null name for a fault of its own, in the middle of a poll, and loses the answers that came with it,
@@ -41,14 +41,14 @@ ROWS_AT_ONCE: Final = 1_000
 
 
 def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> None:
-    """Describe the cluster; topics that do not exist are created where client and broker allow it.
+    """Describe the cluster; create missing topics where client and broker allow it.
 
     Then the answer waits until they are there: Apache Kafka says UNKNOWN_TOPIC_OR_PARTITION at once, and its clients
     ask again a tenth of a second later.
     """
     failures: dict[str, ErrorCode] = {}
     missing = _missing(context, message)
-    # More than may come within a minute need not be tried; a name that is none is told so all the same.
+    # More topics than a minute allows are not tried; an invalid name is still reported as invalid.
     most = context.settings.values["auto.create.topics.per.minute"]
     failures.update(dict.fromkeys(missing[most:], ErrorCode.POLICY_VIOLATION))
     del missing[most:]
@@ -67,7 +67,7 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
 
 
 def _missing(context: BrokerContext, message: MetadataRequest) -> list[str]:
-    """The topics that are to be created, each once."""
+    """Return the topics to create, each once."""
     if not message.topics or not message.allow_auto_topic_creation:
         return []
     if not context.settings.values["auto.create.topics.enable"]:
@@ -84,7 +84,7 @@ def _creation(
         if isinstance(why, StorageError):
             context.outage.refused(f"topic-{name}", why)
         if why is not None and name not in context.cluster.topics:
-            # Else somebody else was faster.
+            # If the topic exists now, another client was faster.
             failures[name] = code_of(why)
         answer(why is None)
 
@@ -104,7 +104,7 @@ def _steps(
     if asked is None or (request.version == 0 and not asked):
         answers = (_describe(context, topic) for topic in list(context.cluster.topics.values()))
     else:
-        # Named again and again it is answered once, as by Apache Kafka.
+        # A topic that is named several times is described once, as by Apache Kafka.
         once = {(topic.topic_id, topic.name): topic for topic in asked}
         answers = (_answer(context, request, topic, failures) for topic in once.values())
     rows: list[MetadataResponseTopic] = []
@@ -117,7 +117,7 @@ def _steps(
             yield
             if not request.is_open:
                 return
-    # What is gone comes first: clients that keep one id per name keep that of a topic that was made again.
+    # Deleted ids come first: a client that keeps one id per name then keeps that of the re-created topic.
     rows.sort(key=lambda row: row.error_code != ErrorCode.UNKNOWN_TOPIC_ID)
     if sum(1 + len(row.partitions) for row in rows) < ROWS_AT_ONCE:
         if request.is_open:
@@ -129,7 +129,7 @@ def _steps(
 def _encode(
     context: BrokerContext, request: Request, message: MetadataRequest, rows: list[MetadataResponseTopic]
 ) -> Iterator[None]:
-    """Answer with many rows, a few in a turn of the loop."""
+    """Encode an answer with many rows, a few in a turn of the loop, and send it."""
     # The cluster's operations, and the error of the whole answer.
     behind = 4 if 8 <= request.version <= 10 else 2 if request.version >= 13 else 0
     encoded = EncodedRows(request.route, partial(_respond, context, request, message), behind=behind)

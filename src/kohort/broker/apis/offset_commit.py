@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): remember how far a group has read.
+"""OffsetCommit (key 8): store the offsets up to which a group has read.
 
 Versions 2 to 10 are served. Up to version 4 the offsets may be given a retention time of their own. Version 7: static
 members. Version 9: members of KIP-848 groups commit with their member epoch. Version 10: topics by id.
@@ -22,7 +22,7 @@ from kohort.wire.messages.offset_commit import (
 
 
 def handle(context: BrokerContext, request: Request, message: OffsetCommitRequest) -> OffsetCommitResponse | None:
-    """Ask the group's coordinator about every topic that is named; one without name and id is refused here."""
+    """Ask the group's coordinator to commit; refuse topics without name and id here."""
     if message.member_id:
         context.member_connections.check(request.connection, message.group_id, message.member_id)
     check_rows(sum(len(topic.partitions) for topic in message.topics), MOST_PARTITIONS, "partitions")
@@ -46,7 +46,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
     if not offsets:
         return _answer(message, names, [])
     runtime, listening = context.runtime, context.listening
-    # In front of the commit: its answer leaves when all that is in the log by then is durable.
+    # Look before the commit: its answer leaves when everything that is in the log by then is durable.
     look = None if message.member is None else listening.look(request.connection, message.member)
     token = runtime.next_token()
     command = commands.CommitOffsets(
@@ -74,7 +74,8 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
 
 
 def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int) -> str | None:
-    """The topic's name, empty for an id that is not known (any more), `None` for no id; the coordinator checks it."""
+    """Return the topic's name, empty for an unknown id, `None` for no id."""
+    # The coordinator checks the name.
     if version < 10:
         return topic.name
     if topic.topic_id == ZERO_TOPIC_ID:
@@ -84,7 +85,7 @@ def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int)
 
 
 def _answer(message: OffsetCommitRequest, names: list[str | None], errors: list[ErrorCode]) -> OffsetCommitResponse:
-    """One code per partition of the request; `errors` are those of the topics that exist, in order."""
+    """Build the answer: one code per partition; `errors` are those of named topics, in order."""
     codes = iter(errors)
     return OffsetCommitResponse(
         topics=[

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): forget committed offsets of topics that the group does not read any more."""
+"""OffsetDelete (key 47): delete committed offsets of topics that the group no longer reads."""
 
 from __future__ import annotations
 

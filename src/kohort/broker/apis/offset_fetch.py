@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): how far a group has read.
+"""OffsetFetch (key 9): the committed offsets of groups.
 
 Versions 1 to 10 are served. Version 2: null asks for every topic, and errors stand once per answer instead of at each
 partition. Version 7: only offsets that no open transaction may replace (KIP-447). Version 8: several groups.
@@ -50,7 +50,8 @@ def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest
 
 
 def _each_once(groups: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
-    """Whoever asks for all of a group again and again is answered once: the answer may be large."""
+    """Yield the requested groups; skip a repeated request for all offsets of a group."""
+    # The answer for all offsets may be large, so it is given once however often it is asked for.
     whole: set[str] = set()
     for group in groups:
         if group.topics is None:
@@ -100,7 +101,7 @@ def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchReque
 
 
 def _topics(body: commands.FetchOffsetsReply) -> Iterator[OffsetFetchResponseTopic]:
-    """The offsets by topic, in the order in which the topics come."""
+    """Yield the offsets by topic, in the order of the topics in the reply."""
     rows: dict[str, list[OffsetFetchResponsePartition]] = {}
     for found in body.offsets:
         rows.setdefault(found.topic, []).append(
@@ -142,7 +143,7 @@ def _command(
 
 
 def _name(context: BrokerContext, name: str, topic_id: bytes, version: int) -> str | None:
-    """The topic's name, `None` for an id that nobody knows."""
+    """Return the topic's name, `None` for an unknown id."""
     if version < 10:
         return name
     topic = context.cluster.topic_by_id(topic_id)

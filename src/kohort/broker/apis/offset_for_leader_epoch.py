@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where the records of a leader's epoch end, so that a reader finds a truncation.
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, by which readers detect truncation.
 
 Versions 2 to 4 are served. Epochs rise when a broker starts after a stop that was not clean
 (`storage/partitions/epochs.py`).
@@ -24,7 +24,7 @@ from kohort.wire.messages.offset_for_leader_epoch import (
 def handle(
     context: BrokerContext, request: Request, message: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Look each partition up on its own; a question that comes again is answered once."""
+    """Look up each partition independently; a repeated question is answered once."""
     del request
     cluster = context.cluster
     rows = []

@@ -34,12 +34,12 @@ _ZSTD_SINCE: Final = 7
 
 
 def handle(context: BrokerContext, request: Request, message: ProduceRequest) -> ProduceResponse | None:
-    """Append to each partition on its own; one that is refused does not hold up the others."""
+    """Append to each partition independently; a refused one does not hold up the others."""
     return _Production(context, request, message).begin()
 
 
 class _Production:
-    """One request, until all of its batches are appended or refused."""
+    """One Produce request, until all of its batches are appended or refused."""
 
     __slots__ = ("_acks", "_context", "_is_begun", "_now_ms", "_open", "_refused", "_request", "_response", "_written")
 
@@ -50,13 +50,13 @@ class _Production:
         self._now_ms: Final = context.clock.now_ms()
         self._refused: Final = _refuse_whole(message)
         self._written: Final[list[PartitionLog]] = []
-        #: Batches that are looked into beside the loop.
+        #: Batches that threads still validate.
         self._open = 0
         self._is_begun = False
         self._response: Final = ProduceResponse(responses=[self._answer_topic(topic) for topic in message.topic_data])
 
     def begin(self) -> ProduceResponse | None:
-        """The answer, `None` if it leaves later."""
+        """Return the answer, `None` if it leaves later."""
         self._is_begun = True
         return None if self._open else self._finish()
 
@@ -148,7 +148,7 @@ class _Production:
 
 
 def _refuse_whole(message: ProduceRequest) -> Refused | None:
-    """What is wrong with the request as a whole."""
+    """Return the error that refuses the whole request, `None` if there is none."""
     if message.acks not in (-1, 0, 1):
         return Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {message.acks}; -1, 0 and 1 are possible")
     if message.transactional_id is not None:
@@ -165,7 +165,7 @@ def _refuse(answer: PartitionProduceResponse, refused: Refused) -> None:
 
 
 def _after(calls: int, callback: Callable[[], None]) -> Callable[[], None]:
-    """A function that calls `callback` the last of `calls` times that it is called."""
+    """Return a function that calls `callback` at the last of `calls` calls."""
     left = calls
 
     def count_down() -> None:

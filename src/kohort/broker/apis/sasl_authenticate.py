@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): no listener of this broker has logins: refused as by those of Apache Kafka."""
+"""SaslAuthenticate (key 36): refused, as by Apache Kafka's listeners without logins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sasl
 
 
 def handle(context: BrokerContext, request: Request, message: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """What it says is not looked at."""
+    """Refuse the request without reading its token."""
     del context, request, message
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message="this listener has no logins", auth_bytes=b""

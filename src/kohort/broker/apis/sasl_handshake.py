@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17): no listener of this broker has logins: refused as by those of Apache Kafka."""
+"""SaslHandshake (key 17): refused, as by Apache Kafka's listeners without logins."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 
 
 def handle(context: BrokerContext, request: Request, message: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """There is no mechanism to choose."""
+    """Refuse the request; there is no mechanism to choose."""
     del context, request, message
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])

@@ -1,4 +1,7 @@
-"""SubmitMoves (key 10002): who of a group shall have which partitions. Version 0 is served, to kohort's clients."""
+"""SubmitMoves (key 10002): move partitions of a group to named members.
+
+Version 0 is served, to kohort's clients.
+"""
 
 from __future__ import annotations
 

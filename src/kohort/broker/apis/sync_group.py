@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader hands out the assignment, every member gets its part.
+"""SyncGroup (key 14): the leader hands out the assignment, and every member gets its own.
 
 Version 3: static members. Version 5: the protocol's type and name, which both sides compare.
 """

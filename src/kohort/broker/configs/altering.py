@@ -1,7 +1,7 @@
-"""Configs that are changed while the broker runs: of topics, groups and this broker, for both APIs that change them.
+"""Changes of configs while the broker runs: of topics, groups and this broker, for both APIs.
 
-Laws: a resource is changed as a whole or not at all, and answered when the change is in force; what one request only
-wants to have checked changes nothing.
+Laws: a resource is changed as a whole or not at all, and answered when the change is in force; a request that only
+validates changes nothing.
 Source: Apache Kafka's AlterConfigs and IncrementalAlterConfigs (KIP-339).
 """
 
@@ -21,21 +21,21 @@ from kohort.storage.topics.topicchanges import Topic
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
 
-#: Told what became of a resource.
+#: Called with the outcome of the change of a resource.
 Answer = Callable[[commands.ReplyBody], None]
 #: Configs that an answer names.
 _MOST_NAMED: Final = 10
 
 
 def outcome_reply(why: Outcome) -> commands.ReplyBody:
-    """The answer to a change that is in force, or never will be."""
+    """Return the reply to a change that is in force, or that was refused."""
     return commands.Done() if why is None else commands.Refusal(code=code_of(why), message=str(why))
 
 
 def alter_group(
     context: BrokerContext, group_id: str, changes: Mapping[str, str | None], answer: Answer, *, validate_only: bool
 ) -> None:
-    """Ask the group's coordinator; `None` takes a config back."""
+    """Ask the group's coordinator to change configs; `None` deletes a config."""
     token = context.runtime.next_token()
     command = commands.AlterGroupConfigs(
         cause=CauseId(token), request=token, group_id=group_id, changes=dict(changes), validate_only=validate_only
@@ -52,11 +52,11 @@ def alter_topic(
     *,
     validate_only: bool,
 ) -> None:
-    """Give a topic other configs.
+    """Change the configs of a topic.
 
     Args:
-        changed: makes the configs of those that the topic has when it is its turn.
-        names: those that were named, of which is said which change nothing.
+        changed: from the configs that the topic has when the change is carried out to its new ones.
+        names: the configs in the request; a log line names those of them that have no effect.
     """
 
     def checked(topic: Topic) -> dict[str, str]:
@@ -80,7 +80,7 @@ def alter_topic(
 
 
 def refuse_nulls(names: Iterable[str]) -> None:
-    """Refuse configs that are set to nothing, as Kafka does; what takes one back says so."""
+    """Refuse configs that are set to null, as Kafka does; deletions say so explicitly."""
     if missing := [name[:LONGEST_TEXT] for name in names]:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for: {', '.join(missing[:_MOST_NAMED])}")
 
@@ -93,7 +93,7 @@ def alter_broker(
     *,
     validate_only: bool,
 ) -> None:
-    """Give this broker other configs; an empty name stands for every broker."""
+    """Change the configs of this broker; an empty name stands for every broker."""
     if name not in ("", str(context.leadership.node_id)):
         raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}, not {name}")
     configs = context.broker_configs

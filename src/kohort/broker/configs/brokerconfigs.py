@@ -1,4 +1,4 @@
-"""Configs of this broker that are changed while it runs: which can be, what they are, and who is told.
+"""Configs of this broker that can change while it runs: their names, values and followers.
 
 Laws: a config that only a start can change is refused, in Apache Kafka's words; what was changed is written to the
 catalog before it is in force, and in force again after a restart; topics that say nothing of their own follow at once.
@@ -18,7 +18,7 @@ from kohort.config import as_text
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.storage.topics.topicchanges import TopicChanges, TopicPlan
 
-#: What is looked up whenever it is needed, and so can be changed while the broker runs.
+#: Configs that are read whenever they are needed, and so can be changed while the broker runs.
 DYNAMIC: Final = frozenset({
     *(name for name in TOPIC_DEFAULTS if name not in ("compression.type", "min.insync.replicas")),
     "auto.create.topics.enable",
@@ -33,25 +33,25 @@ DYNAMIC: Final = frozenset({
 
 
 class BrokerConfigs:
-    """What the broker was told at its start, and since."""
+    """The configs that the broker was given at its start and since."""
 
     def __init__(self, settings: BrokerSettings, changes: TopicChanges) -> None:
-        """`settings`: its values are what everybody looks at, and change with the configs."""
+        """Follow the catalog's broker configs; `settings.values`, which all parts read, change with them."""
         self._changes: Final = changes
-        #: (values in force, what the start made them), of each broker that has these configs.
+        #: (values in force, values at the start), of each broker that has these configs.
         self._followers: Final[list[tuple[dict[str, Any], dict[str, Any]]]] = []
-        #: What was set since the start of the first broker, as text.
+        #: Configs that were set since the start of the first broker, as text.
         self.given: Mapping[str, str] = changes.catalog.broker_configs
         self.follow(settings)
 
     def follow(self, settings: BrokerSettings) -> None:
-        """`settings` are those of a broker of the same cluster."""
+        """Have the settings of a further broker of the cluster change as well."""
         self._followers.append((settings.values, dict(settings.values)))
         if self.given:
             self._apply(self.given)
 
     def checked(self, configs: Mapping[str, str | None]) -> dict[str, str]:
-        """The given configs as text, a null value left out; `Refused` if one cannot be changed, or not to that."""
+        """Return the given configs as text without null values; refuse a config that cannot be changed so."""
         fixed = sorted(name for name in configs if name in BROKER_OPTIONS and name not in DYNAMIC)
         if fixed:
             names = ", ".join(fixed)
@@ -72,7 +72,7 @@ class BrokerConfigs:
     def change(
         self, changed: Callable[[Mapping[str, str]], Mapping[str, str | None]], done: Callable[[Outcome], None]
     ) -> Wanted:
-        """Other configs; `changed` makes them of those that there are when it is its turn."""
+        """Build the change of the configs; `changed` makes the new ones from the present ones."""
 
         def plan() -> TopicPlan:
             configs = self.checked(changed(self.given))
@@ -86,7 +86,7 @@ class BrokerConfigs:
         self.given = dict(configs)
         parsed = {}
         for name, value in configs.items():
-            # Another version may have had others.
+            # Another version of kohort may have had other dynamic configs.
             if name in DYNAMIC:
                 parsed[name] = BROKER_OPTIONS.option(name).check(value)
         for values, at_start in self._followers:

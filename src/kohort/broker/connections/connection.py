@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.broker")
 
-#: Bytes of requests that are handled for one connection before the others have their turn, and what each counts beside
-#: its own: 128 short ones, or four whose answers may be long.
+#: Bytes of requests that are handled for one connection before the others have their turn.
+#: A request counts as its length and one of the two below: 128 short ones, or four with long answers, fill a turn.
 BYTES_PER_TURN: Final = 64 * 1024
 SHORT_COUNTS: Final = 512
 LONG_COUNTS: Final = 16 * 1024
@@ -55,7 +55,7 @@ _HEADER: Final = Struct(">hhih")
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The broker's end of one connection."""
+    """The broker's end of one client connection."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context: Final = context
@@ -63,18 +63,18 @@ class Connection(asyncio.BufferedProtocol):
         self.number = context.next_connection_number()
         #: Set while connected.
         self._transport: asyncio.Transport | None = None
-        #: Rises with whatever the client does.
+        #: Rises with each action of the client: bytes that it sends, answers that it takes.
         self.progress = 0
-        #: How many bytes have come from it.
+        #: Bytes received from the client.
         self.received_bytes = 0
-        #: Whether `Patience` looks whether half a request goes on.
+        #: Whether `Patience` waits for the rest of an incomplete request.
         self.is_watched = False
-        #: Whether no request of it was carried out yet.
+        #: Whether none of its requests was carried out yet.
         self._is_new = True
         #: The address of this host that the client connected to.
         self.local_host = ""
         self.peer_host, self.peer_port = "", 0
-        #: What has come and is not handled.
+        #: Bytes that were received and are not handled.
         self.input: Final = ReceiveBuffer(context.byte_budget)
         self._replies: Final = ReplyQueue(
             context.settings.values["queued.max.requests"], context.parked, context.answer_memory
@@ -82,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
         self._output: Final = Output()
         self._is_handling, self._is_reading = False, True
-        #: Whether its transport takes less, since answers hold much memory.
+        #: Whether its transport may buffer less, because answers hold much memory.
         self._is_narrow = False
         #: Set while the client reads too slowly.
         self._is_write_paused = False
@@ -92,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_turn = False
         #: The broker stops: what was read before is still answered.
         self._is_finishing = False
-        #: What the client's software calls itself, what its members were told and what they did (see `Peer`).
+        #: The client's software name, the intervals told to its members and the holds that they cut (see `Peer`).
         self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
         self._holds: Final = Holds(self._replies)
         #: The last request that may come again.
@@ -101,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: the connection is there; one too many is closed at once."""
+        """Register the connection (asyncio); abort it at once if there are too many."""
         # uvloop's transports have the methods of asyncio's without being of the class.
         transport = cast(asyncio.Transport, transport)
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
@@ -119,13 +119,13 @@ class Connection(asyncio.BufferedProtocol):
         context.patience.expect_first_byte(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: the connection is gone; its open requests are forgotten."""
+        """Forget the connection and its open requests (asyncio)."""
         del exc
         self._transport = None
         self._context.forget(self)
         self._context.member_connections.closed(self)
         self._context.admission.leave(self)
-        # Behind the fetches that wait: they show until when its member has read.
+        # Keep this order: the waiting fetches show until when the member has read, and `forget` comes after them.
         self._replies.abandon()
         self._output.clear()
         self._context.listening.forget(self)
@@ -133,23 +133,23 @@ class Connection(asyncio.BufferedProtocol):
         self.input.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """asyncio: where the next bytes go."""
+        """Return the buffer for the next bytes (asyncio)."""
         del sizehint
         return self.input.free()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """asyncio: `nbytes` more have come."""
+        """Handle the requests that `nbytes` more bytes complete (asyncio)."""
         self.input.have += nbytes
         self.received_bytes += nbytes
         self.progress += 1
         self._pump()
 
     def pause_writing(self) -> None:
-        """asyncio: the client does not keep up with its answers."""
+        """Stop writing and handling while the client does not take its answers (asyncio)."""
         self._is_write_paused = True
 
     def resume_writing(self) -> None:
-        """asyncio: the client has caught up."""
+        """Go on once the client has caught up (asyncio)."""
         self._is_write_paused = False
         self.progress += 1
         self._schedule_turn()
@@ -158,54 +158,54 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> str:
-        """The client's address for logs."""
+        """The client's address and port, for logs."""
         return f"{self.peer_host}:{self.peer_port}"
 
     @property
     def is_served(self) -> bool:
-        """Whether the client waits for this broker, which has yet to answer."""
+        """Whether the client waits for an answer of this broker."""
         return len(self._replies) > 0 and not self._is_write_paused
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the client does not take its answers."""
+        """Whether the client does not read its answers."""
         return self._is_write_paused
 
     @property
     def is_open(self) -> bool:
-        """Whether the client is there."""
+        """Whether the client is connected."""
         return self._transport is not None
 
     @property
     def is_read(self) -> bool:
-        """Whether what the client sends is read; what is not may be half a request for a reason of ours."""
+        """Whether the broker reads from the client; an incomplete request counts only while it does."""
         return self._is_reading
 
     @property
     def taken_bytes(self) -> int:
-        """How many bytes of answers its client, or the system on the way there, has taken."""
+        """Bytes of answers that the client, or the network on the way to it, has taken."""
         transport = self._transport
         return self._output.written_bytes - (0 if transport is None else transport.get_write_buffer_size())
 
     @property
     def untaken_bytes(self) -> int:
-        """What is kept because its client does not take what is written."""
+        """Bytes of answers that are kept because the client does not read them."""
         size = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return size and size + self._output.size_bytes + self._replies.unsent_bytes
 
     def on_reply(self) -> None:
-        """A slot of this connection has become ready."""
+        """Schedule a turn for a reply slot that has become ready."""
         if not self._is_handling:
             self._schedule_turn()
             self._holds.release_overtaken()
 
     def finish(self) -> None:
-        """Handle no further request; what was handled before is still answered."""
+        """Handle no further request; requests that were handled before are still answered."""
         self._is_finishing = True
         self._set_reading(False)
 
     def close(self) -> None:
-        """Write what is ready, then close; nothing further is read, and what is unanswered stays so."""
+        """Write the ready answers, then close; leave unanswered requests unanswered."""
         self.finish()
         self._write_ready()
         self._replies.abandon()
@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def give_up(self, reason: str) -> None:
-        """Close because of what the client does not do."""
+        """Close a connection whose client does not act in time, and log the reason."""
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.abort()
 
@@ -230,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             self._context.passes.ask(self)
 
     def take_turn(self) -> None:
-        """Go on with what is ready to be written or was read and not handled; called once per scheduled turn."""
+        """Write ready answers or handle buffered requests; called once per scheduled turn."""
         self._has_turn = False
         if self.input.have or not self._is_reading:
             self._pump()
@@ -238,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             self._write_ready()
 
     def _pump(self) -> None:
-        """Handle buffered requests as far as the limits allow, then write what is ready."""
+        """Handle buffered requests as far as the limits allow, then write the ready answers."""
         if self._is_handling:
             return
         self._is_handling = True
@@ -252,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(why))
             return
         except Exception as why:
-            # A disk that fails ends the broker, which says so; what nobody foresaw is told with its way here.
+            # A failing disk ends the broker, which logs it; an unexpected error is logged with its traceback.
             trace = not (isinstance(why, StorageError) and why.fatal)
             log.error("event=request_failed peer=%s error=%r action=close", self.peer, str(why), exc_info=trace)
             self._refuse("the request could not be carried out")
@@ -270,7 +270,11 @@ class Connection(asyncio.BufferedProtocol):
         return not (self._is_write_paused or self._waits_for_memory or self._replies.is_full or self._is_finishing)
 
     def _handle_buffered(self) -> bool:
-        """Handle whole frames from the front of the buffer; `True` if something but missing bytes stopped it."""
+        """Handle whole frames from the front of the buffer.
+
+        Returns:
+            `True` if something other than missing bytes stopped it.
+        """
         received, passes = self.input, self._context.passes
         position, have, view = 0, received.have, received.view
         is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
@@ -312,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._make_room(needed)
 
     def _take_repeat(self, repeat: Repeat) -> bool:
-        """Carry out what has come if that is `repeat` and nothing else; `False` if it has to be read."""
+        """Carry out the received bytes if they are exactly `repeat`; `False` if they have to be parsed."""
         received = self.input
         if received.have != repeat.size or self._is_write_paused or self._is_finishing:
             return False
@@ -330,7 +334,11 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _handle(self, frame: memoryview) -> int:
-        """Handle one request: header, body, API; keep the answer, or its place; what it counts beside its bytes."""
+        """Handle one request: header, body, API; queue its answer or its place.
+
+        Returns:
+            The size that the request counts as in this turn, beside its own bytes.
+        """
         api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         body = MIN_FRAME_BYTES
         client_id = ""
@@ -378,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
             self._context.patience.expect_taking(self)
 
     def _set_width(self) -> None:
-        """Let the transport have as much that is not taken as memory allows."""
+        """Set how many bytes the transport may buffer, by the memory that answers may use."""
         self._is_narrow = is_narrow = self._context.answer_memory.is_short
         high, low = (SHORT_HIGH_BYTES, SHORT_LOW_BYTES) if is_narrow else (WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         if self._transport is not None:
@@ -397,13 +405,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _refuse(self, reason: str) -> None:
-        """Close this connection because of what its client sent; answers that are ready still leave."""
+        """Close this connection for invalid bytes of its client; ready answers still leave."""
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.input.have = 0
         self.close()
 
     def _make_room(self, needed: int) -> bool:
-        """Room for a request of `needed` bytes, or a call once there may be some."""
+        """Make room for a request of `needed` bytes, or retry once memory may be available."""
         if self.input.make_room(needed):
             self._waits_for_memory = False
             return True

@@ -1,4 +1,4 @@
-"""Requests of one connection whose answers wait for news: none of them is in the way of an answer that is there.
+"""Heartbeats of one connection that are held for news, and released when they block ready answers.
 
 Laws: answers leave in the order of their requests, so what is held is answered as soon as something behind it is
 ready, unless its client takes answers in any order. What is behind it cuts the hold, unless it is a heartbeat, too. A
@@ -17,7 +17,10 @@ from kohort.broker.connections.request import Request
 
 
 class Holds:
-    """What waits and has a place in the order, oldest first; some of it is answered by now, but for the oldest."""
+    """The held heartbeats with a place in the order of answers, oldest first.
+
+    The oldest is held; some of those behind it may be answered already.
+    """
 
     __slots__ = ("_held", "_is_releasing", "_replies")
 
@@ -27,7 +30,7 @@ class Holds:
         self._is_releasing = False
 
     def add(self, request: Request) -> None:
-        """A request waits for news; of too many the oldest is answered."""
+        """Add a held heartbeat; release the oldest if too many are held."""
         held: Sequence[ReplySlot] = self._held
         if request.is_unordered:
             held = self._replies.held_unordered
@@ -38,8 +41,8 @@ class Holds:
             self._release(held[0], is_cut=False)
 
     def release_overtaken(self) -> None:
-        """Have answered what stands before an answer that is ready."""
-        # Each that is answered comes here again, and there is nothing left for it to do.
+        """Release the heartbeats that stand before a ready answer."""
+        # Each release calls this method again; the outer call has all the work.
         if self._is_releasing:
             return
         self._forget_answered()
@@ -53,7 +56,7 @@ class Holds:
             self._is_releasing = False
 
     def _find_overtaken(self, oldest: Request) -> list[tuple[Request, bool]]:
-        """What is held before an answer that is ready, oldest first, and whether that is a cut."""
+        """Find the heartbeats held before a ready answer, oldest first, and whether that cuts the hold."""
         found: list[tuple[Request, bool]] = []
         is_overtaken = is_cut = False
         for slot in self._replies.latest_first():

@@ -1,4 +1,4 @@
-"""Where the clients of one broker connect: its socket, its connections, and how long they are waited for.
+"""The listening socket of one broker: accepts connections, keeps them, and waits for their end.
 
 Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
 A crowd takes the descriptors of `max.connections` and a few, however many come at once.
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.broker")
 
-#: What says that the system has no room for a connection, and how long nobody is let in then.
+#: Errors by which the system has no room for a connection, and the pause in which none is accepted then.
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 PAUSE_SECONDS: Final = 1.0
-#: Clients that are let in in one turn of the loop: of a crowd each would wait for as many turns as there are before it.
+#: Connections that are accepted in one turn of the loop; with one a turn, a crowd would wait for as many turns.
 ACCEPTED_AT_ONCE: Final = 64
 #: How long a stop waits for clients to take their last answers.
 CLOSE_TIMEOUT_SECONDS: Final = 2.0
 
 
 class Listener:
-    """The door of one broker."""
+    """The listener of one broker."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context: Final = context
         self._backlog: Final[int] = context.settings.values["socket.listen.backlog.size"]
         self._listening: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        #: Lets clients in again, while nobody is.
+        #: The timer that accepts connections again, while none are accepted.
         self._again: asyncio.TimerHandle | None = None
         #: Connections on their way from the socket to their transport.
         self._entering: Final[set[asyncio.Task[object]]] = set()
-        #: Those of all connections, as long as they are open.
+        #: The sockets of all connections, as long as they are open.
         self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
         _LISTENERS.add(self)
 
@@ -71,7 +71,7 @@ class Listener:
         context.patience.start()
 
     def finish(self) -> None:
-        """Accept no connection and handle no request any more; what was handled before is still answered."""
+        """Accept no connection and handle no request any more; handled requests are still answered."""
         self._context.patience.stop()
         if self._again is not None:
             self._again.cancel()
@@ -87,7 +87,8 @@ class Listener:
             connection.finish()
 
     def leave_to_parent(self) -> None:
-        """Let go of all sockets, in a child; their numbers stay in use, so that nothing else is closed by them."""
+        """Give up all sockets in a forked child, and keep their numbers in use."""
+        # A number that stays in use cannot become another file, which a later close of the socket would close.
         nothing = os.open(os.devnull, os.O_RDWR)
         for each in (self._listening, *self._accepted):
             if each is not None and each.fileno() >= 0:
@@ -95,11 +96,12 @@ class Listener:
         os.close(nothing)
 
     def _accept(self) -> None:
-        """Let in those that wait, as many as a turn has, and as there is room for."""
+        """Accept waiting clients, as many as one turn and the limits allow."""
         loop, listening = self._context.loop, self._listening
         assert listening is not None
-        # Those that go for the ones that come, and those without a transport yet, have their descriptors still: with
-        # more of them at once the process would have none left for its files. One comes always, since silent ones go.
+        # Connections that are closed for new ones, and those without a transport yet, still have their descriptors.
+        # With more of them at once the process would have none left for its files.
+        # One is always accepted, since silent connections are closed for it.
         room = self._context.admission.limit - len(self._accepted)
         for _ in range(max(1, min(ACCEPTED_AT_ONCE, room))):
             try:
@@ -133,28 +135,28 @@ class Listener:
             self._context.loop.add_reader(self._listening, self._accept)
 
     async def _enter(self, accepted: socket.socket) -> None:
-        """Give a connection its transport, with which the socket closes."""
+        """Create the transport of an accepted socket; the socket closes with it."""
         await self._context.loop.connect_accepted_socket(lambda: Connection(self._context), accepted)
 
     def _on_entered(self, accepted: socket.socket, entering: asyncio.Task[object]) -> None:
-        """A socket without a transport closes here, also one whose task never had its first turn."""
+        """Close an accepted socket that got no transport, even if its task never ran."""
         self._entering.discard(entering)
         if entering.cancelled() or entering.exception() is not None:
             accepted.close()
 
     def abort(self) -> None:
-        """Close at once, as a crash would."""
+        """Close everything at once, as a crash would."""
         self.finish()
         for connection in self._in_order():
             connection.abort()
 
     def close_connections(self) -> None:
-        """Write what is ready and close; what is unanswered stays so."""
+        """Write the ready answers and close; leave unanswered requests unanswered."""
         for connection in self._in_order():
             connection.close()
 
     async def wait_closed(self) -> None:
-        """Return when every client has taken its last answers, or has had enough time to."""
+        """Wait until every client has taken its last answers, for `CLOSE_TIMEOUT_SECONDS` at most."""
         context = self._context
         context.all_closed.clear()
         if context.connections:

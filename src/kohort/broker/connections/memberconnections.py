@@ -1,4 +1,4 @@
-"""By which connections each member of a group was heard of, so that their end and late requests are noticed.
+"""The connections by which each group member was heard of, to notice their end and late requests.
 
 A member speaks to its coordinator over one connection; Java, librdkafka and our own client open the next one only after
 they gave up the one before. Two things follow. A connection that closes takes its members with it, and their
@@ -29,21 +29,24 @@ MemberKey = tuple[str, str]
 
 
 class Numbered(Protocol):
-    """A connection, as it is remembered here."""
+    """A connection, as far as this module knows it."""
 
     #: Rises with each connection that is accepted.
     number: int
 
 
 class MemberConnections:
-    """The open connections by which each member was heard of, and the youngest of its heartbeats'."""
+    """The open connections of each member, and the youngest that brought a heartbeat."""
 
     __slots__ = ("_keys", "_on_disconnected", "_open", "_youngest")
 
     def __init__(self, on_disconnected: Callable[[str, str], None]) -> None:
-        """`on_disconnected`: called with group id and member id when the last connection of a member is closed."""
+        """Create an empty table.
+
+        `on_disconnected` is called with group id and member id when the last connection of a member is closed.
+        """
         self._on_disconnected: Final = on_disconnected
-        #: member -> numbers of the open connections by which it was heard of; one, but for clients that are odd.
+        #: member -> numbers of the open connections by which it was heard of; one, except for unusual clients.
         self._open: Final[dict[MemberKey, tuple[int, ...]]] = {}
         #: member -> number of the youngest connection by which a heartbeat of it was accepted.
         self._youngest: Final[dict[MemberKey, int]] = {}
@@ -51,21 +54,21 @@ class MemberConnections:
         self._keys: Final[dict[int, set[MemberKey]]] = {}
 
     def check(self, connection: Numbered, group_id: str, member_id: str) -> None:
-        """Let a request pass unless it is late: `RemoteProtocolError`, at which its connection is closed."""
+        """Raise `RemoteProtocolError`, which closes the connection, if the request is late."""
         if self._youngest.get((group_id, member_id), 0) > connection.number:
             raise RemoteProtocolError(
                 f"a late request of the member {member_id}, whose heartbeats come by a younger connection"
             )
 
     def heartbeat(self, connection: Numbered, group_id: str, member_id: str) -> None:
-        """A heartbeat of a member was accepted."""
+        """Note the connection of an accepted heartbeat."""
         key, number = (group_id, member_id), connection.number
         youngest = self._youngest.get(key, 0)
         if youngest != number and self._note(number, key):
             self._youngest[key] = max(youngest, number)
 
     def joined(self, connection: Numbered, group_id: str, member_id: str) -> None:
-        """A join of a member was accepted."""
+        """Note the connection of an accepted join."""
         self._note(connection.number, (group_id, member_id))
 
     def is_known(self, connection: Numbered, group_id: str, member_id: str) -> bool:
@@ -73,12 +76,12 @@ class MemberConnections:
         return connection.number in self._open.get((group_id, member_id), ())
 
     def left(self, group_id: str, member_id: str) -> None:
-        """A member has left: what becomes of its connections does not matter any more."""
+        """Forget the connections of a member that has left."""
         self._open.pop((group_id, member_id), None)
         self._youngest.pop((group_id, member_id), None)
 
     def closed(self, connection: Numbered) -> None:
-        """A connection is gone; members that were heard of by no other that is open are disconnected."""
+        """Forget a closed connection; report members without another open one as disconnected."""
         for key in sorted(self._keys.pop(connection.number, ())):
             numbers = self._open.get(key, ())
             if connection.number not in numbers:
@@ -94,7 +97,7 @@ class MemberConnections:
         return len(self._open)
 
     def _note(self, number: int, key: MemberKey) -> bool:
-        """Remember that a member was heard of by a connection; `False` if that one has too many."""
+        """Note that a connection brought a member; `False` if it has too many members."""
         numbers = self._open.get(key, ())
         if number in numbers:
             return True

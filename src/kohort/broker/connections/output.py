@@ -1,4 +1,4 @@
-"""What one connection has to write: many small answers in one buffer, large parts as they are.
+"""The output of one connection: small answers share a buffer, large parts are kept as they are.
 
 Laws: bytes leave in the order in which they came; small parts are copied, large ones never.
 Source: architecture, journey of an OffsetCommit.
@@ -29,22 +29,22 @@ class Output:
         self.small = bytearray()
         self._parts: deque[Buffer] = deque()
         self._part_bytes = 0
-        #: How much transports have got.
+        #: Bytes given to transports so far.
         self.written_bytes = 0
 
     @property
     def size_bytes(self) -> int:
-        """How much there is to write."""
+        """Bytes that are to be written."""
         return len(self.small) + self._part_bytes
 
     def clear(self) -> None:
-        """Nothing is written any more."""
+        """Discard all output."""
         self.small = bytearray()
         self._parts.clear()
         self._part_bytes = 0
 
     def extend(self, parts: Iterable[Buffer]) -> None:
-        """Put ready answers behind what is here."""
+        """Append ready answers to the output."""
         for part in parts:
             if len(part) <= COPIED_PART_BYTES:
                 # One buffer for many small answers is cheaper than many buffers.
@@ -62,7 +62,7 @@ class Output:
             self._parts.extend(view[at : at + WRITE_AT_BYTES] for at in range(0, len(view), WRITE_AT_BYTES))
 
     def write_some(self, transport: Transport) -> bool:
-        """Write as much as one write should have; `False` if there is nothing.
+        """Write as much as one write should have; `False` if there is nothing to write.
 
         The transport gets little more than it may hold: some loops copy what they cannot send at once.
         """

@@ -1,4 +1,4 @@
-"""The bytes of one connection that have come and are not handled yet, in one buffer that grows to a whole request.
+"""The received bytes of one connection that are not handled yet, in a buffer that grows to a request.
 
 Laws: beyond the small base nothing is allocated that `ByteBudget` has not granted, and what was granted is given back
 exactly once; a buffer grows to at most twice what has really come, whatever a length prefix promises.
@@ -20,7 +20,7 @@ STEP_BYTES: Final = 64 * 1024
 
 
 class ReceiveBuffer:
-    """Filled at the end by the socket, emptied at the front by the connection."""
+    """A buffer that the socket fills at its end and the connection empties at its front."""
 
     __slots__ = ("_budget", "buffer", "granted", "have", "view")
 
@@ -29,17 +29,17 @@ class ReceiveBuffer:
         #: Bytes that the budget has granted.
         self.granted = 0
         self.buffer = bytearray(BASE_BYTES)
-        #: All of the buffer.
+        #: A view of the whole buffer.
         self.view = memoryview(self.buffer)
         #: Bytes at the front that have come and are not handled.
         self.have = 0
 
     def free(self) -> memoryview:
-        """Where the next bytes go; empty only while nothing more may be read."""
+        """Return the free part of the buffer; it is empty only while nothing more may be read."""
         return self.view[self.have :]
 
     def discard(self, size: int) -> None:
-        """The first `size` bytes are handled."""
+        """Remove the first `size` bytes, which are handled."""
         rest = self.have - size
         if rest and size:
             self.buffer[:rest] = self.buffer[size : self.have]
@@ -65,7 +65,7 @@ class ReceiveBuffer:
         return True
 
     def settle(self) -> None:
-        """Requests are handled: an empty buffer is kept for the next ones, unless it is very long."""
+        """Keep an empty grown buffer for the next requests, or shrink a very long one."""
         if self.granted and not self.have:
             if len(self.buffer) > KEPT_BYTES:
                 self._replace(BASE_BYTES)
@@ -73,12 +73,12 @@ class ReceiveBuffer:
                 self._budget.keep(self)
 
     def shrink(self) -> None:
-        """Go back to the base size, if nothing is in the buffer."""
+        """Shrink an empty buffer to the base size."""
         if self.granted and not self.have:
             self._replace(BASE_BYTES)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give all granted bytes back to the budget."""
         self.have = 0
         self._replace(0)
 

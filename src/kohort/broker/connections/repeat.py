@@ -1,4 +1,4 @@
-"""A request that its client sends again and again, word for word: a settled member's heartbeat.
+"""Heartbeats of settled members that clients repeat byte for byte, answered without parsing.
 
 What was read of it once need not be read again, and its answer is there. A connection keeps its last heartbeat that
 names no partitions, whatever came of it; a read that brings this one, but for its correlation id, and nothing else is
@@ -28,12 +28,12 @@ _ID: Final = Struct(">i")
 
 
 class Repeat:
-    """One request of a connection, without its correlation id, and what answers it."""
+    """One request of a connection without its correlation id, and the source of its answer."""
 
     __slots__ = ("_answer_head", "_answer_tail", "_body", "_client_id", "_head", "_route", "_standing", "_tail", "size")
 
     def __init__(self, frame: memoryview, request: Request, standing: Standing) -> None:
-        """`frame`: the request without its length."""
+        """Keep `frame`, which is the request without its length prefix."""
         #: Of the request with its length, bytes.
         self.size: Final = len(frame) + 4
         self._head: Final = len(frame).to_bytes(4) + frame[: _ID_AT - 4]
@@ -47,7 +47,7 @@ class Repeat:
         self._answer_tail = b""
 
     def carry_out(self, connection: Peer, received: memoryview, open_before: ReplyQueue) -> bytes | Request | None:
-        """What comes of the first `size` bytes that were received if they are this request, and need not be read.
+        """Carry out the first `size` received bytes without parsing if they are this request.
 
         Returns:
             The whole answer, or the request, whose answer waits; `None`: nothing was done.
