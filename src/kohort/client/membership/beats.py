@@ -1,34 +1,35 @@
-"""When a member's next heartbeat is due, how long its answer may take, and for how long none may be answered.
+"""The heartbeat schedule: when the next heartbeat is due, and for how long its answer may be awaited.
 
-A broker may hold the answer until it has something to say, for most of the interval. It answers in order, so whatever
-else the member asks by the same connection meanwhile makes it answer the heartbeat first: the hold is cut.
+A broker may hold the answer to a heartbeat until it has news for the member, for most of the interval. A broker answers
+the requests of one connection in order. So the hold is cut as soon as the member sends another request by the same
+connection.
 
-Laws: the interval counts from when a heartbeat is sent, never from its answer: it is the broker that is promised a
-sign of life. A member whose heartbeat was held, to its end or until it was cut, heartbeats again at once, so that it is
-within reach; one that cuts hold after hold does so once a second. An answer that is held is no silence of its broker.
-A session counts from when the latest heartbeat that was answered has left, since the coordinator counts from when it
-came: the member lets go of its partitions first, by clocks of which one may be slower by a hundredth.
-Source: requirement H1; KIP-848 (the coordinator says how often to heartbeat); Apache Kafka's clients, which count so.
+Laws: the interval counts from when a heartbeat is sent, never from its answer: the member owes the broker a sign of
+life. A member whose heartbeat was held, to its end or until it was cut, heartbeats again at once, so that the broker
+can reach it. A member that cuts hold after hold heartbeats once a second. A hold is no silence of the broker.
+A session counts from when the latest answered heartbeat was sent, since the coordinator counts from when it arrived:
+the member lets go of its partitions first, even where one of the two clocks is slower by a hundredth.
+
+Source: requirement H1; KIP-848 (the coordinator sets the heartbeat interval); Apache Kafka's clients, which count so.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Between the end of the longest hold and the time at which its answer has to be there, in addition to what is left of
-#: the interval then: a broker may stand still for a moment.
+#: Added to the end of the longest hold: a broker may stand still for a moment before it answers.
 _MARGIN_MS: Final = 2_000
-#: So many holds in a row may be cut before the member takes its time.
+#: Holds in a row that a member may cut before it heartbeats by `_PAUSE_MS`.
 _PROMPT_CUTS: Final = 2
 _PAUSE_MS: Final = 1_000
-#: So many heartbeats fit into a session at least, so that two that are held are answered before it ends.
+#: Least heartbeats in a session, so that two that are held are answered before it ends.
 _BEATS_PER_SESSION: Final = 3
-#: Such a part of a session is left out, for clocks that differ.
+#: The session is shortened by one part of this many, for clocks that differ.
 _CLOCK_PARTS: Final = 100
 
 
 class Beats:
-    """Says when to heartbeat again."""
+    """The schedule of one member's heartbeats."""
 
     __slots__ = ("_cuts",)
 
@@ -37,7 +38,7 @@ class Beats:
         self._cuts = 0
 
     def next_ms(self, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool, former_ms: int = 0) -> int:
-        """The heartbeat of `sent_ms` is answered.
+        """Return when to send the next heartbeat, now that the one of `sent_ms` is answered.
 
         Args:
             interval_ms: by that answer.
@@ -48,23 +49,25 @@ class Beats:
         # No broker takes half of an interval for an answer, unless it holds it.
         is_held = 2 * (now_ms - sent_ms) >= min(interval_ms, former_ms or interval_ms)
         if is_held or 0 < self._cuts <= _PROMPT_CUTS:
+            # The broker can hold the next heartbeat, too, only once it has it.
             return now_ms
         return sent_ms + (min(interval_ms, _PAUSE_MS) if is_cut else interval_ms)
 
 
 def patience_ms(request_timeout_ms: int, interval_ms: int, session_ms: int) -> int:
-    """How long to wait for the answer to a heartbeat: as long as for any other, or for the longest hold.
+    """Return for how long to wait for the answer to a heartbeat, milliseconds.
 
-    But no longer than leaves time to say so by another connection before the session ends.
+    That is the request timeout, or the longest hold if that is longer.
     """
+    # A third of the session is left for a heartbeat by another connection.
     return max(min(request_timeout_ms, session_ms * 2 // 3), interval_ms + _MARGIN_MS)
 
 
 def longest_interval_ms(interval_ms: int, session_ms: int) -> int:
-    """How long a member may let pass between two heartbeats that is to send one in `interval_ms`."""
+    """Return the longest time between two heartbeats for a member that shall send one in `interval_ms`."""
     return min(interval_ms, session_ms // _BEATS_PER_SESSION)
 
 
 def silence_ms(session_ms: int) -> int:
-    """How long after a heartbeat that was answered has left a member may be sure of what it has."""
+    """Return for how long after an answered heartbeat was sent a member surely keeps its partitions."""
     return session_ms - session_ms // _CLOCK_PARTS

@@ -1,9 +1,11 @@
-"""A member by the classic protocol: eager, everything is given up before each rebalance, or cooperative.
+"""A member by the classic protocol, eager or cooperative.
 
-Laws: an eager member's JoinGroup goes out only when nothing is owned; a cooperative one's says what is owned, gives up
-what the answer lacks, takes what is new, and joins again if it gave anything up. The leader computes for all, from the
-partitions that it sees then; an answer that belongs to an earlier generation changes nothing. A heartbeat is in
-nobody's way: a broker may hold its answer, and whoever joins again or leaves forgets it.
+Laws: an eager member gives every partition up before each rebalance, so its JoinGroup goes out only when it owns
+nothing. A cooperative member's JoinGroup says what it owns. The member gives up what the answer lacks, takes what is
+new, and joins again if it has given something up. The leader computes for all, from the partitions that it sees then.
+An answer that belongs to an earlier generation changes nothing. A broker may hold the answer to a heartbeat; a member
+that joins again or leaves forgets that heartbeat.
+
 Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62; static members:
 KIP-345, KIP-814; cooperative rebalancing: KIP-429; requirement H1.
 """
@@ -33,28 +35,28 @@ from kohort.wire.messages.leave_group import LeaveGroupResponse
 from kohort.wire.messages.sync_group import SyncGroupResponse
 from kohort.wire.schema import Message
 
-#: JoinGroup is answered when the rebalance ends; so much later at the most.
+#: JoinGroup is answered when the rebalance ends: at the latest so long after max.poll.interval.ms.
 _JOIN_MARGIN_MS = 5_000
-#: Where the broker does not say it more precisely, as Apache Kafka's.
+#: The reason of a rebalance where the broker does not send one, as Apache Kafka's does not.
 _ANY_REASON = "a member came, went, fell silent or changed its subscription"
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
 class ClassicMember(Member):
-    """Speaks JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+    """A member by JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
     is_classic = True
     _due_ms: int = 0
-    #: JoinGroup, SyncGroup or Heartbeat under way.
+    #: Token of the JoinGroup, SyncGroup or Heartbeat under way; `None`: none.
     _in_flight: int | None = None
-    #: It is a Heartbeat.
+    #: Whether that request is a Heartbeat.
     _is_beating: bool = False
     _protocol_name: str = ""
-    #: What this member does if it leads.
+    #: The member's work as leader of the group.
     _leading: Leading
-    #: The group rebalances, or the subscription has changed: join again.
+    #: Whether to join again: the group rebalances, or the subscription has changed.
     _must_rejoin: bool = False
-    #: What the leader gave, while something has to be given up for it first; `None` otherwise.
+    #: The new assignment, while partitions have to be given up for it first; `None` otherwise.
     _target: Set[TopicPartition] | None = None
     _attempts: int = 0
     _matching: Matching
@@ -62,7 +64,7 @@ class ClassicMember(Member):
     # -- what to do -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
-        """Give up a silent coordinator, compute and sync as leader, see whether to join again."""
+        """Give up a silent coordinator, compute the assignment as leader, join again if there is a reason."""
         self._check_application(now_ms)
         if self.state not in ACTIVE or not self._knows_topics() or self._give_up_silence(now_ms):
             return
@@ -72,7 +74,7 @@ class ClassicMember(Member):
             self._check_rejoin(now_ms)
 
     def speak(self, now_ms: int) -> None:
-        """Join or heartbeat, as the state asks for."""
+        """Send the JoinGroup or Heartbeat that is due."""
         is_knowing = self.pattern is None or self._matching.is_known
         is_busy = self._in_flight is not None or self._leading.open is not None
         if self.state not in ACTIVE or not is_knowing or is_busy or now_ms < self._due_ms:
@@ -87,7 +89,7 @@ class ClassicMember(Member):
             self._heartbeat(endpoint, now_ms)
 
     def next_deadline(self) -> int | None:
-        """The next request, or the end of somebody's patience."""
+        """Return when the next request or a time limit is due."""
         deadlines = [self._shared_deadline()]
         if self.state in ACTIVE:
             deadlines.append(self._given_up_ms())
@@ -102,12 +104,12 @@ class ClassicMember(Member):
         self._matching.restart()
 
     def on_word(self, word: Word, now_ms: int) -> None:
-        """Join again, once; the reason goes with it."""
+        """Join again, with the application's reason, if it has asked for a rebalance."""
         if self.epoch >= 0 and isinstance(word, RebalanceEnforced):
             self._must_rejoin, self._why = True, word.reason
 
     def _knows_topics(self) -> bool:
-        """Look what the pattern means by now; `False` while nobody has said which topics there are."""
+        """Match the pattern with the topics of the cluster; return whether all topics have been listed yet."""
         if self.pattern is None:
             return True
         if (found := self._matching.look(self.pattern)) is not None:
@@ -117,12 +119,12 @@ class ClassicMember(Member):
         return self._matching.is_known
 
     def _want_rejoin(self, why: str) -> None:
-        """Join again when the member is at rest; a callback that is under way is waited for first."""
+        """Join again when the member is at rest; an open callback ends first."""
         if not self._must_rejoin:
             self._must_rejoin, self._why = True, why
 
     def followed_topics(self) -> set[str]:
-        """A leader follows what anybody in the group subscribes to."""
+        """Return its own topics; as leader, those of every member of the group."""
         return {*self.topics, *self._leading.topics}
 
     @property
@@ -155,10 +157,8 @@ class ClassicMember(Member):
         return longest_interval_ms(self._settings.heartbeat_interval_ms, self._session_ms)
 
     def _on_heard_late(self, sent_ms: int, now_ms: int) -> None:
-        """JoinGroup or SyncGroup is answered, perhaps long after it was sent: its session begins with the answer.
-
-        How long that was on its way is not known: half a session at the most, or the next heartbeat comes too late.
-        """
+        """Count the session from an answer to JoinGroup or SyncGroup, which a broker may hold for long."""
+        # The answer's time on its way is not known: half a session at most, or the next heartbeat comes too late.
         self._on_heard(max(sent_ms, now_ms - self._session_ms // 2))
 
     def _check_rejoin(self, now_ms: int) -> None:
@@ -198,6 +198,7 @@ class ClassicMember(Member):
 
     def _forget_membership(self) -> None:
         self.epoch = -1
+        # Both hold the picture of the generation that has ended.
         self._target = None
         self._leading, self._matching = Leading(self._cluster), Matching(self._cluster)
         self._must_rejoin = False
@@ -278,9 +279,10 @@ class ClassicMember(Member):
 
     def _on_join_error(self, code: ErrorCode, endpoint: Endpoint, now_ms: int) -> None:
         if self._attempts == 0:
-            # Whoever keeps partitions while it joins gives a silent coordinator up, but not for a join that took long.
+            # A member that keeps partitions while it joins gives a silent coordinator up, but not after a long join.
             self._waited_ms = now_ms
         if code in _UNKNOWN:
+            # The next JoinGroup asks for a new id.
             former, self.member_id = self.member_id, ""
             if self.owned:
                 self._lose(code.name, now_ms, member_id=former)
@@ -303,7 +305,7 @@ class ClassicMember(Member):
         self._attempts += 1
 
     def _compute(self, now_ms: int) -> None:
-        """Assign for everybody, as leader, once every topic and the coordinator are known."""
+        """Compute and send the assignment of all members, once every topic and the coordinator are known."""
         endpoint = self._lookup.need(now_ms)
         if endpoint is None:
             return

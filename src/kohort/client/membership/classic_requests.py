@@ -1,4 +1,4 @@
-"""What a member of the classic protocol says: JoinGroup, SyncGroup and LeaveGroup in words of the client.
+"""The requests of a classic member: JoinGroup, SyncGroup and LeaveGroup.
 
 Source: Kafka's JoinGroup, SyncGroup and LeaveGroup; static members: KIP-345; reasons: KIP-800.
 """
@@ -20,7 +20,7 @@ from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAs
 FIRST_STATIC: Final = 5
 FIRST_LEAVE_BY_NAME: Final = 3
 _PROTOCOL_TYPE: Final = "consumer"
-#: Characters of a reason that brokers take (KIP-800).
+#: Longest reason that brokers take, characters (KIP-800).
 _LONGEST_REASON: Final = 255
 
 
@@ -33,10 +33,14 @@ def build_join(
     generation_id: int,
     reason: str,
 ) -> JoinGroupRequest:
-    """Take part in a rebalance.
+    """Build the request to join the group or to take part in a rebalance.
 
     Args:
-        owned: what the member keeps meanwhile, by the assignment of `generation_id`.
+        settings: of the consumer.
+        member_id: empty for a new member.
+        topics: subscribed topics.
+        owned: partitions that the member keeps meanwhile, by the assignment of `generation_id`.
+        generation_id: its latest generation.
         reason: why it joins, for people.
     """
     assert settings.group_id is not None
@@ -68,10 +72,14 @@ def build_sync(
     protocol_name: str,
     assignment: Mapping[str, Mapping[str, list[int]]],
 ) -> SyncGroupRequest:
-    """Ask for one's share; a leader brings everybody's.
+    """Build the request for the member's assignment; the leader's brings the assignment of all.
 
     Args:
-        assignment: member id -> topic -> partitions; empty from everybody but the leader.
+        settings: of the consumer.
+        member_id: its id.
+        generation_id: the generation that JoinGroup has returned.
+        protocol_name: the assignor that JoinGroup has returned.
+        assignment: member id -> topic -> partitions; empty unless the member leads.
     """
     assert settings.group_id is not None
     return SyncGroupRequest(
@@ -89,7 +97,7 @@ def build_sync(
 
 
 def build_leave(settings: ConsumerSettings, member_id: str) -> LeaveGroupRequest:
-    """Be a member no more."""
+    """Build the request to leave the group."""
     assert settings.group_id is not None
     identity = MemberIdentity(
         member_id=member_id, group_instance_id=settings.group_instance_id, reason="the consumer is leaving"
@@ -98,7 +106,7 @@ def build_leave(settings: ConsumerSettings, member_id: str) -> LeaveGroupRequest
 
 
 def explain_refusal(settings: ConsumerSettings, code: ErrorCode) -> str | None:
-    """What a refused join most likely asked for in vain: its answer has no words. `None`: the code says enough."""
+    """Name the option that made a join fail, where the broker sends no text; `None`: the code says enough."""
     if (
         code is not ErrorCode.INVALID_REQUEST
         or max(settings.registration_timeout_ms, settings.expansion_timeout_ms) < 0

@@ -1,8 +1,9 @@
-"""What a classic group's leader computes for everybody, by the assignors that the coordinator has, too.
+"""The assignment that the leader of a classic group computes, by the coordinator's own assignors.
 
-Laws: each partition of a subscribed topic goes to at most one member, which subscribes to it; the result depends on
+Laws: each partition of a subscribed topic goes to at most one member, which subscribes to it. The result depends on
 nothing but the arguments. Cooperative: a partition that a living member holds goes to another only once that member
-has joined without it; until then it is nobody's.
+has joined without it. Until then it has no owner.
+
 Source: Kafka's `range`, `roundrobin` and `cooperative-sticky` assignors; KIP-345 (order of members), KIP-429, KIP-792.
 """
 
@@ -21,7 +22,7 @@ from kohort.assign.subscribers import subscribers_by_topic
 from kohort.ids import TopicId
 from kohort.wire.embedded import Subscription
 
-#: The classic assignor whose members keep what they have in a rebalance, and that of ours which computes it.
+#: Kafka's cooperative assignor, and the assignor of kohort that computes it.
 _COOPERATIVE: Final = ("cooperative-sticky", "sticky")
 _GENERATION_BYTES: Final = 4
 
@@ -31,7 +32,7 @@ Assignment = dict[str, dict[str, list[int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member as its leader sees it."""
+    """A member of the group, as the leader gets it from JoinGroup."""
 
     member_id: str
     #: Static name; `None` for a dynamic member.
@@ -70,6 +71,7 @@ def assign(name: str, members: Sequence[GroupMember], counts: Mapping[str, int])
     )
     owner = assignor.assign(group)
     for flat, holders in claims.items():
+        # A member that has to give the partition up does so first: the next rebalance hands it on.
         if any(holder != owner[flat] for holder in holders):
             owner[flat] = NOBODY
     spread = spread_owners(space, owner, range(len(ordered)))
@@ -80,7 +82,7 @@ def assign(name: str, members: Sequence[GroupMember], counts: Mapping[str, int])
 
 
 def _claims(members: Sequence[GroupMember], ids: Mapping[str, TopicId], space: PartitionSpace) -> dict[int, list[int]]:
-    """Partition -> the numbers of those that say they hold it, and may go on doing so."""
+    """Map each partition to the numbers of the members that claim it and still subscribe to its topic."""
     claims: dict[int, list[int]] = {}
     for number, member in enumerate(members):
         wanted = set(member.subscription.topics)
@@ -93,7 +95,7 @@ def _claims(members: Sequence[GroupMember], ids: Mapping[str, TopicId], space: P
 
 
 def _owners(claims: Mapping[int, Sequence[int]], members: Sequence[GroupMember], space: PartitionSpace) -> array[int]:
-    """Of several that claim a partition, the one of the newest generation has it; of equals nobody."""
+    """Give each claimed partition to the claim of the newest generation; two equal claims leave it free."""
     owner = array("i", [NOBODY]) * len(space)
     generations = [_generation(member.subscription) for member in members]
     for flat, holders in claims.items():

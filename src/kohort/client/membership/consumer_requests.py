@@ -1,4 +1,4 @@
-"""What a member by KIP-848 says, and reads, apart from when: lists of partitions, its leave, refusals.
+"""The content of a KIP-848 member's messages: lists of partitions, its leave, refusals.
 
 Source: KIP-848.
 """
@@ -25,7 +25,7 @@ _LEAVE, _LEAVE_FOR_A_WHILE = -1, -2
 def build_list(
     given: Mapping[TopicId, Sequence[int]], owned: Iterable[TopicPartition], ids: Mapping[str, TopicId]
 ) -> list[TopicPartitions]:
-    """What was given and what is owned, once each; `ids`: of the topics that are owned."""
+    """List the given and the owned partitions once each; `ids` are those of the owned topics."""
     listed = {topic_id: set(partitions) for topic_id, partitions in given.items()}
     for topic, partition in owned:
         listed.setdefault(ids[topic], set()).add(partition)
@@ -33,20 +33,20 @@ def build_list(
 
 
 def read_assignment(assignment: Assignment) -> dict[TopicId, tuple[int, ...]]:
-    """What is given, without topics of which nothing is."""
+    """Return the assigned partitions by topic id, without topics that have none."""
     return {TopicId(each.topic_id): tuple(each.partitions) for each in assignment.topic_partitions if each.partitions}
 
 
 def build_leave(
     group_id: str, member_id: str, instance_id: str | None, goes_for_good: bool | None
 ) -> ConsumerGroupHeartbeatRequest | None:
-    """How a member says that it goes; `None`: it does not say so, since it comes back and has no name.
+    """Build the heartbeat that leaves; `None`: the member sends none, since it comes back and has no name.
 
     Args:
         group_id: its group.
         member_id: its id.
-        instance_id: its name, `None` if it has none.
-        goes_for_good: `None`: unless it has a name.
+        instance_id: its `group.instance.id`, `None` for a dynamic member.
+        goes_for_good: whether it gives its name up, too; `None`: only a dynamic member does.
     """
     if instance_id is None and goes_for_good is False:
         return None
@@ -59,13 +59,13 @@ def build_leave(
 
 
 def is_fenced(answer: Answer) -> bool:
-    """Whether a heartbeat is refused for its epoch."""
+    """Return whether a heartbeat is refused for its epoch."""
     response = message_of(answer, ConsumerGroupHeartbeatResponse)
     return response is not None and response.error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def explain_trouble(code: ErrorCode, message: str | None, group_id: str, topics: Sequence[str]) -> BrokerError:
-    """What the application is told of a refusal that may pass by itself."""
-    # Which of the topics it is the broker does not say.
+    """Build the error that tells the application of a refusal that may pass by itself."""
+    # The broker does not say which of several topics it refuses.
     only = topics[0] if len(topics) == 1 else ""
     return refused(code, message, during=f"heartbeating in group {group_id}", operation="read", name=only)

@@ -1,6 +1,9 @@
-"""Which topics a classic member's pattern means: its client looks, whenever the cluster's picture changes.
+"""The topics that a classic member's pattern matches.
 
-Laws: nothing is said before somebody has listed all topics; internal topics and those with an error never match.
+The client matches anew whenever the cluster's metadata changes.
+
+Laws: nothing matches before a broker has listed all topics. Internal topics and those with an error never match.
+
 Source: Kafka's subscriptions by pattern, which the classic protocol leaves to the client.
 """
 
@@ -13,24 +16,24 @@ from kohort.errors import ErrorCode
 
 
 class Matching:
-    """The pattern of one member."""
+    """The topics that the pattern of one member matches."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        #: The cluster's picture in which it was last looked for; 0 before the first time.
+        #: Generation of the cluster's metadata that was matched last; 0 before the first time.
         self._seen_generation = 0
 
     @property
     def is_known(self) -> bool:
-        """Whether anybody has said which topics there are."""
+        """Whether a broker has listed all topics."""
         return self._seen_generation > 0
 
     def restart(self) -> None:
-        """Another pattern."""
+        """Match from the beginning: the pattern is another one."""
         self._seen_generation = 0
 
     def look(self, pattern: str) -> tuple[str, ...] | None:
-        """The topics that match, in order; `None` if there is nothing new to look at."""
+        """Return the matching topics, sorted; `None`: nothing has changed since the last match."""
         if not self._cluster.knows_all or self._seen_generation == self._cluster.generation:
             return None
         self._seen_generation = self._cluster.generation

@@ -1,10 +1,11 @@
-"""What both protocols of membership share: giving up partitions, gaining them, losing them, leaving.
+"""The part of a member that both group protocols share: gain, give up and lose partitions, leave.
 
-Laws: a partition is paused before its owner is asked to give it up, and read no more when the callback has returned;
-the coordinator hears of it only when its offsets are committed, too; whatever was under way for an earlier assignment
-has no effect on a later one. Nothing is handed out of what the coordinator may have given to others: behind the session
-of the latest heartbeat that was answered, and from a refusal of the member on, by whichever way it has come, until a
-heartbeat that follows it is answered.
+Laws: a partition is paused before the application is asked to give it up, and is not read after the callback has
+returned. The coordinator hears of it only after its offsets are committed. A request of an earlier assignment has no
+effect on a later one. No record of a partition that the coordinator may have given to another member is handed out.
+That is so once the session of the latest answered heartbeat is over, and from a refusal of the member on, by whichever
+connection it has come, until a later heartbeat is answered.
+
 Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
 """
 
@@ -41,7 +42,10 @@ from kohort.ids import TopicId, TopicPartition
 
 
 class _Doubt(NamedTuple):
-    """It was said that the coordinator knows the member no more: since when, what, and how long that is looked into."""
+    """A refusal which says that the coordinator no longer knows the member.
+
+    `since_ms`: when it came. `why`: its reason. `until_ms`: when the partitions count as lost without a good heartbeat.
+    """
 
     since_ms: int
     why: str
@@ -49,7 +53,7 @@ class _Doubt(NamedTuple):
 
 
 class Member(ABC):
-    """A member of a group. Subclasses speak the protocol; this class walks through the states.
+    """A member of a group: this class walks through the states, subclasses speak the protocol.
 
     Args:
         member_id: made by the client; the classic protocol gets one from the coordinator.
@@ -72,13 +76,13 @@ class Member(ABC):
         assert settings.group_id is not None
         self.group_id = settings.group_id
         self.member_id = member_id
-        #: Epoch (classic: generation) of the member; 0 or below means that it is not one at present.
+        #: Member epoch (classic: generation); 0 or below: not a member at present.
         self.epoch = -1
         self.state = MemberState.UNSUBSCRIBED
-        #: What the application holds: gained and acknowledged, not yet given up.
+        #: Partitions that the application holds: gained and acknowledged, not yet given up.
         self.owned: set[TopicPartition] = set()
         self.topics: tuple[str, ...] = ()
-        #: In place of names: what the names of topics have to match, as a whole.
+        #: The regular expression that topic names have to match as a whole; `None`: `topics` counts.
         self.pattern: str | None = None
         self.callbacks = Callbacks(
             requests, timeout_ms=settings.max_poll_interval_ms, policy=settings.revocation_timeout_policy
@@ -91,24 +95,24 @@ class Member(ABC):
         self._lookup = lookup
         self._settings = settings
         self._retry = retry
-        #: Whether it goes for good when its consumer is closed; `None`: unless it has a name.
+        #: Whether the member leaves for good when its consumer is closed; `None`: only a dynamic member does.
         self.goes_for_good: bool | None = None
-        #: Called when the member is gone; `None` unless it is leaving.
+        #: Called when the member has left; `None` unless it is leaving.
         self._after_leave: Later | None = None
-        #: Counts assignments, so that what belongs to an earlier one is recognised.
+        #: Counts assignments, so that an answer that belongs to an earlier one is recognised.
         self._round = 0
         self._polled_ms = 0
-        #: The application has not polled for too long: it joins again when it does.
+        #: The application has not polled within max.poll.interval.ms; the member joins again at the next poll.
         self._is_waiting_for_poll = False
-        #: When that left which the coordinator has given the latest good answer to.
+        #: When the request was sent that the coordinator has given the latest good answer to.
         self._heard_ms = 0
-        #: When it was found that the coordinator had kept it waiting: it is given up a session later at the soonest.
+        #: When the coordinator was found to have kept the member waiting: given up a session later at the soonest.
         self._waited_ms = 0
         self._doubt: _Doubt | None = None
         self._told_until_ms: int | None = None
         self._has_assignment = False
         self._told: Identity | None = None
-        #: What has ended its membership last; `None` before the first time.
+        #: Why its membership has ended last; `None` before the first time.
         self._absence: Absence | None = None
         #: Why the member rebalances, as far as it knows: brokers do not say.
         self._why = "topics were subscribed to"
@@ -120,83 +124,83 @@ class Member(ABC):
 
     @property
     def topic_ids(self) -> Mapping[str, TopicId]:
-        """Topics with the ids under which the coordinator has given their partitions, where it says so."""
+        """The ids by which the coordinator has assigned partitions, by topic; empty where it names topics."""
         return {}
 
     @property
     def is_name_held(self) -> bool:
-        """Whether a static member waits for its name, which another process holds: that is told elsewhere."""
+        """Whether a static member waits for its `group.instance.id`, which another process holds."""
         return False
 
     @property
     def absence(self) -> Absence:
-        """Why it is no member at present."""
+        """The reason why the consumer is not a member at present."""
         return self._absence or Absence(self.member_id, self.epoch, "it has not joined its group yet")
 
     # -- protocol -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def on_tick(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do the work that is due, except for heartbeats."""
 
     @abstractmethod
     def speak(self, now_ms: int) -> None:
-        """Say what is due, behind all else that the coordinator is asked now: see `beats`."""
+        """Send the heartbeat or join that is due, after all other requests of this round (see `beats`)."""
 
     @abstractmethod
     def next_deadline(self) -> int | None:
-        """When `on_tick` or `speak` has something to do."""
+        """Return when `on_tick` or `speak` is due; `None`: not before an event."""
 
     @abstractmethod
     def on_topics_changed(self, now_ms: int) -> None:
-        """The application subscribes to other topics."""
+        """Take over that the application subscribes to other topics."""
 
     @abstractmethod
     def on_word(self, word: Word, now_ms: int) -> None:
-        """The application wants the group to rebalance, or has computed what the member was asked to."""
+        """Take a request to rebalance from the application, or the assignment that it has computed."""
 
     @property
     @abstractmethod
     def _session_ms(self) -> int:
-        """How long the coordinator waits for a sign of life."""
+        """The session timeout, milliseconds: for so long the coordinator waits for a heartbeat."""
 
     @abstractmethod
     def _is_watched(self) -> bool:
-        """Whether a coordinator that is silent for that long is given up now."""
+        """Whether a coordinator is given up that stays silent for a session from now on."""
 
     @property
     @abstractmethod
     def _has_epoch(self) -> bool:
-        """Whether the coordinator has given it an epoch, or generation, and no word since has taken that back."""
+        """Whether the member has an epoch (classic: generation) that the coordinator has not taken back."""
 
     @abstractmethod
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
-        """Send a heartbeat by that connection, whatever is under way; returns how long its answer may take."""
+        """Send a heartbeat by `lane`, whatever is under way; return for how long its answer may be awaited."""
 
     @abstractmethod
     def _after_revocation(self, now_ms: int) -> None:
-        """Partitions were given up: tell the coordinator."""
+        """Tell the coordinator that partitions were given up."""
 
     @abstractmethod
     def _after_assignment(self, now_ms: int) -> None:
-        """Partitions were gained and the member is stable: tell the coordinator, or look for more to do."""
+        """Tell the coordinator that partitions were gained, or look for more to do."""
 
     @abstractmethod
     def _forget_membership(self) -> None:
-        """The member is none any more: the next request joins."""
+        """Forget the membership, so that the next request joins."""
 
     @abstractmethod
     def _send_leave(self, then: Later | None, now_ms: int) -> None:
-        """Tell the coordinator, if it knows the member; `then` follows its answer."""
+        """Send a leave request if the coordinator knows the member, and call `then` at its answer."""
 
     def followed_topics(self) -> set[str]:
-        """The topics of which the member needs the cluster's picture."""
+        """Return the topics whose metadata the member needs."""
         return set(self.topics)
 
     # -- the application ------------------------------------------------------------------------------------------
 
     def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
-        """Become a member that reads these topics, or those that match a pattern, or change that."""
+        """Join the group with these topics or this pattern, or change the member's subscription."""
         is_new = self.pattern != wanted.pattern or (wanted.pattern is None and self.topics != wanted.topics)
         self.topics, self.pattern = wanted.topics, wanted.pattern
         self._polled_ms = now_ms
@@ -210,12 +214,12 @@ class Member(ABC):
             self.on_topics_changed(now_ms)
 
     def on_polled(self, now_ms: int) -> None:
-        """The application is in `poll`."""
+        """Note that the application polls."""
         self._polled_ms = now_ms
         self._is_waiting_for_poll = False
 
     def on_callback_started(self, started: CallbackStarted, now_ms: int) -> None:
-        """The application has taken a callback; the positions of what it gains can be asked for in there."""
+        """Start to read what a callback assigns, paused, so that the application can ask for positions in it."""
         wanted = self.callbacks.on_started(started.number, now_ms)
         if wanted is None:
             return
@@ -229,7 +233,7 @@ class Member(ABC):
             self._move(Step.CALLED)
 
     def on_callback_done(self, done: CallbackDone, now_ms: int) -> None:
-        """The application has dealt with a callback."""
+        """Carry on after the application has dealt with a callback."""
         self._polled_ms = now_ms
         wanted = self.callbacks.on_done(done.number)
         if wanted is None:
@@ -248,12 +252,12 @@ class Member(ABC):
             self._on_loss_acknowledged(now_ms)
 
     def answer_for_nobody(self, now_ms: int) -> None:
-        """The application is gone: what it is asked counts as answered, without progress."""
+        """Count every open callback as answered, without progress, because the application is gone."""
         while (wanted := self.callbacks.open) is not None:
             self.on_callback_done(CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
 
     def leave(self, then: Later, now_ms: int) -> None:
-        """Give everything up and go; `then` follows when that is done, at once for one that is no member."""
+        """Give every partition up and leave the group; call `then` at the end, at once without a membership."""
         if self.state is MemberState.FATAL:
             self._move(Step.LEFT)
         if self.state is MemberState.UNSUBSCRIBED:
@@ -272,53 +276,55 @@ class Member(ABC):
 
     @property
     def moving(self) -> tuple[TopicPartition, ...]:
-        """What the application is being asked about: paused until it has answered, and not its to resume."""
+        """The partitions of the open callback, which stay paused until the application has answered it."""
         return () if self.callbacks.open is None else self.callbacks.open.partitions
 
     @property
     def is_rejoining(self) -> bool:
-        """Whether the member waits for the next generation of its group (classic)."""
+        """Whether a classic member waits for the next generation of its group."""
         return self.is_classic and self.state is MemberState.PREPARING_REBALANCE
 
     # -- being sure -----------------------------------------------------------------------------------------------
 
     def on_refused(self, code: ErrorCode, epoch: int, lane: Lane, now_ms: int) -> None:
-        """Something that said who the member is was refused for that: hand out nothing until a heartbeat is answered.
+        """Hand out nothing until a heartbeat is answered: a request was refused for the member that it named.
 
         Args:
-            epoch: that it named.
-            lane: by which connection the refusal came.
+            code: of the refusal.
+            epoch: member epoch or generation that the request named.
+            lane: the connection by which the refusal came.
+            now_ms: time of the driver, milliseconds.
         """
         if self._doubt is not None or epoch != self.epoch or self.state not in ACTIVE or not self._is_watched():
             return
         why = f"a request of it was refused ({code.name})"
         self._doubt = _Doubt(now_ms, why, now_ms)
-        # Before anything that came with the refusal.
+        # The application is told before it gets the answer that came with the refusal.
         self.tell_owned_until()
         self._doubt = _Doubt(now_ms, why, now_ms + self._ask_whether_known(lane, now_ms))
 
     def _on_heard(self, sent_ms: int) -> None:
-        """The coordinator has given a good answer to what left then."""
+        """Note that the coordinator has given a good answer to a request of `sent_ms`."""
         self._heard_ms = max(self._heard_ms, sent_ms)
         if self._doubt is not None and sent_ms >= self._doubt.since_ms:
             self._doubt = None
 
     def _sure_until_ms(self) -> int:
-        """Until when the coordinator gives nothing of what the member has to others, though it hears nothing more."""
+        """Return until when no other member can get the partitions if no further heartbeat arrives."""
         return self._heard_ms + silence_ms(self._session_ms)
 
     def _silent_ms(self) -> int:
-        """When a coordinator that stays silent is given up."""
+        """Return when a coordinator that stays silent is given up."""
         return max(self._sure_until_ms(), self._waited_ms + silence_ms(self._session_ms))
 
     def _given_up_ms(self) -> int | None:
-        """When what the member has counts as lost unless it is heard of; `None` if nothing is waited for."""
+        """Return when the partitions count as lost unless the coordinator answers; `None`: nothing is awaited."""
         if not self._is_watched():
             return None
         return self._silent_ms() if self._doubt is None else min(self._silent_ms(), self._doubt.until_ms)
 
     def _give_up_silence(self, now_ms: int) -> bool:
-        """Whether the coordinator has been silent for too long; then everything is lost."""
+        """Give everything up if the coordinator has been silent for too long; return whether it has."""
         given_up_ms = self._given_up_ms()
         if given_up_ms is None or now_ms < given_up_ms:
             return False
@@ -329,7 +335,7 @@ class Member(ABC):
         return True
 
     def tell_owned_until(self) -> None:
-        """Let the application's side know until when it may hand out what the group has given, if that has changed."""
+        """Deliver until when the application may hand out records, if that has changed."""
         wanted = self.callbacks.open
         is_lost = wanted is not None and wanted.kind is CallbackKind.LOST
         until_ms = self._sure_until_ms() if self.owned and self._has_epoch else None
@@ -344,8 +350,8 @@ class Member(ABC):
     def _begin_revocation(self, partitions: set[TopicPartition], now_ms: int) -> None:
         self._round += 1
         self._move(Step.MUST_REVOKE)
-        # Not dropped: a callback that asks for positions has to find them. Nor given back, should the coordinator want
-        # that meanwhile: the application may be on its way into the callback already.
+        # The partitions are not dropped: a callback that asks for positions has to find them. Nor are they given back
+        # # when the coordinator assigns them again meanwhile: the application may be in the callback already.
         self._host.pause_reading(sorted(partitions))
         self.callbacks.ask(CallbackKind.REVOKED, partitions, self._why, now_ms)
 
@@ -396,7 +402,7 @@ class Member(ABC):
     # -- gaining --------------------------------------------------------------------------------------------------
 
     def _gain(self, partitions: set[TopicPartition], now_ms: int) -> None:
-        """The coordinator gives these partitions; none means that what the member holds is right."""
+        """Take the partitions that the coordinator assigns; an empty set confirms those that are owned."""
         self._has_assignment = True
         if partitions:
             self._round += 1
@@ -406,7 +412,7 @@ class Member(ABC):
             self._move(Step.SETTLED)
 
     def _take_half_gained(self) -> None:
-        """Partitions that the application is just being told of may be held by it already: they count as owned."""
+        """Count the partitions of an open callback as owned: the application may hold them already."""
         wanted = self.callbacks.open
         if wanted is not None and wanted.kind is CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
@@ -415,9 +421,9 @@ class Member(ABC):
     # -- losing ---------------------------------------------------------------------------------------------------
 
     def _lose(self, why: str, now_ms: int, *, member_id: str | None = None) -> None:
-        """The partitions are gone: stop, tell the application, join again.
+        """Stop reading, tell the application that its partitions are lost, and join again.
 
-        `member_id`: of a member that has left already; `None`: that it has now.
+        `member_id`: the id by which the partitions were held, if the member has given it up already.
         """
         if self.state is MemberState.LEAVING:
             self._on_left(now_ms)
@@ -452,10 +458,11 @@ class Member(ABC):
         self._host.forget_consumed(sorted(self.owned))
 
     def _refuse(self, code: ErrorCode, message: str | None, now_ms: int) -> None:
-        """The coordinator will not have this member, whatever it does."""
+        """End the membership for good, and report the coordinator's refusal to the application."""
         name = self._settings.group_instance_id
         error = left_out(code, message, group=self.group_id, member=self.member_id, epoch=self.epoch, name=name)
         if self.state is MemberState.LEAVING:
+            # It wants to leave anyway: to the application that succeeds.
             self._on_left(now_ms)
             return
         self._absence = Absence(self.member_id, self.epoch, str(message or code.name))
@@ -469,7 +476,7 @@ class Member(ABC):
     # -- deadlines ------------------------------------------------------------------------------------------------
 
     def _is_counted(self) -> bool:
-        """Whether the application's polls are watched now: a member whose application is not in a callback."""
+        """Whether max.poll.interval.ms runs: not while the application is in a callback."""
         return self.state in ACTIVE and not self.callbacks.is_running and not self._is_waiting_for_poll
 
     def _shared_deadline(self) -> int | None:
@@ -479,9 +486,9 @@ class Member(ABC):
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _check_application(self, now_ms: int) -> None:
-        """Leave if the application is too slow: it does not poll, or its revocation callback does not return.
+        """Leave if the application does not poll, or if its revocation callback does not return in time.
 
-        And tell it if there is nothing to poll for.
+        Also warn the application if it polls without a partition for long.
         """
         self._idleness.on_tick(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
         if self.callbacks.must_leave(now_ms):
@@ -495,7 +502,7 @@ class Member(ABC):
             )
 
     def _count_missed(self) -> int:
-        """How many partitions a member at rest that holds none might hold; 0 for every other member."""
+        """Return how many partitions its topics have if a stable member holds none of them; otherwise 0."""
         is_idle = self.state is MemberState.STABLE and self._has_assignment and not self.owned
         return sum(len(self._cluster.partitions_of(topic)) for topic in self.topics) if is_idle else 0
 
@@ -507,7 +514,7 @@ class Member(ABC):
     # -- state ----------------------------------------------------------------------------------------------------
 
     def tell_identity(self) -> None:
-        """Let the application's side know who the member is, if that has changed."""
+        """Deliver the member id and the epoch, if they have changed."""
         epoch = self.epoch if self.epoch > 0 and self.state is not MemberState.UNSUBSCRIBED else -1
         identity = Identity(member_id=self.member_id, epoch=epoch, has_assignment=self._has_assignment)
         if identity != self._told:

@@ -1,10 +1,11 @@
-"""What a member publishes to its group, and what it knows of what the members of its group publish.
+"""The metadata that a member publishes to its group, and those that it knows of other members.
 
-Both travel with heartbeats, in tagged fields of ours: a coordinator that does not know them skips them.
+Both travel with heartbeats, in kohort's own tagged fields: a coordinator that does not know them skips them.
 
-Laws: what the application said last counts. It is said until a coordinator has taken it, and again with everything
-that is said anew after a failure. A coordinator that takes it always answers with news, be there none: from one that
-does not, it is known that it cannot. A picture is told when it is whole.
+Laws: the application's latest metadata counts. It is sent until a coordinator has taken it, and again in every full
+heartbeat after a failure. A coordinator that takes it always answers with news, even with empty ones. Without news the
+member knows that its coordinator cannot publish. The members' metadata are told when they are complete.
+
 Source: requirement G10; docs/private-protocol.md.
 """
 
@@ -18,13 +19,13 @@ from kohort.client.requests import Answer, Requests, message_of
 from kohort.errors import ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, MetadataNews
 
-#: What is published within so long is published once.
+#: Publications within so long leave as one.
 COALESCED_MS: Final = 50
 _DURING: Final = "publishing metadata"
 
 
 class Said(NamedTuple):
-    """What one heartbeat says: `number` is that of the publication that it brings, or that was brought before it."""
+    """The metadata fields of one heartbeat; `number` counts the publication sent last, in it or before it."""
 
     number: int
     metadata: bytes | None
@@ -32,26 +33,27 @@ class Said(NamedTuple):
 
 
 class Publishing:
-    """One consumer's metadata, its own and that of others.
+    """One consumer's published metadata, and that of the other members.
 
     Args:
+        requests: takes deliveries to the application.
         group_id: for people who read an error.
     """
 
     def __init__(self, requests: Requests, *, group_id: str) -> None:
         self._requests: Final = requests
         self._group_id: Final = group_id
-        #: What the application said last, `None` before it has said anything; and how often it has.
+        #: The application's latest metadata, `None` before the first; and the number of its publications.
         self._metadata: bytes | None = None
         self._number = 0
-        #: The publications that were sent, and taken, last.
+        #: Numbers of the publications that were sent, and taken, last.
         self._sent = 0
         self._taken = 0
         #: When the latest was sent.
         self._sent_ms = 0
         self._watches = False
         self._has_asked = False
-        #: Up to which version it is known what others publish, and that: member id -> its name and what it publishes.
+        #: Version up to which the others' metadata are known; and these: member id -> its name and its metadata.
         self._version = 0
         self._members: dict[str, tuple[str, bytes]] = {}
         self._is_classic = False
@@ -59,13 +61,13 @@ class Publishing:
 
     @property
     def due_ms(self) -> int | None:
-        """When a heartbeat has to say something of this; `None`: it has nothing to say."""
+        """When a heartbeat has to carry metadata or ask for them; `None`: not before an event."""
         if self._watches and not self._has_asked:
             return 0
         return self._sent_ms + COALESCED_MS if self._number > self._sent else None
 
     def take(self, event: Publication) -> None:
-        """The application publishes something, or wants to know what others do."""
+        """Take metadata to publish, or the wish to watch the others' metadata."""
         match event:
             case MetadataPublished(metadata=metadata):
                 self._metadata = metadata
@@ -76,13 +78,13 @@ class Publishing:
             self._tell_lack()
 
     def fall_back_to_classic(self) -> None:
-        """The member speaks the protocol that knows nothing of this."""
+        """Report to the application that the classic protocol cannot publish metadata."""
         self._is_classic = True
         if self._watches or self._metadata is not None:
             self._tell_lack()
 
     def say(self, now_ms: int, *, is_full: bool) -> Said:
-        """What the next heartbeat says; `is_full`: it says everything."""
+        """Build the metadata fields of the next heartbeat; `is_full`: it names everything."""
         is_said = self._metadata is not None and (is_full or self._number > self._sent)
         if is_said:
             self._sent, self._sent_ms = self._number, now_ms
@@ -90,7 +92,7 @@ class Publishing:
         return Said(self._sent, self._metadata if is_said else None, self._version if self._watches else -1)
 
     def on_answer(self, said: Said, answer: Answer) -> None:
-        """A heartbeat has ended."""
+        """Read the answer to a heartbeat: the publication is taken, or sent again."""
         response = message_of(answer, ConsumerGroupHeartbeatResponse)
         if response is None or response.error_code:
             self._sent, self._has_asked = self._taken, False
@@ -104,7 +106,7 @@ class Publishing:
             self._tell_lack()
 
     def take_refusal(self) -> bool:
-        """Whether the heartbeat that was just answered was refused for what it published; asked once."""
+        """Return whether the last heartbeat was refused for its metadata; `True` once only."""
         was_refused, self._was_refused = self._was_refused, False
         return was_refused
 
@@ -113,7 +115,7 @@ class Publishing:
             return
         self._was_refused = True
         self._tell(refused(code, message, during=_DURING))
-        # What was published before it stays.
+        # The publication before the refused one stays.
         self._metadata = None
         self._sent = self._taken = self._number
 

@@ -1,7 +1,8 @@
-"""A member whose coordinator says what it shall have: what it gives up and takes to get there.
+"""A member by target assignment: the coordinator says which partitions it shall have.
 
-Laws: the target is kept as the coordinator sent it, whole, and compared anew with what is owned whenever either
-changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198).
+Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one
+of the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198).
+
 Source: KIP-848.
 """
 
@@ -15,13 +16,13 @@ from kohort.ids import TopicId, TopicPartition
 
 
 class ReconcilingMember(Member, ABC):
-    """Goes to its target."""
+    """A member that revokes and takes partitions until it has its target assignment."""
 
-    #: topic id -> partitions that the coordinator lets the member have; `None` before its first word.
+    #: topic id -> partitions of the target assignment; `None` before the first one.
     _target: Mapping[TopicId, tuple[int, ...]] | None = None
-    #: topic -> id under which its partitions were given.
+    #: topic -> id by which its partitions were assigned.
     _ids: dict[str, TopicId]
-    #: The cluster's picture with which the target was last compared.
+    #: Generation of the cluster's metadata with which the target was last compared.
     _seen_generation: int = -1
 
     @property
@@ -30,7 +31,7 @@ class ReconcilingMember(Member, ABC):
         return self._ids
 
     def _reconcile(self, now_ms: int) -> None:
-        """Compare what the coordinator wants with what is owned; give first, take then."""
+        """Compare the target with the owned partitions: first give up the surplus, then take the rest."""
         self._seen_generation = self._cluster.generation
         if self._target is None:
             return

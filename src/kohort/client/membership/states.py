@@ -12,34 +12,34 @@ from typing import Final
 
 
 class MemberState(Enum):
-    """Where a member stands."""
+    """The state of a member, as the client sees it."""
 
-    #: No member, and no wish to be one.
+    #: Neither a member nor on the way to be one: nothing is subscribed to.
     UNSUBSCRIBED = "unsubscribed"
     #: The coordinator is being asked for membership.
     JOINING = "joining"
-    #: Partitions have to go: they are paused, until the application comes to take the callback for them.
+    #: The coordinator takes partitions back: they are paused until the application takes the revocation callback.
     PREPARE_REVOCATION = "prepare revocation"
-    #: The application is in the callback for them; its end is awaited.
+    #: The application runs the revocation callback; the member waits for its end.
     REVOKING_PARTITION = "revoking partition"
-    #: They are off the subscription; their offsets are being committed.
+    #: The revoked partitions are off the subscription; their offsets are being committed.
     PARTITION_REVOKED = "partition revoked"
-    #: The coordinator is told what was given up; its answer is awaited (classic: JoinGroup and SyncGroup).
+    #: The coordinator is told which partitions were given up; its answer is awaited (classic: JoinGroup and SyncGroup).
     PREPARING_REBALANCE = "preparing rebalance"
-    #: The end of the application's callback for new partitions is awaited; they are paused until then.
+    #: The application runs the callback for new partitions; they are paused until it has ended.
     ASSIGNING_PARTITIONS = "assigning partitions"
-    #: What the member reads is what the coordinator says.
+    #: The member reads the partitions that the coordinator has assigned.
     STABLE = "stable"
-    #: The member was removed or cut off; the application's callback for the loss is awaited, then it joins again.
+    #: The member was removed or cut off. It joins again when the application's callback for the loss has ended.
     FENCED = "fenced"
-    #: The coordinator is told that the member goes.
+    #: The leave request of the member is under way.
     LEAVING = "leaving"
-    #: The coordinator has refused for good; only a new subscription helps.
+    #: The coordinator has refused the member for good; only a new subscription helps.
     FATAL = "fatal"
 
 
 class Step(Enum):
-    """What happens to a member."""
+    """An event that moves a member from one state to another."""
 
     SUBSCRIBED = "subscribed"
     MUST_REVOKE = "must revoke"
@@ -71,14 +71,14 @@ ACTIVE: Final = frozenset(
 
 TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
     (_S.UNSUBSCRIBED, Step.SUBSCRIBED): _S.JOINING,
-    # What the coordinator says for the first time, or after a revocation.
+    # The first assignment, or the next one after a revocation.
     (_S.JOINING, Step.GAINED): _S.ASSIGNING_PARTITIONS,
     (_S.JOINING, Step.SETTLED): _S.STABLE,
     (_S.PREPARING_REBALANCE, Step.GAINED): _S.ASSIGNING_PARTITIONS,
     (_S.PREPARING_REBALANCE, Step.SETTLED): _S.STABLE,
     (_S.PREPARING_REBALANCE, Step.MUST_REVOKE): _S.PREPARE_REVOCATION,
     (_S.ASSIGNING_PARTITIONS, Step.ACKNOWLEDGED): _S.STABLE,
-    # What it says later.
+    # A later assignment.
     (_S.STABLE, Step.GAINED): _S.ASSIGNING_PARTITIONS,
     (_S.STABLE, Step.MUST_REVOKE): _S.PREPARE_REVOCATION,
     (_S.STABLE, Step.MUST_REJOIN): _S.PREPARING_REBALANCE,
@@ -87,7 +87,7 @@ TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
     (_S.REVOKING_PARTITION, Step.ACKNOWLEDGED): _S.PARTITION_REVOKED,
     (_S.PARTITION_REVOKED, Step.COMMITTED): _S.PREPARING_REBALANCE,
     (_S.PARTITION_REVOKED, Step.MUST_LEAVE): _S.LEAVING,
-    # Cut off: the partitions are gone, whatever was under way.
+    # Cut off: the partitions are gone, in every state.
     **{(state, Step.LOST): _S.FENCED for state in ACTIVE},
     (_S.FENCED, Step.LOST): _S.FENCED,
     (_S.FENCED, Step.ACKNOWLEDGED): _S.JOINING,
@@ -96,7 +96,7 @@ TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
     **{(state, Step.REFUSED): _S.FATAL for state in ACTIVE},
     (_S.FENCED, Step.REFUSED): _S.FATAL,
     (_S.FATAL, Step.LEFT): _S.UNSUBSCRIBED,
-    # Going: with partitions to give up by way of the revocation, without them at once.
+    # Leaving: by way of the revocation with partitions, at once without them.
     (_S.ASSIGNING_PARTITIONS, Step.MUST_REVOKE): _S.PREPARE_REVOCATION,
     (_S.JOINING, Step.MUST_LEAVE): _S.LEAVING,
     (_S.PREPARING_REBALANCE, Step.MUST_LEAVE): _S.LEAVING,

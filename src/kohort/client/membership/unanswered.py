@@ -1,7 +1,8 @@
-"""What a KIP-848 member does when a heartbeat is not answered, or not answered well.
+"""The part of a KIP-848 member that deals with failed and refused heartbeats.
 
-Laws: after any failure the next heartbeat says everything; a refused one prolongs no session. What may be good later is
-tried again, later and later; what nobody can mend ends the membership with its reason.
+Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
+pass is tried again, after longer and longer pauses. A failure that cannot pass ends the membership with its reason.
+
 Source: KIP-848; reactions to errors as in Apache Kafka 4.3.
 """
 
@@ -16,27 +17,27 @@ from kohort.client.membership.reconciling import ReconcilingMember
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 
-#: The coordinator does not know this member (any more): join again with epoch 0.
+#: The coordinator does not know this member (any more): the member joins again with epoch 0.
 FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
-#: Says that the heartbeat may be good later, without anybody doing anything.
+#: Refusals that may pass without the member changing anything.
 _TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 def explain_fence(code: ErrorCode, message: str | None) -> str:
-    """Why a member has lost its partitions whose heartbeat was refused."""
+    """Say why the coordinator has fenced the member."""
     return f"{code.name}{f': {message}' if message else ''}"
 
 
 class UnansweredMember(ReconcilingMember):
-    """The failures of a member that heartbeats; who heartbeats when is its subclass's to say."""
+    """A member that reacts to failed heartbeats; its subclass sends them."""
 
-    #: The next heartbeat says everything; until one that does so has been answered well.
+    #: Whether the next heartbeat names every field; so until a full one has been answered well.
     _is_full: bool = True
-    #: When the next heartbeat goes out.
+    #: When the next heartbeat is due.
     _due_ms: int = 0
     _version: int = 1
     _attempts: int = 0
-    #: When the name of this static member was first found held by another; `None` while it is not.
+    #: When the `group.instance.id` was first found held by another member; `None` while it is not.
     _held_since_ms: int | None = None
 
     def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
@@ -64,7 +65,7 @@ class UnansweredMember(ReconcilingMember):
                     consumer_requests.explain_trouble(code, message, self.group_id, self.topics), is_fatal=False
                 )
             elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                # Whoever is a member has its whole session from the end of that on.
+                # A loaded coordinator gives its members a whole session from the end of the loading on.
                 self._on_heard(sent_ms)
             self._retry_all(now_ms)
         elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
@@ -74,7 +75,7 @@ class UnansweredMember(ReconcilingMember):
         elif code in FENCED and not is_joining:
             self._lose(explain_fence(code, message), now_ms)
         elif code in FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
-            # Epoch 0 asks to be taken in whatever was before; one pause later the coordinator may know that.
+            # Epoch 0 joins whatever was before. The coordinator may know so after one pause.
             self._retry_all(now_ms)
         else:
             self._refuse(code, message, now_ms)
@@ -89,7 +90,7 @@ class UnansweredMember(ReconcilingMember):
         return may_be_released(self._held_since_ms, self._requests, self._settings, now_ms)
 
     def _retry_all(self, now_ms: int) -> None:
-        """The coordinator may have missed anything: say everything again after a pause."""
+        """Send a full heartbeat after a pause: the coordinator may have missed any earlier field."""
         self._is_full = True
         self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
         self._attempts += 1
