@@ -1,4 +1,4 @@
-"""What administrators ask of a coordinator, and what it answers; `commands` has these names, too.
+"""Commands of administrators to a coordinator and its replies; `commands` has these names, too.
 
 Laws: those of `commands`.
 Source: Apache Kafka's Admin: groups, their offsets and their configs.
@@ -22,7 +22,7 @@ class DeleteOffsets(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsetsReply:
-    """One code per partition of the request, in its order."""
+    """Reply to `DeleteOffsets`: one code per partition of the request, in its order."""
 
     errors: tuple[ErrorCode, ...]
 
@@ -34,7 +34,7 @@ class DeleteGroup(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups(Command):
-    """Every group of the shard; filters are applied case-insensitively, empty means all."""
+    """List every group of the shard; filters are case-insensitive, empty means all."""
 
     request: RequestToken
     states: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class ListGroups(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """`group_type` is "classic" or "consumer"; `state` as Kafka prints it."""
+    """One row of ListGroups; `group_type` is "classic" or "consumer", `state` is in Kafka's spelling."""
 
     group_id: str
     protocol_type: str
@@ -53,21 +53,22 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupsReply:
-    """By group id."""
+    """Reply to `ListGroups`, by group id."""
 
     groups: tuple[ListedGroup, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClassicGroup(GroupCommand):
-    """DescribeGroups of one group; a group that is unknown or of another kind is described as Dead."""
+    """DescribeGroups of one group; an unknown group, or one of another type, is described as Dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedClassicMember:
-    """`metadata` and `assignment` are the embedded blobs, empty unless the group is Stable.
+    """One member of a described classic group.
 
-    `offline_since_ms`: of a static group, milliseconds since 1970; -1: it is online.
+    `metadata`, `assignment`: the embedded blobs, empty unless the group is Stable. `offline_since_ms`: of a static
+    group, milliseconds since 1970; -1: it is online.
     """
 
     member_id: str
@@ -81,7 +82,10 @@ class DescribedClassicMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClassicGroupReply:
-    """`error` is GROUP_ID_NOT_FOUND where the group is unknown: version 6 shows it, older ones show state Dead."""
+    """Reply to `DescribeClassicGroup`; `error` is GROUP_ID_NOT_FOUND where the group is unknown.
+
+    Version 6 of the API sends the error, older ones the state Dead.
+    """
 
     error: ErrorCode
     group_id: str
@@ -99,9 +103,10 @@ class DescribeConsumerGroup(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedConsumerMember:
-    """`member_type`: -1 unknown, 0 classic, 1 consumer; assignments name topics by id.
+    """One member of a described KIP-848 group.
 
-    `offline_since_ms`: of a static group, milliseconds since 1970; -1: it is online.
+    `member_type`: -1 unknown, 0 classic, 1 consumer. Assignments name topics by id. `offline_since_ms`: of a static
+    group, milliseconds since 1970; -1: it is online.
     """
 
     member_id: str
@@ -121,9 +126,10 @@ class DescribedConsumerMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConsumerGroupReply:
-    """`state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names` has every id that is mentioned.
+    """Reply to `DescribeConsumerGroup`.
 
-    `assignor_failure`: how an assignor of the user's own has failed last; "": it has not since the latest target.
+    `state`: Empty, Assigning, Reconciling, Stable or Dead. `topic_names`: the name of every topic id in the reply.
+    `assignor_failure`: the latest error of an assignor of the user's own; "": none since the latest target.
     """
 
     group_id: str
@@ -139,9 +145,11 @@ class DescribeConsumerGroupReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterGroupConfigs(GroupCommand):
-    """Set configs of a group, which need not exist, or take them back (`None`); answered with `Done` or a `Refusal`.
+    """Set configs of a group, which need not exist, or remove them (`None`).
 
-    `validate_only`: say what would be answered and change nothing.
+    Answered with `Done` or a `Refusal`.
+
+    `validate_only`: check the configs and change nothing.
     """
 
     changes: dict[str, str | None]
@@ -150,13 +158,15 @@ class AlterGroupConfigs(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupConfigs(GroupCommand):
-    """The configs that were set for a group; a group that nobody set any for has none."""
+    """Describe the configs that are set for a group; most groups have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroupConfigsReply:
-    """By name: `configs` what was set for the group itself, of any version; of every config that is known here,
-    `effective` what it comes to and `defaults` what it would be if the group had none.
+    """Reply to `DescribeGroupConfigs`, by config name.
+
+    `configs`: the values set for the group itself, also of configs that this version does not know. `effective`: the
+    value of every known config. `defaults`: the values for a group without configs.
     """
 
     configs: dict[str, str]
@@ -166,21 +176,21 @@ class DescribeGroupConfigsReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupConfigs(Command):
-    """The groups of the shard that have configs of their own."""
+    """List the groups of the shard that have configs of their own."""
 
     request: RequestToken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupConfigsReply:
-    """Ascending."""
+    """Reply to `ListGroupConfigs`, ascending."""
 
     group_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMove:
-    """A partition that a member of a KIP-848 group shall have, whoever has it now."""
+    """A submitted move: a partition and the member of a KIP-848 group that is to own it."""
 
     topic: str
     partition: int
@@ -189,10 +199,10 @@ class AskedMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitMoves(GroupCommand):
-    """Give partitions to members, at most 10,000 at once; it stays so until the assignor decides anew.
+    """Submit moves of partitions to members, at most 10,000; they last until the next assignment.
 
-    Answered with a `SubmitMovesReply`, or a `Refusal` where the group cannot be asked for that. `validate_only`: say
-    what would be answered and change nothing.
+    Answered with a `SubmitMovesReply`, or a `Refusal` where the group cannot take moves. `validate_only`: check the
+    moves and change nothing.
     """
 
     moves: tuple[AskedMove, ...]
@@ -201,10 +211,10 @@ class SubmitMoves(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveAnswer:
-    """What became of one move: NONE, or why it was not taken.
+    """Result of one submitted move: NONE, or the error for which it was refused.
 
-    `move_id`: the name of the move in `DescribeMoves`; empty where it was not taken, and where nobody has the partition
-    or the member has it already.
+    `move_id`: the name of the move in `DescribeMoves`; empty where it was refused, where the partition has no owner,
+    and where the member owns it already.
     """
 
     topic: str
@@ -216,14 +226,14 @@ class MoveAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitMovesReply:
-    """One answer per move of the request, in its order; each stands by itself."""
+    """Reply to `SubmitMoves`: one result per move, in the order of the request; each is independent."""
 
     results: tuple[MoveAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeMoves(GroupCommand):
-    """The moves of a KIP-848 group that are open, and the last that were asked for and have ended."""
+    """Describe the open moves of a KIP-848 group, and the latest submitted ones that have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,10 +241,11 @@ class MoveStatus:
     """A partition on its way from one member to another.
 
     `move_id`: names the partition and the epoch at which its old owner was granted it, so that a restart finds the same
-    name again. `phase`: one of the names in `consumer.moves.PHASES`. `cause`: why. Times in milliseconds of the
-    coordinator, -1 where it is not so far yet or a restart has forgotten it: `begun_ms` when the pace let it begin,
-    `fenced_ms` when the old owner was asked for it or lost it, `committed_ms` when that one had committed and given it
-    up, `granted_ms` when the new one got it. `submitted_ms`: when the target became so.
+    name again. `phase`: one of the names in `consumer.moves.PHASES`. `cause`: the reason for the move. Times are
+    milliseconds of the coordinator's clock, -1 where the move has not got there or a restart has forgotten it.
+    `submitted_ms`: when the target changed. `begun_ms`: when the pace let it begin. `fenced_ms`: when the old owner was
+    asked for the partition or lost it. `committed_ms`: when the old owner had committed and revoked it. `granted_ms`:
+    when the new owner got it.
     """
 
     move_id: str
@@ -253,6 +264,6 @@ class MoveStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeMovesReply:
-    """The open ones first, by topic and partition, then what was asked for and has ended, the latest first."""
+    """Reply to `DescribeMoves`: the open ones by topic and partition, then the ended ones, latest first."""
 
     moves: tuple[MoveStatus, ...]

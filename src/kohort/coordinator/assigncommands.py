@@ -1,4 +1,4 @@
-"""Assignors that members run themselves: what members say of them, how an assignment is asked for and given.
+"""Commands and values of client-side assignors, which members run themselves.
 
 Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment), which Apache Kafka has not.
 """
@@ -14,9 +14,9 @@ from kohort.errors import ErrorCode
 
 
 class ClientAssignor(NamedTuple):
-    """An assignor that a member can run itself: KIP-848 as drafted.
+    """A client-side assignor of a member: KIP-848 as drafted.
 
-    `version` is that of `metadata`, between the two others; `reason` other than 0 asks for a computation.
+    `version` is that of `metadata`, between the other two; `reason` other than 0 asks for a computation.
     """
 
     name: str
@@ -28,7 +28,7 @@ class ClientAssignor(NamedTuple):
 
 
 class ClientAssignment(NamedTuple):
-    """What the member that computed an assignment says to one of the others; `error` other than 0: it could not."""
+    """Message of a client-side assignor to one member; `error` other than 0: the assignor failed."""
 
     error: int
     version: int
@@ -37,7 +37,7 @@ class ClientAssignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareAssignment(GroupCommand):
-    """The member that shall compute its group's assignment asks of what."""
+    """Request of the member chosen to compute the assignment for the assignor's input."""
 
     member_id: str
     member_epoch: int
@@ -45,10 +45,11 @@ class PrepareAssignment(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareAssignmentReply:
-    """What is to be assigned.
+    """Reply to `PrepareAssignment`: the input of the assignor.
 
-    `group_epoch`: to be named with the assignment. `assignor`, `version`: which one, in the highest version that all
-    members have. `assignable`: the group, as an assignor sees it. `member_epochs`: in the order of its members.
+    `group_epoch`: `InstallAssignment` has to name it. `assignor`, `version`: the chosen assignor, in the highest
+    version that all members support. `assignable`: the group, as an assignor sees it. `member_epochs`: in the order of
+    its members.
     """
 
     group_epoch: int
@@ -60,11 +61,11 @@ class PrepareAssignmentReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallAssignment(GroupCommand):
-    """What came of a computation.
+    """The result of a client-side assignor.
 
-    `group_epoch`: the one that `PrepareAssignmentReply` named. `error` other than 0: the assignor failed, and the rest
-    means nothing. `owners`: partition -> number of its member, both as in the `Assignable` that was given.
-    `said`: what goes to members beside it: member id, version, metadata.
+    `group_epoch`: the one that `PrepareAssignmentReply` named. `error` other than 0: the assignor failed, and the other
+    fields are ignored. `owners`: partition -> number of its member, both as in the `Assignable` that was sent.
+    `said`: messages to members: member id, version, metadata.
     """
 
     member_id: str
@@ -77,7 +78,10 @@ class InstallAssignment(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallAssignmentReply:
-    """`error`: why the assignment was not taken; then somebody else is asked, and `message` tells what is wrong."""
+    """Reply to `InstallAssignment`; `error` other than NONE: the assignment was refused.
+
+    The coordinator then asks another member. `message` explains the error.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None

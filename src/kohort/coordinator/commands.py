@@ -1,4 +1,4 @@
-"""What a coordinator can be asked, and what it answers: version-free values, free of wire types.
+"""Commands to a coordinator and its replies: version-free values, free of wire types.
 
 Laws: a command carries its identity and chance (request token, cause, fresh ids) with it; nothing here depends on
 the version of the API that it came by. `broker/apis` translates both ways.
@@ -66,7 +66,7 @@ from kohort.coordinator.watchcommands import WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 
-#: What is declared elsewhere and found here as well, so that every command has one address.
+#: Names declared elsewhere and exported here as well, so that every command has one address.
 __all__ = [
     "AlterGroupConfigs",
     "AskedMove",
@@ -117,21 +117,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged(Command):
-    """The picture of topics is now `image`; no answer is expected."""
+    """The topics have changed to `image`; no reply."""
 
     image: TopicImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDisconnected(Command):
-    """The connection by which a member was heard of last is closed; no answer is expected."""
+    """The last known connection of a member is closed; no reply."""
 
     group_id: str
     member_id: str
 
 
 class LogExtent(NamedTuple):
-    """What a partition's log has: its first offset, the one behind its last, bytes."""
+    """Extent of a partition's log: its first offset, the offset after its last, its size in bytes."""
 
     start_offset: int
     end_offset: int
@@ -140,7 +140,7 @@ class LogExtent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsMeasured(Command):
-    """How much there is in the partitions that `MeasureLogs` named, as far as they are there; no answer is expected."""
+    """Sizes of the partitions that `MeasureLogs` named, as far as they exist; no reply."""
 
     group_id: str
     extents: Mapping[tuple[TopicId, int], LogExtent]
@@ -148,10 +148,10 @@ class LogsMeasured(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetComputed(Command):
-    """What an assignor that runs beside the coordinator came to; no answer is expected.
+    """The result of an assignor that ran beside the coordinator; no reply.
 
-    `assignable`: what it was asked, the very object that `ComputeTarget` had. `owner`: its answer, `None` if there is
-    none; then `error` says why.
+    `assignable`: its input, the same object as in `ComputeTarget`. `owner`: its assignment, `None` if it failed; then
+    `error` says why.
     """
 
     group_id: str
@@ -161,7 +161,7 @@ class TargetComputed(Command):
 
 
 class Published(NamedTuple):
-    """What one member publishes; `None`: nothing any more."""
+    """The metadata that one member publishes; `metadata` `None`: it publishes none any more."""
 
     member_id: str
     instance_id: str | None
@@ -169,9 +169,10 @@ class Published(NamedTuple):
 
 
 class MetadataNews(NamedTuple):
-    """What members publish, up to `version`; `is_whole`: who is not named, here or in the rest, publishes nothing.
+    """A change of members' metadata, up to `version`.
 
-    `has_more`: the rest comes when it is asked for by this version.
+    `is_whole`: a member that is not named, here or in the rest, publishes no metadata. `has_more`: the client gets the
+    rest when it asks with this version.
     """
 
     version: int
@@ -182,22 +183,22 @@ class MetadataNews(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeat(GroupCommand):
-    """KIP-848 heartbeat. `None` in an optional field means "unchanged since I last said it".
+    """KIP-848 heartbeat; `None` in an optional field means "unchanged since the last heartbeat".
 
-    `member_epoch`: 0 joins, -1 leaves, -2 leaves for a while (static), above 0 is the epoch the member is at.
-    `topic_partitions`: exactly what the member owns now, `None` if unchanged.
-    `proposed_heartbeat_interval_ms`: how often the member would like to heartbeat, 0 and less: it does not mind.
-    `classic`: this stands for a JoinGroup of a classic member, which says everything.
-    `hold_ms`: how long the answer may wait for news; 0: not at all, -1: this client never waits.
-    `since_cut_ms`: how long ago a request of its own client ended one of its holds, -1: none did.
-    `counts_requests`: its client counts its session from its requests, as the coordinator does, not from the answers.
-    `tells_all`: the answer names what the member has, whether it knows it or not.
-    `is_aside`: this stands for no heartbeat, and what the member was told beside them is not told for that alone.
-    `registration_timeout_ms`, `expansion_timeout_ms`: with one of them the first member of a group makes it a static
-    one; -1: it says nothing.
-    `client_assignors`: those that the member can run, in the order of its preference; `None` is unchanged.
-    `metadata`: what it publishes, `b""` nothing any more, `None` unchanged; `watched_version`: up to which version it
-    knows what others publish, -1: it does not want to.
+    `member_epoch`: 0 joins, -1 leaves, -2 leaves for a while (static), above 0 is the member's current epoch.
+    `topic_partitions`: exactly the partitions that the member owns, `None` if unchanged.
+    `proposed_heartbeat_interval_ms`: the interval that the member asks for; 0 and less: the coordinator's.
+    `classic`: this stands for a JoinGroup of a classic member, whose fields are all set.
+    `hold_ms`: how long the response may wait for news; 0: not at all, -1: this client never waits.
+    `since_cut_ms`: how long ago a request of the same client ended one of its holds, -1: none did.
+    `counts_requests`: the client counts its session from its requests, as the coordinator does, not from the responses.
+    `tells_all`: the response names all partitions of the member, also those that it knows.
+    `is_aside`: this is an internal look, no heartbeat of the client; news delivered beside heartbeats is not repeated.
+    `registration_timeout_ms`, `expansion_timeout_ms`: either makes a group static if its first member sends it; -1: not
+    set.
+    `client_assignors`: the client-side assignors of the member, in the order of its preference; `None` is unchanged.
+    `metadata`: the metadata that it publishes, `b""` withdraws it, `None` unchanged. `watched_version`: the version of
+    the other members' metadata that it knows, -1: it does not follow them.
     """
 
     member_id: str
@@ -227,11 +228,11 @@ class ConsumerGroupHeartbeat(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatReply:
-    """`assignment` is the whole set that the member may use now, `None` if nothing changed for it.
+    """Reply to a KIP-848 heartbeat.
 
-    `is_complete`: it has all that it shall have, by a target that is as new as its group; no client is told that.
-    `should_compute`: this member is asked to compute the next assignment; `client_assignment`, `metadata_news`: `None`
-    if there is nothing new.
+    `assignment`: the whole set that the member may use now, `None` if unchanged. `is_complete`: the member has its
+    whole target, and the target is as new as its group; no client is told that. `should_compute`: this member is asked
+    to compute the next assignment. `client_assignment`, `metadata_news`: `None` if there is nothing new.
     """
 
     member_id: str
@@ -246,7 +247,7 @@ class ConsumerGroupHeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup(GroupCommand):
-    """Classic join. `fresh_member_id` is used if the member has none; `protocols` are in the member's order.
+    """Classic JoinGroup; `fresh_member_id` is used if the member has none; `protocols` by preference.
 
     `requires_known_member_id`: the member understands MEMBER_ID_REQUIRED (KIP-394, version 4 on).
     `supports_skip_assignment`: KIP-814, version 9 on.
@@ -280,7 +281,10 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupReply:
-    """Also the answer to a refused join: then `error` is set and `member_id` may carry the id to come back with."""
+    """Reply to a classic JoinGroup, also to a refused one.
+
+    Refused: `error` is set and `member_id` may carry the id to join with.
+    """
 
     error: ErrorCode
     generation_id: int
@@ -294,7 +298,7 @@ class JoinGroupReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup(GroupCommand):
-    """Classic sync; only the leader's carries `assignments`: member id -> embedded assignment."""
+    """Classic SyncGroup; only the leader's carries `assignments`: member id -> embedded assignment."""
 
     generation_id: int
     member_id: str
@@ -306,7 +310,7 @@ class SyncGroup(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupReply:
-    """`assignment` is the embedded assignment of the member that asked."""
+    """Reply to a classic SyncGroup; `assignment` is the embedded assignment of the member that sent it."""
 
     error: ErrorCode
     protocol_type: str | None
@@ -329,13 +333,13 @@ class Heartbeat(GroupCommand):
     counts_requests: bool = False
 
 
-#: What may be held.
+#: Commands whose reply may be held.
 AnyHeartbeat = ConsumerGroupHeartbeat | Heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """Who leaves: by member id, by instance id (an administrator's word), or both."""
+    """One member that leaves: by member id, by instance id (from an administrator), or both."""
 
     member_id: str
     instance_id: str | None = None
@@ -344,7 +348,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup(GroupCommand):
-    """Classic leave, of one member or of several. `client_id`: what the asking client calls itself, `None`: unknown."""
+    """Classic LeaveGroup, of one member or several; `client_id`: that of the sender, `None`: unknown."""
 
     members: tuple[LeavingMember, ...]
     client_id: str | None = None
@@ -352,19 +356,19 @@ class LeaveGroup(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroupReply:
-    """One outcome per member of the request, in its order."""
+    """Reply to a LeaveGroup: one result per member of the request, in its order."""
 
     members: tuple[tuple[LeavingMember, ErrorCode], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The answer where success has nothing to say."""
+    """Reply to a command that succeeded and has no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The answer to a command that was refused as a whole; nothing was changed."""
+    """Reply to a command that was refused as a whole; nothing was changed."""
 
     code: ErrorCode
     message: str | None = None

@@ -1,7 +1,7 @@
-"""What one coordinator knows: KIP-848 groups, classic groups, committed offsets and the picture of topics.
+"""State of one coordinator: KIP-848 groups, classic groups, committed offsets and the topic image.
 
-Laws: only `apply` functions mutate these objects. What is marked "derived" follows from the rest and is no part of
-the durable state; `invariants.py` recomputes it.
+Laws: only `apply` functions mutate these objects. An attribute marked "derived" follows from the others and is not
+part of the durable state; `invariants.py` recomputes it.
 Source: KIP-848 (the three epochs, member states), Apache Kafka's `__consumer_offsets` records.
 """
 
@@ -37,19 +37,19 @@ Target = dict[TopicId, tuple[int, ...]]
 #: Topic id and partition.
 Place = tuple[TopicId, int]
 
-#: What most members have yet to give up; shared, as no mapping of grants is ever changed in place.
+#: The pending revocations of most members: none. Shared, as no mapping of grants is changed in place.
 NO_GRANTS: Final[Grants] = {}
 #: The target of a member that has no record of one.
 NO_TARGET: Final[Target] = {}
-#: What most groups have no names, patterns, protocols and votes in; shared, never changed in place: `apply` puts a
-#: mapping of the group's own in its place.
+#: Shared empty mappings for groups without names, patterns, protocols and votes; never changed in place: `apply`
+#: replaces one by a mapping of the group's own.
 NOBODY: Final[dict[str, int]] = {}
 NO_NAMES: Final[dict[str, str]] = {}
 NO_PATTERNS: Final[dict[str, RegularExpressionResolved]] = {}
 
 
 class ConsumerMember:
-    """One member of a KIP-848 group: what it wants (record 5) and what it holds (record 8)."""
+    """One member of a KIP-848 group: its subscription (record 5) and its partitions (record 8)."""
 
     __slots__ = (
         "assigned",
@@ -77,86 +77,90 @@ class ConsumerMember:
     )
 
     def __init__(self, group_id: str, member_id: str) -> None:
-        #: Name of the member, unique in its group.
+        #: Id of the member, unique in its group.
         self.member_id = member_id
-        #: Static name; `None` is dynamic.
+        #: Instance id (KIP-345); `None`: a dynamic member.
         self.instance_id: str | None = None
-        #: Where it runs; `None` is not told.
+        #: Rack of the client; `None`: not given.
         self.rack_id: str | None = None
-        #: What the client calls itself.
+        #: Client id.
         self.client_id = ""
-        #: Where its connection comes from.
+        #: Host that the client connects from.
         self.client_host = ""
-        #: Topics by name, ascending, each once.
+        #: Subscribed topic names, ascending, each once.
         self.subscribed_topic_names: tuple[str, ...] = ()
-        #: Topics by pattern; `None` is none.
+        #: Subscribed pattern; `None`: none.
         self.subscribed_topic_regex: str | None = None
-        #: How long it may take to give partitions up.
+        #: Rebalance timeout: how long the member may take to revoke partitions, ms.
         self.rebalance_timeout_ms = -1
-        #: Assignor that it asks for; `None` leaves it to the broker.
+        #: Server-side assignor that the member asks for; `None` leaves it to the broker.
         self.server_assignor: str | None = None
-        #: What it said in its last JoinGroup; `None` speaks the consumer protocol.
+        #: Facts of its last JoinGroup; `None`: it speaks the consumer protocol.
         self.classic: ClassicMemberFacts | None = None
-        #: Whether its connection is known to be gone and that matters (disconnect.py); a restart forgets it.
+        #: Whether its connection is known to be closed and that matters (disconnect.py); a restart forgets it.
         self.is_disconnected = False
-        #: Until when it is waited for what it owns, since it was told something new; 0: it has said so. A restart
-        #: forgets it.
+        #: Until when the coordinator waits for the member's list of its partitions, after it told it something new, ms;
+        #: 0: the member has sent it. A restart forgets it.
         self.list_awaited_ms = 0
-        #: The epoch that it knew when it was told something beside its heartbeats last, 0 if it never was; and whether
-        #: it has not shown since that it knows that. A restart forgets both.
+        #: Epoch that the member knew when it last got news beside its heartbeats, 0 if it never did; and whether it has
+        #: not shown since that it knows the news. A restart forgets both.
         self.known_epoch = 0
         self.is_told_aside = False
-        #: Epoch of the latest target that gave it something new, once it has reached it; -2 while it is away.
+        #: Epoch of the latest target that gave it something new, once it has reached it; -2: a static member that left
+        #: for a while.
         self.member_epoch = 0
-        #: The epoch before; a heartbeat with it is one whose answer was lost.
+        #: The epoch before; a heartbeat with it comes from a member that did not get the last response.
         self.previous_member_epoch = -1
-        #: Where it is on the way to its target.
+        #: State of the member on the way to its target.
         self.state = MemberState.STABLE
         #: Partitions that it may use; disjoint from `pending_revocation`.
         self.assigned: Grants = NO_GRANTS
-        #: Partitions that it has been told to give up and has not; empty unless UNREVOKED_PARTITIONS.
+        #: Partitions that it has been told to revoke and has not; empty unless UNREVOKED_PARTITIONS.
         self.pending_revocation: Grants = NO_GRANTS
-        #: When it has to have given up each of `pending_revocation`: topic id -> partition -> time, ms. A restart gives
-        #: it all of its time anew.
+        #: Deadlines of `pending_revocation`: topic id -> partition -> time, ms. After a restart the member has its
+        #: whole rebalance timeout again.
         self.revoke_by: Grants = NO_GRANTS
-        #: What it was given while it had something to give up, until it says that it owns it: topic id -> partition ->
-        #: time until which that is waited for, ms.
+        #: Partitions assigned while it still had some to revoke, until it reports that it owns them: topic id ->
+        #: partition -> time until which the coordinator waits for that, ms.
         self.untaken: Grants = NO_GRANTS
-        #: Key of its session's deadline, made once.
+        #: Key of the session's deadline, built once.
         self.session_key = TimerKey("session", group_id, member_id)
 
 
 class WaitingMove(NamedTuple):
-    """A move that has not begun: who keeps the partition for now, and who shall have it."""
+    """A move that has not begun: `keeper` has the partition for now, `taker` is to have it."""
 
     keeper: str
     taker: str
 
 
 class Paced(NamedTuple):
-    """The time by which a pace allows as many moves as have begun, ms, and the one between two moves that this was
-    counted with; 0 if none has begun at a pace."""
+    """Progress of paced moves.
+
+    `until_ms`: the time at which the pace allows one more move than have begun. `gap_ms`: the pause between two moves
+    that this was counted with. Both 0 if no move has begun at a pace.
+    """
 
     until_ms: float
     gap_ms: float
 
 
 class Weights(NamedTuple):
-    """What the order of moves goes by, and when it was looked at, ms; 0: not yet."""
+    """Weights that order the waiting moves, and when they were measured, ms; 0: not yet."""
 
     of: Mapping[Place, int]
     weighed_ms: int
 
 
-#: Of a group in which no move waits; shared.
+#: Weights of a group without waiting moves; shared.
 NO_WEIGHTS: Final = Weights({}, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignorFailure:
-    """An assignor of the user's own does not do its work: `error` is its latest, `count` how often it failed in a row.
+    """A failing assignor of the user's own.
 
-    `retry_ms`: when it is asked again.
+    `error`: its latest error. `count`: its failures in a row. `retry_ms`: when it is asked again.
     """
 
     assignor: str
@@ -211,15 +215,15 @@ class ConsumerGroup:
         self.target_epoch = 0
         #: When `targets` were computed; 0 while the group is empty.
         self.target_timestamp_ms = 0
-        #: member id -> what it shall hold (record 7); disjoint between members; no entry means nothing.
+        #: member id -> the partitions of its target (record 7); disjoint between members; no entry: no partitions.
         self.targets: dict[str, Target] = {}
         #: member id -> member.
         self.members: dict[str, ConsumerMember] = {}
-        #: pattern -> the topics that it was resolved to (record 16); patterns that nobody subscribes to are forgotten.
+        #: pattern -> the topics that it was resolved to (record 16); only patterns with subscribers.
         self.regexes = NO_PATTERNS
         #: Derived: topic id -> partition -> id of the member that has it assigned or pending revocation.
         self.holders: dict[TopicId, dict[int, str]] = {}
-        #: Derived: static name -> id of the member that bears it, also while that member is away.
+        #: Derived: instance id -> id of its member, also while that member is away.
         self.instance_ids = NO_NAMES
         #: Derived: set of topics subscribed to, by name or pattern -> number of members with exactly that set.
         self.subscriptions: dict[tuple[str, ...], int] = {}
@@ -231,52 +235,52 @@ class ConsumerGroup:
         self.classic_count = 0
         #: Derived: protocol name -> number of classic members that speak it; never 0.
         self.classic_protocols = NOBODY
-        #: Derived: what the protocols of all classic members take in memory, roughly.
+        #: Derived: approximate memory of the protocols of all classic members, bytes.
         self.classic_metadata_bytes = 0
-        #: Derived: ids of members that have another step to take, or are away: nobody else has to hear of a new epoch.
+        #: Derived: ids of members that have another step to take, or are away; only these have to learn of a new epoch.
         self.behind: set[str] = set()
-        #: Moves that the pace holds back, in their order; their keepers have them in `assigned`. A restart finds them.
+        #: Moves that wait for the pace, in order; their keepers have them in `assigned`. A restart finds them again.
         self.waiting: dict[Place, WaitingMove] = {}
-        #: How much speaks for each of `waiting` to begin before others. A restart forgets it.
+        #: Weight of each of `waiting`: larger ones begin first. A restart forgets it.
         self.weights = NO_WEIGHTS
-        #: What was seen of open moves that nobody asked for. A restart forgets it.
+        #: Observed progress of open moves that no administrator submitted. A restart forgets it.
         self.moves: dict[Place, MoveFacts] = {}
-        #: The latest move of each partition that somebody asked for (record 20,002), open or over.
+        #: The latest submitted move of each partition (record 20,002), open or over.
         self.submitted: dict[Place, MoveFacts] = {}
-        #: Whether moves may have waited, be it before a restart: whose move begins is behind at its target's epoch.
+        #: Whether moves ever waited: a member whose move begins is behind although at the target epoch.
         self.has_held_back = False
-        #: How many moves have begun at the pace. A restart forgets it.
+        #: Progress of moves at the pace. A restart forgets it.
         self.paced = Paced(0.0, 0.0)
-        #: What members publish (record 20,008); `None` if nobody ever did.
+        #: Published metadata of members (record 20,008); `None` if no member has ever published.
         self.published: Board | None = None
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes = NOBODY
-        #: Derived: how even `targets` are, in a large group; `None` if nobody asked yet. A restart forgets it.
+        #: Derived: balance of `targets`, in a large group; `None` until it is needed. A restart forgets it.
         self.balance: TargetBalance | None = None
-        #: What has to do with assignors that members run themselves; `None` until somebody has one.
+        #: State of client-side assignors; `None` until a member has one.
         self.client_side: ClientSide | None = None
-        #: What an assignor is working on beside the coordinator; `None` if none is. A restart forgets it.
+        #: Input of the assignor that runs beside the coordinator; `None` if none runs. A restart forgets it.
         self.computing: ComputeTarget | None = None
-        #: Why the target is older than the group, if its assignor fails; `None` if it does not. A restart forgets it.
+        #: Failure of the assignor that delays the target; `None` if it works. A restart forgets it.
         self.failure: AssignorFailure | None = None
-        #: When the group changed first since its latest target was computed; 0 if it did not. A restart forgets it.
+        #: Time of the first change of the group since its latest target; 0: none. A restart forgets it.
         self.window_opened_ms = 0
 
 
 class OpenTransaction:
-    """What one coordinator knows of a producer's transaction."""
+    """An open transaction of a producer, as one coordinator knows it."""
 
     __slots__ = ("group_ids", "producer_epoch")
 
     def __init__(self, producer_epoch: int) -> None:
-        #: The newest incarnation of the producer that wrote in it.
+        #: The newest epoch of the producer that wrote in it.
         self.producer_epoch = producer_epoch
         #: Groups for which offsets were committed in it, in the order of the log.
         self.group_ids: dict[str, None] = {}
 
 
 class GroupsState:
-    """Everything that one shard knows; a group id is in at most one of `consumer` and `classic`."""
+    """The whole state of one shard; a group id is in at most one of `consumer` and `classic`."""
 
     __slots__ = (
         "classic",
@@ -294,36 +298,36 @@ class GroupsState:
     )
 
     def __init__(self) -> None:
-        #: The topics; version 0 means that nobody told yet.
+        #: The topics; version 0: the broker has not told them yet.
         self.image = TopicImage()
         #: group id -> KIP-848 group.
         self.consumer: dict[str, ConsumerGroup] = {}
         #: group id -> classic group.
         self.classic: dict[str, ClassicGroup] = {}
         #: group id -> topic -> partition -> the latest commit; no empty inner mapping.
-        #: A group id that is only here is a simple group: somebody commits without being a member.
+        #: A group id that is only here is a simple group: a client commits without being a member.
         self.offsets: dict[str, dict[str, dict[int, OffsetCommitted]]] = {}
         #: group id -> (topic, partition) -> producer id -> the commit of its open transaction, in the order of the log;
-        #: `None` where a commit that counts came after it. No empty inner mapping.
+        #: `None` where a later commit overrides it. No empty inner mapping.
         self.pending_offsets: dict[str, dict[tuple[str, int], dict[int, OffsetCommitted | None]]] = {}
-        #: Producer id -> its transaction that is open here.
+        #: Producer id -> its open transaction in this shard.
         self.transactions: dict[int, OpenTransaction] = {}
-        #: group id -> member id -> its heartbeat whose answer waits for news; no empty inner mapping. A restart forgets
-        #: them, as their connections go.
+        #: group id -> member id -> its held heartbeat; no empty inner mapping. A restart forgets them, as it closes
+        #: their connections.
         self.holds: dict[str, dict[str, AnyHeartbeat]] = {}
-        #: group id -> member id -> who is to be told news of it beside its heartbeats; no empty inner mapping. A
-        #: restart forgets them.
+        #: group id -> member id -> its watch, which gets news beside heartbeats; no empty inner mapping. A restart
+        #: forgets them.
         self.watches: dict[str, dict[str, WatchMember]] = {}
-        #: group id -> the configs that were set for it, also for groups that are not there; no empty inner mapping.
+        #: group id -> its own configs, also of groups that do not exist; no empty inner mapping.
         self.configs: dict[str, dict[str, str]] = {}
-        #: group id -> the clock of a static group of which somebody is offline or new members wait.
+        #: group id -> clock of a static group with offline members or waiting new members.
         self.clocks: dict[str, StaticClock] = {}
-        #: (group id, member id) of processes that lost their names to younger ones in static groups, the latest last.
-        #: A restart forgets them.
+        #: (group id, member id) of processes that lost their instance id to newer ones in static groups, the latest
+        #: last. A restart forgets them.
         self.ousted: dict[tuple[str, str], None] = {}
-        #: Derived: what equal values are kept once by.
+        #: Derived: pool that keeps equal values once.
         self.sharing = Sharing()
 
     def has_offsets(self, group_id: str) -> bool:
-        """Whether anything is committed for the group, or is about to be by a transaction."""
+        """Whether the group has committed offsets, or offsets in an open transaction."""
         return group_id in self.offsets or group_id in self.pending_offsets

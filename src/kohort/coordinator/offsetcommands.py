@@ -1,4 +1,4 @@
-"""What clients and the broker's housekeeping ask about offsets, and the answers; `commands` has these names, too.
+"""Commands about offsets from clients and the broker, and replies; `commands` has these names, too.
 
 Laws: those of `commands`.
 Source: Apache Kafka's OffsetCommit and OffsetFetch.
@@ -16,7 +16,7 @@ from kohort.ids import RequestToken, TopicId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetToCommit:
-    """One partition of a commit; `leader_epoch` -1 means unknown, `topic_id` zero means the client did not know it."""
+    """One partition of a commit; `leader_epoch` -1: unknown, `topic_id` zero: the client did not know it."""
 
     topic: str
     topic_id: TopicId
@@ -28,10 +28,12 @@ class OffsetToCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets(GroupCommand):
-    """`generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
+    """Commit offsets (OffsetCommit).
+
+    `generation_or_member_epoch`: generation (classic), member epoch (848), -1 (no member: simple consumer, admin).
 
     `is_member_epoch_aware`: OffsetCommit version 9 on; a KIP-848 member that speaks an older one is refused.
-    `retention_ms`: how long the offsets are to be kept (OffsetCommit up to version 4), -1 leaves it to the coordinator.
+    `retention_ms`: how long the offsets are kept (OffsetCommit up to version 4), -1 leaves it to the coordinator.
     """
 
     member_id: str
@@ -44,10 +46,11 @@ class CommitOffsets(GroupCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTransactionOffsets(CommitOffsets):
-    """TxnOffsetCommit: the same within a producer's transaction; answered with `CommitOffsetsReply`.
+    """Commit offsets within a producer's transaction (TxnOffsetCommit).
 
-    Without member id, instance id and generation (a producer that does not know its consumer's) nobody is checked.
-    `is_stale_epoch_aware`: version 6 on; before it a stale member epoch is called an illegal generation.
+    Answered with `CommitOffsetsReply`. Without member id, instance id and generation (the producer does not know its
+    consumer's) the membership is not checked.
+    `is_stale_epoch_aware`: version 6 on; before it a stale member epoch is refused as ILLEGAL_GENERATION.
     """
 
     producer_id: int
@@ -57,7 +60,7 @@ class CommitTransactionOffsets(CommitOffsets):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteTransaction(Command):
-    """A producer's transaction is over, in every group of the shard; answered with `Done` or a `Refusal`."""
+    """End a producer's transaction in every group of the shard; answered with `Done` or a `Refusal`."""
 
     request: RequestToken
     producer_id: int
@@ -67,14 +70,17 @@ class CompleteTransaction(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsetsReply:
-    """One code per partition of the request, in its order."""
+    """Reply to a commit: one code per partition of the request, in its order."""
 
     errors: tuple[ErrorCode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets(GroupCommand):
-    """`partitions` `None` asks for every committed partition; `member_id` `None` and epoch -1 are not checked."""
+    """Fetch committed offsets (OffsetFetch).
+
+    `partitions` `None`: every committed partition. `member_id` `None` and epoch -1 are not checked.
+    """
 
     partitions: tuple[tuple[str, int], ...] | None
     member_id: str | None = None
@@ -83,7 +89,9 @@ class FetchOffsets(GroupCommand):
 
 
 class CommittedOffset(NamedTuple):
-    """`offset` -1 means that nothing is committed; `error` is UNSTABLE_OFFSET_COMMIT while a transaction is open.
+    """One committed offset; `offset` -1: none is committed.
+
+    `error` is UNSTABLE_OFFSET_COMMIT while a transaction is open.
 
     A tuple: an administrator asks for tens of thousands at once, and a frozen dataclass takes three times as long.
     """
@@ -99,14 +107,14 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsetsReply:
-    """In the order asked, or by topic and partition where everything was asked."""
+    """Reply to `FetchOffsets`, in the order of the request; by topic and partition if it asked for all."""
 
     offsets: tuple[CommittedOffset, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets(Command):
-    """Forget what the named groups keep for too long and nobody reads by any more; no client asks for this."""
+    """Forget the expired offsets of the named groups; the broker's upkeep sends this, no client."""
 
     request: RequestToken
     group_ids: tuple[str, ...]
@@ -114,7 +122,9 @@ class ExpireOffsets(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsetsReply:
-    """`unfinished`: groups that are to be looked at again, because one decision forgets only so much.
+    """Reply to `ExpireOffsets`; `unfinished`: groups to look at again.
+
+    One decision forgets only so much.
 
     `expired` and `removed`: how many offsets and groups were forgotten.
     """

@@ -1,14 +1,15 @@
-"""Heartbeats that are held: their answer waits until there is something to say, and is computed then.
+"""Delayed heartbeats: the response is held until there is news for the member, and is computed then.
 
-What a heartbeat says is carried out and stored when it comes; only an answer that has no news for its member is held,
-and for no longer than the client bears. News release it: its share, a revocation, a fence, a rebalance, another
-interval. A new epoch alone is none: the member learns of it when its heartbeat is answered. The heartbeat of a member
-that joins is answered with its share once that is complete.
+The coordinator carries out and stores a heartbeat when it arrives. Only a response without news is held, and for no
+longer than the client allows. News that releases it: an assignment, a revocation, a fence, a rebalance, another
+interval. A new epoch alone is no news: the member learns of it with its next response. The heartbeat of a joining
+member is answered once its assignment is complete.
 
-Laws: at most one heartbeat of a member is held. An answer that is released is what a heartbeat would be told now, and
-no sign of life: a session counts from the arrival of a request. Stock clients count theirs from the answer, so what was
-held of it is added to their session: the member lets go before the coordinator does. Who was given something or was
-asked for it is not held before it has said what it owns since: its acknowledgement may wait behind its own heartbeat.
+Laws: at most one heartbeat of a member is held. A released response equals the response to a heartbeat sent now, and is
+no sign of life: a session counts from the arrival of a request. Stock clients count their session from the response, so
+the time of the hold is added to their session: the member gives up before the coordinator fences it. A member that was
+assigned or asked to revoke partitions is not held before it reports its partitions: its acknowledgement may otherwise
+wait behind its own heartbeat.
 Source: requirement H1; KIP-848 (a coordinator answers heartbeats); T14 (a coordinator that tells consumers of a
 rebalance).
 """
@@ -36,21 +37,21 @@ from kohort.coordinator.records import MemberState, VolatileRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatHeld(VolatileRecord):
-    """The answer to `command` waits."""
+    """A heartbeat is held: the response to `command` waits."""
 
     command: AnyHeartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReleased(VolatileRecord):
-    """No heartbeat of that member is held any more."""
+    """The heartbeat of a member is held no longer."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListAwaited(VolatileRecord):
-    """A member was given partitions or asked for some: it is to say what it owns. `until_ms` 0: it has said so."""
+    """A member has to report its partitions after an assignment or revocation; `until_ms` 0: it has."""
 
     member_id: str
     until_ms: int
@@ -58,17 +59,18 @@ class ListAwaited(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentTold(VolatileRecord):
-    """A member was told what came with its assignment from the member that computed it."""
+    """A member was sent the client-side assignor's message to it."""
 
     member_id: str
 
 
-#: A classic member is held for such a part of its session at most.
+#: A heartbeat of a classic member is held for at most this fraction of its session timeout.
 HOLDS_PER_SESSION: Final = 4
-#: A hold with nothing new may end so much earlier, in order to end together with others: so long, such a part of it.
+#: A hold without news may end this much earlier, to end together with others: at most so long, and such a fraction of
+#: it.
 SOON_MS: Final = 100
 SOON_PARTS: Final = 32
-#: What changes nothing but who waits for what, and who was told.
+#: Records that change nothing but holds, watches and delivered messages.
 RECORDS: Final = (
     HeartbeatHeld,
     HeartbeatReleased,
@@ -78,12 +80,12 @@ RECORDS: Final = (
     MemberWatched,
     WatchEnded,
 )
-#: What is true only of an answer that is not held.
+#: Records that hold only for a response that is sent.
 _OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
 
 
 def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
-    """There is room for one of each member."""
+    """Hold a heartbeat, in place of an older one of the same member."""
     groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
     group = groups.consumer.get(record.group_id)
     if group is not None and group.client_side is not None:
@@ -91,7 +93,7 @@ def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
 
 
 def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
-    """It is answered, or there is nobody to be answered."""
+    """Remove the held heartbeat of a member, answered or not."""
     held = groups.holds.get(record.group_id, {})
     held.pop(record.member_id, None)
     if not held:
@@ -102,45 +104,45 @@ def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
 
 
 def apply_list_awaited(groups: GroupsState, record: ListAwaited) -> None:
-    """Whoever says what it owns is not waited for any more."""
+    """Set until when a member has to report its partitions."""
     member = find_member(groups, record.group_id, record.member_id)
     if member is not None:
         member.list_awaited_ms = record.until_ms
 
 
 def apply_told(groups: GroupsState, record: AssignmentTold) -> None:
-    """It is not told again, unless there is something new."""
+    """Mark the client-side assignor's message to a member as delivered."""
     group = groups.consumer.get(record.group_id)
     if group is not None and group.client_side is not None:
         group.client_side.untold.discard(record.member_id)
 
 
 def find_member(groups: GroupsState, group_id: str, member_id: str) -> ConsumerMember | None:
-    """A member, if it is one."""
+    """Return a member of a KIP-848 group, `None` if the id is not a member."""
     group = groups.consumer.get(group_id)
     return None if group is None else group.members.get(member_id)
 
 
 def is_held(groups: GroupsState, command: AnyHeartbeat) -> bool:
-    """Whether the answer to this very heartbeat waits."""
+    """Whether exactly this heartbeat is held, by its request token."""
     held = groups.holds.get(command.group_id, {}).get(command.member_id)
     return held is not None and held.request == command.request
 
 
 def hold_key(group_id: str, member_id: str) -> TimerKey:
-    """The deadline of a hold."""
+    """Return the key of the deadline of a hold."""
     return TimerKey("hold", group_id, member_id)
 
 
 def is_hold(key: TimerKey) -> bool:
-    """Whether it is a client that was promised an answer by then."""
+    """Whether a deadline is that of a hold, by which its client expects a response."""
     return key.kind == "hold"
 
 
 def hold_heartbeat(
     groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int
 ) -> Decision:
-    """What a heartbeat of a client that bears it leads to: its answer is held if it has no news."""
+    """Hold the response to a KIP-848 heartbeat that allows it and has no news; else return the decision."""
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply) or command.member_epoch < JOIN_EPOCH:
         return decision
@@ -164,12 +166,12 @@ def hold_heartbeat(
 
 
 def may_be_held_again(groups: GroupsState, command: ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
-    """Whether the heartbeat of a settled member is held that was held before, word for word, and changes nothing."""
+    """Whether the repeated heartbeat of a settled member may be held again."""
     return not member.list_awaited_ms and command.member_id not in groups.holds.get(command.group_id, ())
 
 
 def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *, now_ms: int) -> Decision:
-    """The same of a classic member, whose session may be short."""
+    """Hold the response to a classic heartbeat without news, for a part of its session at most."""
     if command.hold_ms <= 0 or not is_quiet(command, decision):
         return decision
     hold_ms = min(command.hold_ms, _session_ms(groups, command) // HOLDS_PER_SESSION)
@@ -177,7 +179,7 @@ def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *,
 
 
 def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
-    """Whether the answer tells the member nothing that it has to act on, or not yet all that it waits for."""
+    """Whether a response has no news: nothing to act on, or an assignment that is not complete yet."""
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply):
         return isinstance(body, Done)
@@ -191,11 +193,11 @@ def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
 
 
 def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
-    """The heartbeat that a member would send now: what it said was carried out when it came."""
+    """Build the heartbeat that a member would send now, from one that was carried out when it arrived."""
     if isinstance(command, Heartbeat):
         return replace(command, hold_ms=0)
     member = find_member(groups, command.group_id, command.member_id)
-    # It has an epoch since that it was not told yet; who is a member no more does not join by this.
+    # The member may have an epoch that it was not told yet; a client that is a member no more does not join by this.
     epoch = max(command.member_epoch, JOIN_EPOCH + 1)
     is_join = command.member_epoch == JOIN_EPOCH
     return replace(
@@ -209,13 +211,13 @@ def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
         subscribed_topic_regex=None,
         server_assignor=None,
         client_assignors=None,
-        # What it was given since it joined it was not told: it has nothing to give up.
+        # The member does not know the partitions assigned to it since it joined: it has none to give up.
         topic_partitions={} if is_join else None,
     )
 
 
 def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
-    """What `ask_again` leads to, as the answer to the heartbeat that was held."""
+    """Answer a held heartbeat with the decision on its `ask_again`."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     key = hold_key(command.group_id, command.member_id)
     effects = without_life(decision.effects) if command.counts_requests else decision.effects
@@ -223,14 +225,14 @@ def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
 
 
 def keep(command: AnyHeartbeat, decision: Decision) -> Decision:
-    """What `ask_again` leads to where it has no news: the heartbeat stays held."""
-    # Nothing was told, so nothing is to be said.
+    """Keep a heartbeat held where the decision on its `ask_again` has no news."""
+    # No response is sent, so the records of one are left out.
     records = tuple(record for record in decision.records if not isinstance(record, _OF_ANSWERS))
     return Decision(records, without_life(_unanswered(command, decision)))
 
 
 def drop(command: AnyHeartbeat) -> Decision:
-    """There is nobody to be answered any more."""
+    """Drop the held heartbeat of a member that has disconnected."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     return Decision((released,), (Disarm(hold_key(command.group_id, command.member_id)),))
 
@@ -245,7 +247,8 @@ def _session_ms(groups: GroupsState, command: Heartbeat) -> int:
 
 
 def _body(command: AnyHeartbeat, decision: Decision) -> ReplyBody:
-    """What it is answered; who joins may be the reason that others are answered, too."""
+    """Return the body of the response to `command`."""
+    # The decision may answer the requests of other members, too.
     return next(
         effect.body for effect in decision.effects if type(effect) is Reply and effect.request == command.request
     )
@@ -265,16 +268,16 @@ def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision
 
 
 def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:
-    """Where the member is on its way once the decision is carried out."""
+    """Return the member's state after the decision."""
     after = _after(groups, decision, command)
-    # Who joins, and has a state of its own only with its first step, has nothing to give up.
+    # A joining member gets a state of its own only with its first reconciliation: it has nothing to give up.
     return MemberState.STABLE if after is None else after.state
 
 
 def _after(
     groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat
 ) -> ConsumerMember | facts.CurrentAssignmentSet | None:
-    """The member once the decision is carried out; `None`: it joins, and has nothing of its own yet."""
+    """Return the member after the decision; `None`: it joins, and has no state of its own yet."""
     for record in reversed(decision.records):
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
             return record
@@ -282,9 +285,9 @@ def _after(
 
 
 def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatReply) -> bool:
-    """Whether a member is told what it says itself that it owns, for it says everything.
+    """Whether a response assigns exactly the partitions that the heartbeat lists.
 
-    librdkafka's consumer does so with every heartbeat for as long as it has nothing.
+    librdkafka's consumer lists its partitions in every heartbeat for as long as it has none.
     """
     listed = command.topic_partitions
     if listed is None or command.tells_all or body.assignment is None or command.member_epoch == JOIN_EPOCH:
@@ -294,7 +297,7 @@ def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatRepl
 
 
 def _lists_all(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> bool:
-    """Whether a heartbeat says that its member owns all that it has: what is missing was told to one before it."""
+    """Whether a heartbeat lists all partitions that its member has after the decision."""
     listed = command.topic_partitions
     if listed is None:
         return False
@@ -305,7 +308,7 @@ def _lists_all(groups: GroupsState, decision: Decision, command: ConsumerGroupHe
 
 
 def without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-    """What an answer that nobody asked for just now leads to: it is no sign of life."""
+    """Remove the session deadlines from the effects of an unsolicited response: it is no sign of life."""
     return tuple(effect for effect in effects if not _is_session(effect))
 
 

@@ -1,6 +1,6 @@
-"""Facts about groups, past tense: the only things that change a coordinator's state.
+"""Records about groups, past tense: only they change a coordinator's state.
 
-Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied and means the same when
+Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied, and means the same when
 it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it.
 Source: Apache Kafka's group coordinator records; the type number of each is named in its docstring.
 """
@@ -30,14 +30,14 @@ class VolatileRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImageReplaced(VolatileRecord):
-    """The picture of topics is now `image`; concerns every group, so `group_id` is empty."""
+    """The topics have changed to `image`; `group_id` is empty, as it concerns every group."""
 
     image: TopicImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitted(Record):
-    """Type 1. `expire_timestamp_ms` -1: by the broker's retention."""
+    """Type 1: a committed offset; `expire_timestamp_ms` -1: by the broker's retention."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class TransactionalOffsetCommitted(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionCompleted(Record):
-    """A control batch: what the producer wrote in its transaction counts, or never happened; of no group."""
+    """A control batch: a producer's transaction was committed or aborted; of no group."""
 
     producer_id: int
     producer_epoch: int
@@ -91,7 +91,10 @@ class StoredClassicMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupStored(Record):
-    """Type 2: a classic group that is Stable, or Empty when `members` is; `state_timestamp_ms` is when it became so."""
+    """Type 2: a classic group that is Stable, or Empty; `state_timestamp_ms` is when it became so.
+
+    It is Empty when `members` is.
+    """
 
     protocol_type: str
     generation: int
@@ -121,7 +124,7 @@ class ConsumerGroupForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberFacts:
-    """What is known of a member of a KIP-848 group because it speaks the classic protocol.
+    """Facts of a member of a KIP-848 group that speaks the classic protocol.
 
     `protocols` are (name, metadata) in the member's order, at least one; the metadata is an embedded subscription.
     """
@@ -131,18 +134,18 @@ class ClassicMemberFacts:
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
-        """Each name once, in the member's order of preference."""
+        """Return each protocol name once, in the member's order of preference."""
         return tuple(dict.fromkeys(name for name, _ in self.protocols))
 
     @property
     def metadata_bytes(self) -> int:
-        """What the protocols take in memory, roughly: names and metadata."""
+        """Return the approximate memory of the protocols: names and metadata, bytes."""
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMemberSubscribed(Record):
-    """Type 5: who a member is and what it wants; `classic` is `None` for one that speaks the consumer protocol."""
+    """Type 5: a member and its subscription; `classic` is `None` if it speaks the consumer protocol."""
 
     member_id: str
     instance_id: str | None
@@ -165,7 +168,7 @@ class ConsumerMemberForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignmentEpochSet(Record):
-    """Type 6: the group epoch that the target assignment belongs to, and when it was computed (0: group is empty)."""
+    """Type 6: the group epoch of the target assignment, and when it was computed (0: group is empty)."""
 
     assignment_epoch: int
     assignment_timestamp_ms: int = 0
@@ -178,7 +181,7 @@ class TargetAssignmentEpochForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberTargetSet(Record):
-    """Type 7: what a member shall own; topic id -> ascending partitions."""
+    """Type 7: the target assignment of a member; topic id -> ascending partitions."""
 
     member_id: str
     partitions: dict[TopicId, tuple[int, ...]]
@@ -192,7 +195,7 @@ class MemberTargetForgotten(Record):
 
 
 class MemberState(IntEnum):
-    """How far a KIP-848 member is on the way to its target; the numbers are those of record type 8."""
+    """State of a KIP-848 member on the way to its target; the numbers are those of record type 8."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -202,7 +205,10 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignmentSet(Record):
-    """Type 8: what a member owns and what it still has to give up; topic id -> partition -> epoch of the grant."""
+    """Type 8: the current assignment of a member and its pending revocations.
+
+    Topic id -> partition -> epoch of the grant.
+    """
 
     member_id: str
     member_epoch: int
@@ -221,21 +227,21 @@ class CurrentAssignmentForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigsSet(Record):
-    """Type 20,001, of ours: the group's own configs, all of them, as Kafka writes values; never empty."""
+    """Type 20,001, kohort's own: all configs of the group itself, as Kafka writes values; never empty."""
 
     configs: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigsForgotten(Record):
-    """Tombstone of type 20,001."""
+    """Type 20,005, kohort's own: a classic group in static mode rebalances without a written result yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicRebalanceDue(Record):
-    """Type 20,005, of ours: a classic group in static mode rebalances, and has not written what comes of it.
+    """Type 20,005, kohort's own: a classic group in static mode rebalances, and the result is not written yet.
 
-    `removed`: members that its latest record has and that are gone for good.
+    `removed`: members of its latest type 2 record that are gone for good.
     """
 
     reason: str
@@ -244,14 +250,14 @@ class ClassicRebalanceDue(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicRebalanceDone(Record):
-    """Tombstone of type 20,005: what came of the rebalance is written."""
+    """Tombstone of type 20,005: the result of the rebalance is written."""
 
 
 class MoveFacts(NamedTuple):
-    """A partition's way from one member to another; times in milliseconds of the coordinator, -1: not so far yet.
+    """Progress of a partition's move; times in ms of the coordinator's clock, -1: not reached yet.
 
-    `granted_epoch`: when `from_member_id` was granted it. `fenced_ms`: when that one was asked for it, or lost it;
-    `committed_ms`: when it had committed and given it up.
+    `granted_epoch`: the epoch at which `from_member_id` was granted the partition. `fenced_ms`: when that member was
+    asked for it, or lost it. `committed_ms`: when that member had committed and revoked it.
     """
 
     granted_epoch: int
@@ -266,7 +272,7 @@ class MoveFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedMoveSet(Record):
-    """Type 20,002, of ours: how far the latest move of a partition is that somebody asked for; also once it is over."""
+    """Type 20,002, kohort's own: progress of the latest submitted move of a partition, open or over."""
 
     topic_id: TopicId
     partition: int
@@ -275,7 +281,7 @@ class SubmittedMoveSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedMoveForgotten(Record):
-    """Tombstone of type 20,002: it was called off, or its topic or group is gone."""
+    """Tombstone of type 20,002: the move was called off, or its topic or group is gone."""
 
     topic_id: TopicId
     partition: int
@@ -283,7 +289,7 @@ class SubmittedMoveForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineMemberSet(Record):
-    """Type 20,003, of ours: a member of a static group is offline since then, by the group's clock."""
+    """Type 20,003, kohort's own: a member of a static group is offline since a time of the group's clock."""
 
     member_id: str
     since_ms: int
@@ -291,14 +297,14 @@ class OfflineMemberSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineMemberForgotten(Record):
-    """Tombstone of type 20,003: it was heard of, or is a member no more."""
+    """Tombstone of type 20,003: the member was heard of, or is a member no more."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticClockSet(Record):
-    """Type 20,004, of ours: the clock of a static group, see `staticmode.clock`; -1: no new members wait."""
+    """Type 20,004, kohort's own: clock of a static group, see `staticmode.clock`; -1: no new members wait."""
 
     noted_ms: int
     lost_ms: int
@@ -307,12 +313,12 @@ class StaticClockSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticClockForgotten(Record):
-    """Tombstone of type 20,004: nobody is offline, and no new members wait."""
+    """Tombstone of type 20,004: no member is offline, and no new members wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadataSet(Record):
-    """Type 20,008, of ours: what a member publishes, never empty, and since when; milliseconds of the coordinator."""
+    """Type 20,008, kohort's own: the metadata that a member publishes, never empty, and since when, ms."""
 
     member_id: str
     metadata: bytes
@@ -321,14 +327,14 @@ class MemberMetadataSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadataForgotten(Record):
-    """Tombstone of type 20,008: it publishes nothing any more, or is gone."""
+    """Tombstone of type 20,008: the member publishes no metadata any more, or is gone."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConnectionSeen(VolatileRecord):
-    """The connection of a KIP-848 member is known to be gone, or the member was heard of again."""
+    """The connection of a KIP-848 member is known to be closed, or the member was heard of again."""
 
     member_id: str
     is_gone: bool
@@ -336,14 +342,14 @@ class MemberConnectionSeen(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemberOusted(VolatileRecord):
-    """A process of a static group, which had not left, has lost its name to a younger one."""
+    """A process of a static group, which had not left, has lost its instance id to a newer one."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegularExpressionResolved(Record):
-    """Type 16: the topics that a pattern matched, ascending; for which version of the picture of topics, and when."""
+    """Type 16: the topics that a pattern matched, ascending, with the topic image version and the time."""
 
     regex: str
     topics: tuple[str, ...]
@@ -360,7 +366,7 @@ class RegularExpressionForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAssignorsSet(Record):
-    """Type 20,006, of ours: the assignors that a member can run itself, in the order of its preference; never empty."""
+    """Type 20,006, kohort's own: the client-side assignors of a member by preference; never empty."""
 
     member_id: str
     assignors: tuple[ClientAssignor, ...]
@@ -375,9 +381,9 @@ class ClientAssignorsForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAssignmentSet(Record):
-    """Type 20,007, of ours: what came with the target from the member that computed it, for one member.
+    """Type 20,007, kohort's own: message of the client-side assignor to one member, beside its target.
 
-    `member_id` empty: it is for all of them, and says with which error the latest computation ended.
+    `member_id` empty: it is for all members, and has the error with which the latest computation ended.
     """
 
     member_id: str

@@ -1,7 +1,7 @@
-"""One coordinator: everything that is decided about the groups of one partition of `__consumer_offsets`.
+"""One coordinator: all decisions about the groups of one partition of `__consumer_offsets`.
 
-Laws: `handle` and `expire` look and decide; `commit` and `apply` change. A request is answered exactly once, by the
-decision that it leads to or by a later one. Every refusal becomes a reply here and nowhere else.
+Laws: `handle` and `expire` read the state and decide; `commit` and `apply` change it. A request is answered exactly
+once, by its own decision or by a later one. Every refusal becomes a response here and nowhere else.
 Source: architecture rules 1 to 4, 8.
 """
 
@@ -48,16 +48,16 @@ from kohort.coordinator.watching import drop_watch
 from kohort.errors import Refused
 from kohort.timers import TimerTable
 
-#: A message quotes what was sent: a group's name alone may be as long as a string on the wire can be.
+#: A message quotes the request: a group's id alone may be as long as a string on the wire can be.
 _MESSAGE_LIMIT: Final = 1_000
-#: Who asks in vain is not fenced for so long: its client asks again sooner.
+#: A member is not fenced for so long after a request of it failed: its client sends the request again sooner.
 SPARED_MS: Final = 10_000
-#: Deadlines of a member, and of its group, behind which somebody is fenced who has not said what is waited for.
+#: Kinds of deadlines, of a member or of its group, that fence a member whose request does not arrive in time.
 _FENCING: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "pending", "join", "sync")
 
 
 class EndedHold(NamedTuple):
-    """A heartbeat that was held, its answer, and the session that counts from it: one, or none, see `parking`."""
+    """A held heartbeat whose time is over, its response, and the session deadline to arm with it, if any."""
 
     key: TimerKey
     reply: Reply
@@ -67,37 +67,37 @@ class EndedHold(NamedTuple):
 class Shard:
     """The groups of one coordinator.
 
-    The shell calls `apply` for each record of the log, then `on_loaded`, and handles `TopicsChanged` with the topics as
-    they are (in either order); after that, commands and `expire`, each decision committed before the next is made.
+    The shell calls `apply` for each record of the log, then `on_loaded`. It handles `TopicsChanged` with the current
+    topics before or after that. Commands and `expire` come next, each decision committed before the next is made.
     """
 
     def __init__(self, settings: GroupSettings) -> None:
-        #: Of every group that has no configs of its own.
+        #: Settings of every group that has no configs of its own.
         self.settings: Final = settings
         #: group id -> its settings, for the groups that have configs; kept by `apply`.
         self._settings_of: Final[dict[str, GroupSettings]] = {}
-        #: What is known; read it, do not change it.
+        #: The state of the groups; other modules read it and do not change it.
         self.groups: Final = GroupsState()
-        #: Every deadline; the shell may `shift` them all after it stood still.
+        #: All deadlines; the shell calls `shift` on them after the process stood still.
         self.timers: Final[TimerTable[TimerKey]] = TimerTable()
-        #: All of these, for those who decide.
+        #: State, settings, timers and topics together, for the functions that decide.
         self._known: Final = Known(
             settings=settings,
             settings_of=self._settings_of,
             groups=self.groups,
             timers=self.timers,
         )
-        #: What was decided to be done beside this shard and nobody took yet.
+        #: Work decided to be done outside of this shard that the shell has not taken yet.
         self._errands: Final[list[ComputeTarget | MeasureLogs]] = []
-        #: For whom of those whose heartbeat is held there may be news.
+        #: Members with a held heartbeat for which there may be news.
         self._news: Final = News()
 
     def settings_for(self, group_id: str) -> GroupSettings:
-        """The settings of one group: the broker's, but for the group's own configs."""
+        """Return the settings of one group: the broker's, overridden by the group's own configs."""
         return self._known.settings_for(group_id)
 
     def handle(self, command: asked.Command, *, now_ms: int) -> Decision:
-        """Decide what one command leads to; nothing is changed before `commit`."""
+        """Decide one command; nothing changes before `commit`."""
         decide = DECIDE.get(type(command))
         assert decide is not None, f"not a command: {command!r}"
         settings = self._settings_of.get(getattr(command, "group_id", ""), self.settings)
@@ -118,8 +118,9 @@ class Shard:
         return self._follow_clocks(decision, is_by_hand=is_by_hand, now_ms=now_ms)
 
     def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
-        """Handle and commit a heartbeat that was handled before, word for word, if nothing is new by now; one whose
-        answer may wait is held.
+        """Renew a member whose heartbeat repeats its last one word for word while nothing is new.
+
+        It handles and commits the heartbeat. A heartbeat whose response may wait is held.
 
         Returns:
             The interval that the member is told, ms; its epoch is the command's, and it learns of no assignment. `None`
@@ -139,10 +140,10 @@ class Shard:
         return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
 
     def find_ended(self, now_ms: int) -> EndedHold | None:
-        """The next deadline and the answer to the heartbeat that is held until then, if that is due and nothing is new.
+        """Return the held heartbeat that is due next with its response, if nothing is new for its member.
 
-        What is due soon is, too: many holds end together, since each end by itself would wake the broker. `None`
-        otherwise: `expire` decides.
+        It includes a hold that is due soon: many holds end together, as each one by itself would wake the broker.
+        `None` otherwise: then `expire` decides.
         """
         key = self.timers.due(now_ms + parking.SOON_MS)
         command = None if key is None or key.kind != "hold" else self.held(key.group_id, key.member_id)
@@ -158,7 +159,7 @@ class Shard:
         return EndedHold(key, Reply(command.request, build_settled_reply(command, settings, *found)), session)
 
     def end_hold(self, ended: EndedHold) -> None:
-        """Carry out what `find_ended` has found."""
+        """Commit the end of a hold that `find_ended` has returned."""
         key = ended.key
         for session in ended.session:
             self.timers.arm(session.key, session.deadline_ms)
@@ -169,11 +170,14 @@ class Shard:
             self._news.note(self.groups, (released,), ())
 
     def held(self, group_id: str, member_id: str) -> asked.AnyHeartbeat | None:
-        """The heartbeat of that member that is held."""
+        """Return the held heartbeat of a member, `None` if there is none."""
         return self.groups.holds.get(group_id, {}).get(member_id)
 
     def find_former(self, command: asked.GroupCommand) -> list[asked.AnyHeartbeat]:
-        """Heartbeats that are held of those who say in a command where they stand: it comes behind them."""
+        """Return the held heartbeats of the members that a command concerns.
+
+        The shell answers them before the command.
+        """
         held = self.groups.holds.get(command.group_id)
         if held is None:
             return []
@@ -185,13 +189,13 @@ class Shard:
         return [] if former is None else [former]
 
     def all_held(self) -> list[asked.AnyHeartbeat]:
-        """Every heartbeat that is held."""
+        """Return every held heartbeat."""
         return [command for held in self.groups.holds.values() for command in held.values()]
 
     def decide_answer(self, command: asked.AnyHeartbeat, *, now_ms: int, is_cut: bool = False) -> Decision:
-        """Answer a heartbeat that is held, with what its member would be told now.
+        """Answer a held heartbeat with the present state of its member.
 
-        `is_cut`: something else of the same client is the reason.
+        `is_cut`: another request of the same client is the reason.
         """
         again = parking.ask_again(self.groups, command)
         if is_cut and isinstance(again, asked.ConsumerGroupHeartbeat):
@@ -200,11 +204,11 @@ class Shard:
 
     @property
     def has_concerned(self) -> bool:
-        """Whether `decide_news` has something to look at."""
+        """Whether `decide_news` has a member to look at."""
         return bool(self._news)
 
     def abandon(self, command: asked.AnyHeartbeat | asked.WatchMember, *, now_ms: int) -> None:
-        """Nobody is there any more to be answered, if it waits at all."""
+        """Drop a held heartbeat or a watch whose client has disconnected."""
         if isinstance(command, asked.WatchMember):
             if aside.is_watched(self.groups, command):
                 self.commit(drop_watch(command), now_ms=now_ms)
@@ -212,14 +216,14 @@ class Shard:
             self.commit(parking.drop(command), now_ms=now_ms)
 
     def decide_news(self, now_ms: int) -> tuple[asked.AnyHeartbeat | asked.WatchMember, Decision] | None:
-        """Answer one held heartbeat, or watch, for whose member there is news; call it until there is none."""
+        """Answer one held heartbeat or watch whose member has news; `None` if there is none left."""
         while self._news:
             place, is_sure = self._news.take()
             watch = self.groups.watches.get(place[0], {}).get(place[1])
             if watch is not None:
                 decision = self.handle(watch, now_ms=now_ms)
                 if any(isinstance(effect, Reply) for effect in decision.effects):
-                    # Its heartbeat may be held as well.
+                    # The member's heartbeat may be held as well.
                     self._news.put_back(place, is_sure=is_sure)
                     return watch, decision
             command = self.held(*place)
@@ -234,7 +238,7 @@ class Shard:
         return None
 
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
-        """Carry a decision out, once its records are appended; returns the answers to release when they are durable."""
+        """Carry out a decision whose records are appended; return the responses to send once they are durable."""
         freed = find_freed(self.groups, decision.records) if self.groups.holds or self.groups.watches else ()
         for record in decision.records:
             self.apply(record)
@@ -257,7 +261,7 @@ class Shard:
         return replies
 
     def take_errands(self) -> list[ComputeTarget | MeasureLogs]:
-        """What is to be done beside this shard; the shell brings back what came of it by a command for each."""
+        """Take the work to be done outside of this shard; the shell returns each result as a command."""
         if not self._errands:
             return []
         taken = self._errands[:]
@@ -265,7 +269,7 @@ class Shard:
         return taken
 
     def apply(self, record: facts.Record) -> None:
-        """Change the state as one record says; the same for a record that was just decided and one from the log."""
+        """Change the state by one record, alike for a record just decided and for one read from the log."""
         handler = _APPLY.get(type(record))
         if handler is not None:
             handler(self.groups, record)
@@ -278,7 +282,8 @@ class Shard:
             apply_classic(self.groups.classic, record)
 
     def shift(self, gap_ms: int) -> None:
-        """Nobody looked at deadlines for so long: all are that much later but for those that clients were promised."""
+        """Shift all deadlines but those of holds by a time in which the process stood still."""
+        # A hold keeps its deadline: its client was promised a response by then.
         self.timers.shift(gap_ms, but_for=parking.is_hold)
         for group in self.groups.consumer.values():
             for member_id in group.behind:
@@ -287,7 +292,7 @@ class Shard:
             resume(clock, gap_ms)
 
     def follow_clock(self, by_ms: int) -> None:
-        """The clock was set by so much: whatever is due by it, or waits for a time of it, goes with it."""
+        """Shift all deadlines and all times in the state by a step of the clock."""
         self.timers.shift(by_ms)
         for group in self.groups.consumer.values():
             move_times(group, by_ms)
@@ -295,11 +300,11 @@ class Shard:
             resume(clock, by_ms)
 
     def next_deadline(self) -> int | None:
-        """The time at which `expire` has something to do, `None` if there is no such time."""
+        """Return the time at which `expire` has work to do, `None` if there is no such time."""
         return self.timers.next_deadline()
 
     def expire(self, now_ms: int) -> Decision | None:
-        """Decide what one deadline that has passed leads to; call it until there is none."""
+        """Decide one deadline that has passed; `None` if there is none left."""
         while (key := self.timers.pop_due(now_ms)) is not None:
             decision = self._decide_expiry(key, now_ms=now_ms)
             if decision is not None:
@@ -310,7 +315,10 @@ class Shard:
         return None
 
     def on_loaded(self, now_ms: int) -> None:
-        """Set the deadlines that a restart lost: nobody is fenced for having been silent while nobody listened."""
+        """Set the deadlines that a restart lost.
+
+        A deadline starts anew: no member is fenced for silence while the coordinator was not running.
+        """
         for consumer in self.groups.consumer.values():
             self._arm_loaded(consumer, now_ms)
         for group in list(self.groups.classic.values()):
@@ -326,7 +334,10 @@ class Shard:
             self.commit(loaded, now_ms=now_ms)
 
     def spare(self, command: asked.GroupCommand, *, now_ms: int) -> None:
-        """What a command led to could not be written: whoever sent it was heard, and is not fenced before it can be."""
+        """Postpone the deadlines that fence the sender of a command whose records could not be written.
+
+        Its member has shown that it lives, and gets time to repeat the request.
+        """
         member_id = getattr(command, "member_id", "")
         for kind in _FENCING:
             for key in {TimerKey(kind, command.group_id, member_id), TimerKey(kind, command.group_id)}:
@@ -335,7 +346,7 @@ class Shard:
                     self.timers.arm(key, now_ms + SPARED_MS)
 
     def state_digest(self) -> dict[str, object]:
-        """The durable state as one comparable value: what a fold over the log must give as well."""
+        """Return the durable state as one comparable value; a fold over the log gives the same."""
         return digest_state(self.groups)
 
     def _follow_clocks(self, decision: Decision, *, is_by_hand: bool, now_ms: int) -> Decision:
@@ -398,7 +409,7 @@ def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:
     groups.image = record.image
 
 
-#: Record type -> what it does; records of classic groups are not here.
+#: Record type -> function that applies it; records of classic groups are not here.
 _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.TopicImageReplaced: _apply_image,
     facts.OffsetCommitted: offsets_apply.apply_offset_committed,

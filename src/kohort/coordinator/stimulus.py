@@ -1,4 +1,4 @@
-"""What a stimulus is: the base of every command.
+"""Base classes of all commands.
 
 Laws: a command carries its identity and chance (request token, cause, fresh ids) with it.
 Source: architecture rules 5 and 9.
@@ -16,7 +16,7 @@ Partitions = dict[TopicId, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One stimulus; `cause` names it in everything that follows from it."""
+    """One stimulus; everything that follows from it carries its `cause`."""
 
     cause: CauseId
 

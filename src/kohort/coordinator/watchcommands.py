@@ -1,4 +1,4 @@
-"""What a coordinator is asked by whoever tells members their news beside their heartbeats.
+"""The command for news of a member beside its heartbeats.
 
 Source: requirement H10.
 """
@@ -12,9 +12,10 @@ from kohort.coordinator.stimulus import GroupCommand, Partitions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchMember(GroupCommand):
-    """Whether there is news for a member that knows this; answered by a `ConsumerGroupHeartbeatReply` or a `Refusal`.
+    """Ask for the news of a member since a known state.
 
-    `member_epoch`, `assigned`: as it was told last. `is_look`: the answer does not wait for news.
+    Answered by a `ConsumerGroupHeartbeatReply` or a `Refusal`. `member_epoch`, `assigned`: the state that the member
+    was told last. `is_look`: the reply does not wait for news.
     """
 
     member_id: str
