@@ -1,7 +1,8 @@
-"""The callback that the application has to answer before a member may go on.
+"""The rebalance callback that the application has to answer before a member may go on.
 
-Laws: one callback at a time; an answer to an older one counts for nothing; while the application's callback runs the
-member is not counted as one that forgot to poll.
+Laws: one callback at a time. An answer to an older one has no effect. While the application runs a callback,
+max.poll.interval.ms does not run.
+
 Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
 """
 
@@ -25,9 +26,10 @@ class _Open:
 
 
 class Callbacks:
-    """Asks, and keeps track of the answer.
+    """Asks the application to run a callback, and waits for its answer.
 
     Args:
+        requests: takes the callback to the application.
         timeout_ms: how long a revocation may take.
         policy: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
     """
@@ -41,16 +43,16 @@ class Callbacks:
 
     @property
     def open(self) -> CallbackWanted | None:
-        """What is being asked."""
+        """The callback that the application has to answer; `None`: there is none."""
         return None if self._open is None else self._open.wanted
 
     @property
     def is_running(self) -> bool:
-        """Whether the application is in the callback that is wanted."""
+        """Whether the application runs that callback now."""
         return self._open is not None and self._open.is_running
 
     def ask(self, kind: CallbackKind, partitions: set[TopicPartition], reason: str, now_ms: int) -> None:
-        """Ask, in place of any before."""
+        """Ask for a callback; one that was open before is dropped."""
         wanted = CallbackWanted(
             number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)), reason=reason
         )
@@ -59,7 +61,7 @@ class Callbacks:
         self._requests.deliver(wanted)
 
     def on_started(self, number: int, now_ms: int) -> CallbackWanted | None:
-        """The application has begun, its time counts from here; `None` if nobody waits for that callback any more."""
+        """Note that the application runs the callback, and start its time; `None`: it is not the open one."""
         if self._open is None or self._open.wanted.number != number:
             return None
         self._open.is_running = True
@@ -67,23 +69,23 @@ class Callbacks:
         return self._open.wanted
 
     def on_done(self, number: int) -> CallbackWanted | None:
-        """The callback that is answered by this; `None` if nobody waits for that answer any more."""
+        """Close the callback that the application has answered, and return it; `None`: it is not the open one."""
         if self._open is None or self._open.wanted.number != number:
             return None
         wanted, self._open = self._open.wanted, None
         return wanted
 
     def drop(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Drop the open callback: its answer will have no effect."""
         self._open = None
 
     def next_deadline(self) -> int | None:
-        """When a revocation callback that runs has taken too long."""
+        """Return when the time of a running revocation callback ends; `None`: none runs."""
         is_timed = self.is_running and self._open is not None and self._open.wanted.kind is CallbackKind.REVOKED
         return self._open.deadline_ms if is_timed and self._open is not None else None
 
     def must_leave(self, now_ms: int) -> bool:
-        """Whether the member has to leave, because the revocation callback outlasts its time."""
+        """Return whether the revocation callback has run for so long that the member has to leave."""
         deadline = self.next_deadline()
         if deadline is None or now_ms < deadline or self._open is None:
             return False

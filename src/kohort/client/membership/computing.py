@@ -1,10 +1,11 @@
-"""A member's part in assignors that members run: what it says of its own, and computing when it is asked to.
+"""A member's part in assignors that members run: describe its own, and compute when it is asked to.
 
-The coordinator asks in the answer to a heartbeat. What is to be assigned is fetched, the application's assignor runs
-in the application's thread, and its result is brought back, again if need be.
+The coordinator asks in the answer to a heartbeat. The member fetches the group's data, the application's assignor runs
+in the application's thread, and the member sends the result, again if need be.
 
-Laws: one computation at a time; being asked anew ends the one before. The application takes its time: nothing here
-waits for it, heartbeats least of all. An assignor that fails is reported, and somebody else is asked.
+Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application, heartbeats
+least of all. An assignor that fails is reported to the coordinator, which asks another member.
+
 Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment).
 """
 
@@ -37,19 +38,19 @@ from kohort.wire.messages.consumer_group_prepare_assignment import (
     ConsumerGroupPrepareAssignmentResponse,
 )
 
-#: The reason of a heartbeat by which the application wants a computation.
+#: The reason of a heartbeat by which the application asks for a computation.
 _WANTED: Final = 1
-#: Why a member with assignors of its own cannot be one of a broker's groups.
+#: Why a member with local assignors cannot join a group of another broker.
 NOT_OFFERED: Final = (
     "assignors that members run (group.local.assignors) are of kohort's brokers, and this is none: leave the option "
     "out, and choose one of the broker's by group.remote.assignor"
 )
-#: What is told of an assignor that raised or gave something that is no assignment.
+#: Error code for an assignor that raised, or returned no valid assignment.
 FAILED: Final = 1
 
 
 class _Result(NamedTuple):
-    """What there is to bring; `error` other than 0: nothing else counts."""
+    """A computed assignment to be sent; with an `error` other than 0 the other fields do not count."""
 
     group_epoch: int
     error: int
@@ -58,13 +59,18 @@ class _Result(NamedTuple):
 
 
 class Computing:
-    """Of one membership.
+    """The computations of one membership.
 
     Args:
-        assignors: in the order of preference; with none of them nothing is said, and nobody asks.
-        timeout_ms: so long after it has come the application's result is brought, if it is not taken at once.
-        on_begun: called with the time when the coordinator knows that this member computes: a heartbeat that goes out
-            then is answered with what comes of it.
+        requests: sends requests, and takes deliveries to the application.
+        lookup: finds the coordinator.
+        assignors: in the order of preference; without any, the coordinator does not ask this member.
+        group_id: its group.
+        timeout_ms: for so long the result is sent again, if the coordinator does not take it at once.
+        retry: pauses between two attempts.
+        on_begun: called with the time when the coordinator knows that this member computes: a heartbeat that is sent
+            then
+            is answered with the result's assignment.
     """
 
     def __init__(
@@ -85,12 +91,13 @@ class Computing:
         self._timeout_ms: Final = timeout_ms
         self._retry = retry
         self._on_begun = on_begun
-        #: By assignor; nothing until the application has said so.
+        #: Metadata by assignor; empty until the application has given them.
         self._metadata: tuple[bytes, ...] = ()
         self._is_wanted = False
-        #: The next heartbeat tells what the assignors' metadata are.
+        #: Whether the next heartbeat brings the assignors' metadata.
         self.has_news = False
-        #: What is under way, each with a number of its own: asking what there is to assign, assigning, bringing.
+        #: Counts computations. The fields below are the steps of the present one: fetching the group's data, assigning,
+        #: sending.
         self._number = 0
         self._preparing: int | None = None
         self._group_epoch: int | None = None
@@ -103,14 +110,14 @@ class Computing:
     # -- what is said -------------------------------------------------------------------------------------------------
 
     def describe(self, metadata: tuple[bytes, ...], *, is_wanted: bool) -> None:
-        """What the application's assignors tell now; `is_wanted`: the group's assignment shall be computed anew."""
+        """Take the metadata of the application's assignors; `is_wanted`: also ask for a new assignment."""
         if self._assignors:
             self.has_news = self.has_news or is_wanted or metadata != self._metadata
             self._metadata = metadata
             self._is_wanted = self._is_wanted or is_wanted
 
     def take_words(self, *, is_full: bool) -> list[ClientAssignor] | None:
-        """For the heartbeat that goes out now; `None` if there is nothing to say."""
+        """Build the assignors' field of the next heartbeat; `None`: no news."""
         if not self._assignors or not (is_full or self.has_news):
             return None
         reason = _WANTED if self._is_wanted else 0
@@ -129,7 +136,7 @@ class Computing:
         ]
 
     def on_told(self, response: ConsumerGroupHeartbeatResponse, endpoint: Endpoint, member: tuple[str, int]) -> None:
-        """A good answer to a heartbeat; `member`: id and epoch by it."""
+        """Take the request to compute from a good heartbeat answer; `member`: id and epoch by that answer."""
         said = response.client_assignment
         if said is not None:
             told = AssignmentSaid(error=said.error, version=said.metadata_version, metadata=bytes(said.metadata_bytes))
@@ -138,7 +145,7 @@ class Computing:
             self._prepare(endpoint, *member)
 
     def forget(self) -> None:
-        """The membership has ended, and what it was asked with it."""
+        """Forget the computation, because the membership has ended."""
         self._number += 1
         self._preparing = self._group_epoch = self._result = None
         self._is_bringing = False
@@ -165,11 +172,11 @@ class Computing:
         request = ConsumerGroupPrepareAssignmentRequest(
             group_id=self._group_id, member_id=member_id, member_epoch=epoch
         )
-        # Not behind heartbeats that are held, nor so that it ends one.
+        # Not by the heartbeats' connection: there it would wait behind a hold, or cut it.
         self._requests.send(endpoint, Lane.CONTROL, request, then)
 
     def on_computed(self, done: ComputationDone, now_ms: int) -> None:
-        """The application's assignor has come to an end."""
+        """Take the result of the application's assignor."""
         if self._group_epoch is None or done.number != self._number:
             return
         group_epoch, self._group_epoch = self._group_epoch, None
@@ -183,12 +190,12 @@ class Computing:
         self._attempts, self._due_ms, self._until_ms = 0, now_ms, now_ms + self._timeout_ms
 
     def speak(self, member: tuple[str, int], now_ms: int) -> None:
-        """Bring the result, if it is time to; `member`: id and epoch by now."""
+        """Send the computed assignment when it is due; `member`: present id and epoch."""
         result = self._result
         if result is None or self._is_bringing or now_ms < self._due_ms:
             return
         if now_ms >= self._until_ms:
-            # By now somebody else has been asked.
+            # The coordinator has asked another member by now.
             self._result = None
             return
         endpoint = self._lookup.need(now_ms)
@@ -217,7 +224,7 @@ class Computing:
         self._requests.send(endpoint, Lane.CONTROL, request, then)
 
     def next_deadline(self) -> int | None:
-        """When `speak` has something to do."""
+        """Return when `speak` has a result to send."""
         if self._result is None or self._is_bringing or self._lookup.endpoint is None:
             return None
         return min(self._due_ms, self._until_ms)
@@ -236,13 +243,13 @@ class Computing:
                     f"{response.error_message or code.name}"
                 )
             return
-        # An epoch of before: the answer to a heartbeat under way brings the new one.
+        # For a stale epoch: the answer to a heartbeat under way brings the new one.
         self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
         self._attempts += 1
 
 
 def read_group(response: ConsumerGroupPrepareAssignmentResponse) -> Assignable:
-    """What is to be assigned, as an assignor sees it: the object that a broker would hand to it."""
+    """Build the assignor's input from the coordinator's answer, as a broker builds it for its own."""
     names = tuple(topic.topic_name for topic in response.topics)
     wanted = [tuple(names[place] for place in each.topics) for each in response.subscriptions]
     by_topic = subscribers_by_topic([wanted[member.subscription] for member in response.members])

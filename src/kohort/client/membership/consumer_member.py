@@ -1,11 +1,12 @@
 """A member by KIP-848: the coordinator decides, each heartbeat carries one step.
 
-Laws: the target is kept as the coordinator sent it, whole, and compared anew with what is owned whenever either
-changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198); after any failure the
-next heartbeat says everything. A heartbeat that has nothing to say waits until the one before is answered, which a
-broker may hold; one that has something to say overtakes it, and so does the one that leaves. What a heartbeat lists as
-owned stays true until it is answered, for the coordinator gives the rest to others: all that was given is listed, taken
-or not, and the assignment of an answer that was overtaken counts only with the answer behind it.
+Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one of
+the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198). After any
+failure the next heartbeat is a full one. A heartbeat without news waits for the answer to the one before, which a
+broker may hold. A heartbeat with news overtakes that one, and so does the heartbeat that leaves. The list of owned
+partitions in a heartbeat stays true until its answer, for the coordinator gives the rest to other members: so it names
+every assigned partition, taken or not. The assignment of an overtaken answer counts only with the answer behind it.
+
 Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
 """
 
@@ -38,7 +39,7 @@ from kohort.wire.messages.membership import MemberNews, MemberWord
 
 
 class _Beat(NamedTuple):
-    """A heartbeat that is answered: when it was sent, the interval then (0: none yet), what it said and met."""
+    """An answered heartbeat: time of sending, interval by then (0: none yet), whether cut, whether full."""
 
     sent_ms: int
     interval_ms: int
@@ -47,27 +48,28 @@ class _Beat(NamedTuple):
 
 
 class ConsumerMember(UnansweredMember):
-    """Speaks ConsumerGroupHeartbeat."""
+    """A member by ConsumerGroupHeartbeat."""
 
     is_classic = False
     _interval_ms: int = 0
-    #: How long a member of the group may be silent; 0: the coordinator has not said.
+    #: The group's session timeout as the coordinator says it, milliseconds; 0: it has not said.
     _told_session_ms: int = 0
     #: Tokens of the heartbeats under way, oldest first, two at the most.
     _in_flight: tuple[int, ...] = ()
-    #: The broker that they were sent to.
+    #: The broker that these heartbeats were sent to.
     _asked: Endpoint | None = None
-    #: What the coordinator has said last: the target to be, while the answer that said it was overtaken.
+    #: The latest assignment; it becomes the target once no overtaken answer is awaited.
     _latest: Mapping[TopicId, tuple[int, ...]]
-    #: That was new, and no list of what is owned has followed: a coordinator removes those who do not say a word.
+    #: The latest assignment was new, and no list of owned partitions has followed: the coordinator waits for one, and
+    #: removes members that do not send it.
     _is_owed: bool = False
-    #: The next heartbeat lists what is owned, and goes out at once.
+    #: The next heartbeat lists the owned partitions, and goes out at once.
     _has_news: bool = False
-    #: The next heartbeat says what is subscribed to.
+    #: The next heartbeat names the subscription.
     _has_new_topics: bool = False
-    #: The coordinator may know a pattern that it has to forget.
+    #: The coordinator may know a pattern that the subscription no longer has.
     _has_said_pattern: bool = False
-    #: Those of the heartbeats under way that list what is owned.
+    #: Tokens of the heartbeats under way that list the owned partitions.
     _listing: tuple[int, ...] = ()
 
     @cached_property
@@ -87,13 +89,13 @@ class ConsumerMember(UnansweredMember):
 
     @property
     def _has_word(self) -> bool:
-        """Whether the next heartbeat has something to say."""
+        """Whether the next heartbeat has news for the coordinator."""
         return self._has_news or self._has_new_topics or self._computing.has_news
 
     # -- what to do -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
-        """Give up a silent coordinator, compare the target."""
+        """Give up a silent coordinator; reconcile with the target if the topics have changed."""
         self._check_application(now_ms)
         if self.state not in ACTIVE or self._give_up_silence(now_ms):
             return
@@ -101,7 +103,7 @@ class ConsumerMember(UnansweredMember):
             self._reconcile(now_ms)
 
     def speak(self, now_ms: int) -> None:
-        """Heartbeat."""
+        """Send the heartbeat that is due, and the assignment that the application has computed."""
         if self.state not in ACTIVE:
             return
         self._computing.speak((self.member_id, self.epoch), now_ms)
@@ -111,7 +113,7 @@ class ConsumerMember(UnansweredMember):
                 self._heartbeat(endpoint, now_ms)
 
     def next_deadline(self) -> int | None:
-        """The next heartbeat, or the end of somebody's patience."""
+        """Return when the next heartbeat or a time limit is due."""
         deadlines = [self._shared_deadline()]
         if self.state in ACTIVE:
             deadlines.append(self._computing.next_deadline())
@@ -121,12 +123,12 @@ class ConsumerMember(UnansweredMember):
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_topics_changed(self, now_ms: int) -> None:
-        """Say so at once."""
+        """Send the new subscription at once."""
         self._has_new_topics = True
         self._due_ms = now_ms
 
     def on_word(self, word: Word, now_ms: int) -> None:
-        """Have the group's assignment computed anew, where its members do that; bring what was computed here."""
+        """Have the group's assignment computed anew if members compute it; take a computed assignment."""
         if isinstance(word, ComputationDone):
             self._computing.on_computed(word, now_ms)
         elif self._settings.local_assignors:
@@ -156,7 +158,7 @@ class ConsumerMember(UnansweredMember):
         return self.epoch > 0
 
     def _may_send(self) -> bool:
-        """Whether nothing is in the way of another heartbeat; what is under way is not, for a member with news."""
+        """Return whether a heartbeat may be sent now; one with news may overtake one that is held."""
         if self._in_flight:
             is_news = self.epoch > 0 and (self._has_word or self._publishes_ms is not None)
             # By another connection its answer might come before that of the one that it overtakes.
@@ -165,12 +167,13 @@ class ConsumerMember(UnansweredMember):
 
     @property
     def _publishes_ms(self) -> int | None:
-        """When to say something of metadata; who says everything, or asks to be let in, does so with that."""
+        """When a heartbeat has to carry metadata or ask for them; `None`: no heartbeat only for that."""
+        # A full heartbeat, and one that joins, carry the metadata anyway.
         return None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
 
     @property
     def _next_ms(self) -> int:
-        """When the next heartbeat goes out, if it may."""
+        """The time at which the next heartbeat goes out, if it may."""
         publishes_ms = self._publishes_ms
         if publishes_ms is None or (self._in_flight and self._has_word):
             return self._due_ms
@@ -203,7 +206,8 @@ class ConsumerMember(UnansweredMember):
 
     def _heartbeat(self, endpoint: Endpoint, now_ms: int) -> None:
         is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
-        # What it overtakes may bring a new epoch: by the one before only those are let in who list what they own.
+        # The overtaken one may bring a new epoch. By the old epoch a coordinator takes only heartbeats that list what
+        # is owned.
         lists_owned = is_full or self._has_news or bool(self._in_flight)
         said = self._host.publishing.say(now_ms, is_full=is_full)
         self._is_owed = self._is_owed and not (lists_owned and self._target == self._latest)
@@ -240,7 +244,7 @@ class ConsumerMember(UnansweredMember):
             if self._in_flight:
                 self._on_overtaken(answer, now_ms, was_full=is_full)
             elif 0 < epoch < self.epoch and consumer_requests.is_fenced(answer):
-                # It has heard of another epoch since: that one counts.
+                # The member has heard of a newer epoch since this heartbeat was sent: that one counts.
                 self._is_full, self._due_ms = True, answered_ms
             else:
                 is_cut = self._requests.is_followed(endpoint, token)
@@ -265,18 +269,18 @@ class ConsumerMember(UnansweredMember):
         return "" if self.pattern is None and self._has_said_pattern else self.pattern
 
     def _list(self) -> list[TopicPartitions]:
-        """What others may not have: all that is owned, and all that was given."""
-        # The application may be on its way into the callback for what it is just being given, and what has no name yet
-        # will be taken.
+        """List the partitions that no other member may get: the owned and the assigned ones."""
+        # The application may be on its way into the callback for the partitions that it is just being given. Partitions
+        # of a topic without a known name will be taken later.
         wanted = self.callbacks.open
         given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
         return consumer_requests.build_list(self._target or {}, (*self.owned, *given), self._ids)
 
     def _on_overtaken(self, answer: Answer, sent_ms: int, *, was_full: bool) -> None:
-        """Another heartbeat is under way behind this one: its answer says what to do."""
+        """Read an answer that another heartbeat has overtaken; the later answer says what to do."""
         response = message_of(answer, ConsumerGroupHeartbeatResponse)
         if response is None or response.error_code:
-            # What it said may be lost. The one behind it meets the same, or is right by now.
+            # Its content may be lost. The heartbeat behind it meets the same failure, or is right by now.
             self._is_full = True
         else:
             self._note(response, sent_ms, was_full=was_full)
@@ -300,35 +304,36 @@ class ConsumerMember(UnansweredMember):
             self._refuse(ErrorCode.UNSUPPORTED_VERSION, NOT_OFFERED, now_ms)
             return
         if not self._follow(now_ms) and not (self._has_word or self._is_full):
-            # What brings news was not answered for what comes behind it.
+            # An answer with an assignment has ended its hold by itself, not because of the request behind it.
             is_cut = beat.is_cut and response.assignment is None
             due_ms = self._beats.next_ms(
                 beat.sent_ms, self._interval_ms, now_ms, is_cut=is_cut, former_ms=beat.interval_ms
             )
-            # Who was told what others publish is within reach again, so that it is told what comes next; so is who was
-            # let in with nothing, and has nothing else by which it could hear of its share.
+            # A member that was told others' metadata heartbeats again at once, so that the broker can tell it the next
+            # ones. So does a member that has joined without partitions: only a held heartbeat brings it its assignment.
             is_waiting = is_kohort and beat.was_full and not self._latest and not response.should_compute_assignment
             self._due_ms = now_ms if is_waiting or response.metadata_news is not None else due_ms
 
     def _follow(self, now_ms: int) -> bool:
-        """Go for what the coordinator has said last; whether it is to be told at once what is owned."""
+        """Go for the latest assignment; return whether to list the owned partitions at once."""
         self._target = self._latest
         if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
             self._reconcile(now_ms)
         if not self._is_owed or self.state is not MemberState.STABLE:
             return False
-        # Nothing to take, nothing to give up; perhaps it was given and is wanted back, and was never taken.
+        # Nothing to take, nothing to give up. Perhaps partitions were assigned and are wanted back, and were never
+        # taken.
         self._has_news, self._due_ms = True, now_ms
         return True
 
     def _note(self, response: ConsumerGroupHeartbeatResponse, sent_ms: int, *, was_full: bool) -> None:
-        """What a good answer says is known from now on."""
+        """Take epoch, intervals and assignment from a good answer."""
         self._attempts = 0
         self._held_since_ms = None
         self._lookup.works()
         self._is_full = self._is_full and not was_full
         self._on_heard(sent_ms)
-        # It may have heard of a later one beside this.
+        # News beside heartbeats may have brought a later epoch already.
         self.epoch = max(response.member_epoch, self.epoch)
         self.member_id = response.member_id or self.member_id
         self._told_session_ms = max(response.session_timeout_ms, 0)
@@ -336,12 +341,13 @@ class ConsumerMember(UnansweredMember):
         if self._asked is not None:
             self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
         if response.assignment is not None and self._lookup.hearing.takes(response.number):
-            # Told by a heartbeat what it has by now, it still says what it owns: it is out of reach until it does.
+            # The coordinator waits for the list of owned partitions even if a heartbeat's answer assigns what the
+            # member has.
             self._is_owed = self._is_owed or self.state is not MemberState.JOINING
             self._take(response.assignment, response.rebalance_reason)
 
     def _take(self, assignment: Assignment, reason: str | None) -> None:
-        """What the coordinator lets the member have, by whichever way it has said so."""
+        """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
         if self._after_leave is None:
             why = f" ({reason})" if reason else ""
             self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
@@ -397,7 +403,7 @@ class ConsumerMember(UnansweredMember):
             elif code is ErrorCode.NONE:
                 self._on_heard(now_ms)
 
-        # It lists nothing, and is no late word by whichever connection; the next one says everything.
+        # It lists no partitions, so it is harmless if it arrives late by either connection. The next one is a full one.
         self._requests.send(
             endpoint,
             lane,

@@ -1,4 +1,4 @@
-"""How long a static member waits for its name, which the process before it may hold still.
+"""The wait of a static member for its `group.instance.id`, which an earlier process may still hold.
 
 Source: KIP-345; a process that was killed holds its name until its session ends.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Requests
 
-#: How long beyond its session a static member's name may be held by the process before it.
+#: Added to the session timeout before the member gives up.
 _RELEASE_MARGIN_MS = 5_000
 
 
 def may_be_released(since_ms: int, requests: Requests, settings: ConsumerSettings, now_ms: int) -> bool:
-    """Whether to wait for a name that was found held by another first at `since_ms`; people are told then."""
+    """Return whether to wait on for a name held by another since `since_ms`; warn at the first time."""
     if since_ms == now_ms:
         requests.warn(
             f"{settings.group_instance_id} of group {settings.group_id} is held by another member; this one "

@@ -1,4 +1,4 @@
-"""What a member needs of the machine around it.
+"""The consumer machine as its member sees it.
 
 Source: the consumer threading refactor (CTR): the coordinator part and the fetching part of the background.
 """
@@ -13,14 +13,14 @@ from kohort.client.membership.publishing import Publishing
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
-#: Continues something at that time.
+#: Continues the work at the given time, milliseconds.
 Later = Callable[[int], None]
 
 
 class Host(Protocol):
-    """What a member needs of the machine around it."""
+    """The calls by which a member starts and stops reading, commits, and reports to the application."""
 
-    #: What it says of itself beside its membership.
+    #: The metadata that the consumer publishes to its group.
     publishing: Publishing
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
@@ -28,27 +28,27 @@ class Host(Protocol):
         ...
 
     def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Fetch nothing of these partitions; where they stand stays known."""
+        """Stop fetching these partitions; their positions stay known."""
         ...
 
     def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Fetch these partitions no more; what is under way is dropped."""
+        """Stop fetching these partitions and drop the fetches under way."""
         ...
 
     def commit_before_revocation(
         self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
     ) -> None:
-        """Commit what was consumed of partitions that are given up, if that is wanted; `then` follows in any case."""
+        """Commit what was consumed of partitions that are given up, if enabled; call `then` in any case."""
         ...
 
     def forget_consumed(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions belong to others: nothing of them is committed any more."""
+        """Commit nothing more of these partitions: other members own them."""
         ...
 
     def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
-        """Tell the application at its next poll."""
+        """Report an error to the application at its next poll."""
         ...
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
-        """The broker lacks KIP-848: go on with the classic protocol."""
+        """Go on with the classic protocol, because the broker lacks KIP-848."""
         ...

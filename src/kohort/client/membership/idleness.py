@@ -1,4 +1,4 @@
-"""A member that has nothing to read: the one line that says why.
+"""The warning for a member without partitions: one line that says why it has none.
 
 Laws: said once for as long as it lasts; a member that waits for others to give up their partitions is none.
 Source: the commonest surprise of groups: members beyond the number of partitions stand by.
@@ -14,32 +14,34 @@ from kohort.client.requests import Answer, Requests
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
-#: So long a rebalance may take before anything is said.
+#: A rebalance may take so long before the member is warned.
 _PATIENCE_MS: Final = 3_000
 
 
 class Idleness:
-    """Watches one member.
+    """Watches whether one member has partitions to read.
 
     Args:
-        is_classic: which protocol the group is described by.
+        requests: sends the question to the coordinator, and takes the warning.
+        group_id: its group.
+        is_classic: whether the group is described by DescribeGroups.
     """
 
     def __init__(self, requests: Requests, *, group_id: str, is_classic: bool) -> None:
         self._requests = requests
         self._group_id = group_id
         self._is_classic = is_classic
-        #: Since when the member has had nothing; `None` while it has something.
+        #: When the member was first found without partitions; `None` while it has some.
         self._since_ms: int | None = None
-        #: Nothing more is to be said until it has had something.
+        #: Whether the warning was given; until the member has had partitions again.
         self._is_settled = False
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to ask."""
+        """Return when to ask the coordinator for the group's members."""
         return None if self._since_ms is None or self._is_settled else self._since_ms + _PATIENCE_MS
 
     def on_tick(self, now_ms: int, *, partition_count: int, coordinator: Endpoint | None) -> None:
-        """Look at a member at rest, which may read so many partitions and holds none; 0 if it holds any."""
+        """Look at a member at rest that holds no partition of `partition_count`; 0: it holds some, or moves."""
         if not partition_count:
             self._since_ms, self._is_settled = None, False
         elif self._since_ms is None or coordinator is None:
@@ -68,6 +70,7 @@ class Idleness:
             assert isinstance(response, ConsumerGroupDescribeResponse | DescribeGroupsResponse)
             member_count = sum(len(group.members) for group in response.groups if group.error_code == 0)
             if 0 < member_count <= partition_count:
+                # A rebalance is still on its way: there is a partition for every member.
                 return
             if member_count:
                 why = f"{member_count} members share {partitions}"

@@ -1,8 +1,9 @@
-"""What the leader of a classic group does for everybody: compute who reads what, and watch the topics meanwhile.
+"""The work of a classic group's leader: compute the assignment, and watch the topics meanwhile.
 
-Laws: nothing is computed before the cluster's picture has an answer for every topic that anybody subscribes to; a
-leader whose picture no longer has as many partitions as it computed with is told so, once. A topic that the leader may
-not see at present has as many as before.
+Laws: nothing is computed before the metadata of every subscribed topic of the group are known. The leader joins again,
+once, when a topic no longer has as many partitions as it has computed with. A topic that the leader may not see at
+present counts as unchanged.
+
 Source: Kafka's JoinGroup and SyncGroup; KIP-814 (a static leader that returns computes nothing, but watches).
 """
 
@@ -20,27 +21,27 @@ if TYPE_CHECKING:
 
 
 class Leading:
-    """The leader's part of one member."""
+    """The leader's part of one member; empty while the member follows."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        #: What JoinGroup said, until the assignment can be computed; `None` for a follower.
+        #: The answer to JoinGroup, until the assignment can be computed; `None` for a follower.
         self.open: JoinGroupResponse | None = None
-        #: What all members together subscribe to; empty for a follower.
+        #: The subscribed topics of all members; empty for a follower.
         self.topics: Set[str] = frozenset()
         #: topic -> number of partitions with which this member has computed; empty for a follower.
         self._counted: Mapping[str, int] = {}
 
     def stop(self) -> None:
-        """Another one leads, or nobody."""
+        """Stop leading: another member leads, or the generation has ended."""
         self.open, self.topics, self._counted = None, frozenset(), {}
 
     def has_changed(self) -> bool:
-        """Whether what was computed no longer fits the topics."""
+        """Return whether the topics have other numbers of partitions than the assignment was computed with."""
         return bool(self._counted) and self._counted != self._count(self._counted.keys())
 
     def compute(self) -> Assignment | None:
-        """The assignment of everybody, empty if it stands; `None` while a topic is unknown.
+        """Compute the assignment of all members, empty if the former one stands; `None`: a topic is unknown.
 
         Raises:
             ProtocolError: a member's subscription cannot be read.

@@ -1,12 +1,13 @@
-"""Committing the group's offsets, when asked and automatically.
+"""The commits of a group's offsets, by call and automatic.
 
-Laws: one request is under way at a time, and of one partition a later commit is never overtaken by an earlier one; a
+Laws: one request is under way at a time. A later commit of a partition is never overtaken by an earlier one. A
 partition that cannot be committed now waits by itself, and holds up no other. An offset belongs to the topic id under
-which its records were read: it is committed by that id, compared with the cluster's picture before each attempt, and
-dropped when that topic is gone. Asynchronous commits that wait go out together, with the latest offset of each
-partition, and partitions are given up behind them; automatic ones contain only what the application has returned from,
-and nothing that is committed already; what is tried again leaves out partitions that were given up meanwhile, since
-they may belong to others.
+which its records were read: it is committed by that id, compared with the cluster's metadata before each attempt, and
+dropped when that topic is gone. Waiting asynchronous commits go out together, with the latest offset of each partition,
+and partitions are given up behind them. Automatic commits contain only offsets from which the application has returned,
+and none that is committed already. A retry leaves out partitions that were given up meanwhile, since other members may
+own them.
+
 Source: Kafka's OffsetCommit API; KIP-848, offsets.
 """
 
@@ -42,9 +43,9 @@ from kohort.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-#: The request goes by topic name up to this version, by id from the next one on.
+#: Last version by topic name; later ones go by topic id.
 LAST_BY_NAME: Final = 9
-#: The member is not one, or not the one it takes itself for.
+#: The coordinator does not know the member, or not with this epoch.
 NO_MEMBER: Final = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -53,64 +54,66 @@ NO_MEMBER: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-#: Said of the group as a whole, at each partition.
+#: Errors of the whole group, which an answer repeats at each partition.
 _OF_THE_WHOLE: Final = NO_MEMBER | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID}
-#: The coordinator knows no such topic: it is gone, or the coordinator's picture is older than ours.
+#: The coordinator knows no such topic: it is gone, or the coordinator's metadata are older than the client's.
 UNKNOWN_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
-#: Asynchronous commits that were asked for within this time may go out as one.
+#: Asynchronous commits whose deadlines are so close may go out as one.
 _JOIN_WITHIN_MS: Final = 1_000
 
 Offsets = Mapping[TopicPartition, Committable]
-#: Why offsets were not committed, those that were not.
+#: The error of each partition that was not committed.
 Failed = Mapping[TopicPartition, KohortError]
-#: The end of a commit; without failures it is a good one.
+#: Called at the end of a commit; empty failures: it succeeded.
 CommitThen = Callable[[Failed, int], None]
 
 
 class Committer(Protocol):
-    """In whose name offsets are committed."""
+    """The member, or the absence of one, in whose name offsets are committed."""
 
     def identity(self) -> tuple[str, int] | None:
-        """Member id and epoch (classic: generation); `("", -1)` for who wants to be no member, `None` for who is none
-        at present but should be."""
+        """Return member id and epoch (classic: generation); `None`: the member is not in its group at present.
+
+        `("", -1)` commits without a membership.
+        """
         ...
 
     def absence(self) -> Absence:
-        """Why there is no identity."""
+        """Return why there is no identity."""
         ...
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Whether offsets of that partition are still its to commit."""
+        """Return whether the member still owns the partition."""
         ...
 
     def is_rejoining(self) -> bool:
-        """Whether a join is under way that ends the present generation (classic)."""
+        """Return whether a join is under way that ends the present generation (classic)."""
         ...
 
     def on_refused(self, code: ErrorCode, epoch: int, now_ms: int) -> None:
-        """A commit with that epoch was refused, since the coordinator does not know its member (any more)."""
+        """Note that a commit with this epoch was refused, since the coordinator does not know its member."""
         ...
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
-        """The topic id under which the partition is read; zero where brokers have none, `None`: not known (yet)."""
+        """Return the topic id under which the partition is read; zero: brokers have none, `None`: unknown."""
         ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Entry:
-    """An offset that is to be committed."""
+    """An offset to be committed."""
 
     offset: Committable
-    #: Of the topic whose records were read, as `Committer.topic_id_of`.
+    #: The id of the topic that was read, as `Committer.topic_id_of` returns it.
     topic_id: TopicId | None
-    #: Of the commit: later ones have higher numbers.
+    #: Number of the commit: later ones have higher numbers.
     number: int
     #: Epoch with which it was tried last; `None` before the first time.
     epoch: int | None = None
-    #: Why the last attempt has to be repeated.
+    #: The error of the last attempt, if that has to be repeated.
     refusal: ErrorCode | None = None
-    #: When its topic was first refused as unknown, and the first picture of the cluster that was asked for since then.
+    #: When its topic was first refused as unknown, and the first generation of metadata that was asked for since then.
     unknown_since_ms: int | None = None
     generation: int = 0
     due_ms: int = 0
@@ -119,7 +122,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """A call that waits for some of the partitions."""
+    """A call that waits until some of the partitions have ended."""
 
     partitions: Collection[TopicPartition]
     then: CommitThen
@@ -127,26 +130,26 @@ class _Waiting:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Commit:
-    #: What has not ended.
+    #: Partitions that have not ended.
     open: dict[TopicPartition, _Entry]
-    #: In the order in which they asked.
+    #: Calls in the order in which they came.
     waiting: list[_Waiting]
     deadline_ms: int
-    #: It ends behind the commits of these partitions that nothing else waits for.
+    #: The commit ends after all earlier commits of these partitions that no call waits for.
     behind: frozenset[TopicPartition] = frozenset()
     is_asynchronous: bool = False
     is_automatic: bool = False
-    #: It was asked for without a callback: a failure is a line in the log.
+    #: Asked for without a callback: a failure is a line in the log.
     is_logged: bool = False
-    #: Nothing waits for it any more: what is under way is not tried again.
+    #: No call waits for it any more: partitions under way are not tried again.
     is_over: bool = False
-    #: Why what has ended was not committed.
+    #: The errors of the partitions that have ended without being committed.
     failed: dict[TopicPartition, KohortError] = field(default_factory=dict)
 
     def goes_before_revocation(self, partitions: Collection[TopicPartition]) -> bool:
-        """Whether these are given up behind it: nothing waits for it that would see that it has not ended.
+        """Return whether partitions are given up behind it, because no call sees that it has not ended.
 
-        An automatic one that was refused may be of an epoch that ends with the revocation.
+        An automatic commit that was refused is left out: it may be of an epoch that ends with the revocation.
         """
         mine = [entry for each, entry in self.open.items() if each in partitions]
         if self.is_asynchronous:
@@ -156,7 +159,7 @@ class _Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """The request that is under way."""
+    """The OffsetCommit request that is under way."""
 
     commit: _Commit
     entries: Mapping[TopicPartition, _Entry]
@@ -167,12 +170,17 @@ class _Sent:
 
 
 class Commits:
-    """Everything that is committed for one group.
+    """The commits of one group.
 
     Args:
-        cluster: shows which topics there are.
-        instance_id: the name of a static member; `None` for a dynamic one.
+        requests: sends requests.
+        lookup: finds the coordinator.
+        cluster: the topics, to see which are gone.
+        committer: in whose name to commit.
+        group_id: the group.
+        instance_id: the `group.instance.id` of a static member; `None` for a dynamic one.
         auto_interval_ms: pause between automatic commits; `None` switches them off.
+        retry: pauses between two attempts.
     """
 
     def __init__(
@@ -195,36 +203,36 @@ class Commits:
         self._instance_id = instance_id
         self._auto_interval_ms = auto_interval_ms
         self._retry = retry
-        #: partition -> offset below which the application has returned, where that is not committed yet; with its id.
+        #: partition -> offset below which the application has returned, if that is not committed yet; and the topic id.
         self._consumed: dict[TopicPartition, tuple[Committable, TopicId | None]] = {}
         self._auto_due_ms: int | None = None
-        #: Partitions of automatic commits that have not ended: one at a time, since two that fail and are made up for
-        #: must not change places.
+        #: Partitions of open automatic commits. One at a time: two that fail and are repeated must not change places.
         self._auto_open: set[TopicPartition] = set()
         #: partition -> number, offset and topic id of the last commit that contained it, unless it has failed.
         self._newest: dict[TopicPartition, tuple[int, int, TopicId | None]] = {}
         self._count = 0
         self._queue: deque[_Commit] = deque()
-        #: What is under way.
+        #: The request under way; `None`: there is none.
         self._sent: _Sent | None = None
-        #: The coordinator is left alone until then.
+        #: No request is sent before this time.
         self._due_ms = 0
         self._attempts = 0
-        #: Some of what is open may be of topics that the coordinator does not know.
+        #: Whether an open partition may be of a topic that the coordinator does not know.
         self._are_unknown = False
-        #: The picture of the cluster with which the offsets were compared last.
+        #: Generation of the cluster's metadata with which the offsets were compared last.
         self._looked_at = 0
-        #: topic -> id of the last one that was told to be gone.
+        #: topic -> id that was last reported as gone.
         self._told_gone: dict[str, TopicId | None] = {}
 
     # -- what the application has done ------------------------------------------------------------------------------
 
     def on_consumed(self, consumed: Offsets, now_ms: int) -> None:
-        """The application has returned from everything below these offsets."""
+        """Take the offsets below which the application has processed all records, for the automatic commit."""
         if self._auto_interval_ms is None:
             return
         for each, offset in consumed.items():
             topic_id = self._committer.topic_id_of(each)
+            # That offset is committed, or on its way.
             if self._is_asked(each, offset, topic_id):
                 self._consumed.pop(each, None)
             else:
@@ -240,7 +248,7 @@ class Commits:
             self._auto_due_ms = now_ms + self._auto_interval_ms
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """These belong to others: nothing more of them is committed automatically."""
+        """Commit nothing more of these partitions automatically: other members own them."""
         for partition in partitions:
             self._consumed.pop(partition, None)
             self._newest.pop(partition, None)
@@ -248,7 +256,7 @@ class Commits:
     # -- committing -------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets, then: CommitThen, *, deadline_ms: int) -> None:
-        """Commit these offsets, each partition's after those that were asked for before."""
+        """Commit these offsets, each partition after its earlier commits."""
         entries = {each: (offset, self._committer.topic_id_of(each)) for each, offset in offsets.items()}
         self._enqueue(entries, then, deadline_ms=deadline_ms)
 
@@ -268,7 +276,7 @@ class Commits:
         return commit
 
     def commit_asynchronously(self, offsets: Offsets, then: CommitThen | None, *, deadline_ms: int) -> None:
-        """The same for an application that goes on meanwhile: what has not gone out yet may go out together.
+        """Commit these offsets while the application goes on; commits that were not sent yet may be joined.
 
         `then` `None` leaves a failure to the log.
         """
@@ -287,7 +295,7 @@ class Commits:
     def _can_join(last: _Commit, entries: Mapping[TopicPartition, _Entry]) -> bool:
         if not last.is_asynchronous or last.failed or any(entry.epoch is not None for entry in last.open.values()):
             return False
-        # The offset of a topic that is gone is told as such.
+        # An offset of a topic that is gone is reported by itself.
         return all(each not in last.open or last.open[each].topic_id == new.topic_id for each, new in entries.items())
 
     def _number(
@@ -305,7 +313,7 @@ class Commits:
     def commit_consumed(
         self, partitions: Iterable[TopicPartition], then: Callable[[int], None], *, deadline_ms: int, now_ms: int
     ) -> None:
-        """Commit automatically what was consumed of these partitions, e.g. before they are given up."""
+        """Commit automatically the consumed offsets of partitions, e.g. before they are given up."""
         given_up = frozenset(partitions)
         offsets = {each: self._consumed.pop(each) for each in sorted(given_up) if each in self._consumed}
         if not offsets and not any(commit.goes_before_revocation(given_up) for commit in self._queue):
@@ -316,8 +324,8 @@ class Commits:
             self._warn_of(failed, "what was consumed before a hand-over could not be committed")
             then(now_ms)
 
-        # Without offsets it is a place in the queue: what was asked for, by the application or by the time, goes before
-        # what is given up.
+        # Without offsets it only holds a place in the queue: earlier commits, by call or automatic, go out before the
+        # partitions are given up.
         self._enqueue(offsets, ended, deadline_ms=deadline_ms).behind = given_up
 
     def _commit_automatically(self, now_ms: int) -> None:
@@ -340,7 +348,7 @@ class Commits:
     def _make_up_for(
         self, offsets: Mapping[TopicPartition, tuple[Committable, TopicId | None]], number: int, now_ms: int
     ) -> None:
-        """Commit these again next time, but for what is not ours any more or was committed anew meanwhile."""
+        """Commit these again next time, except for partitions that are lost or were committed anew meanwhile."""
         for each, consumed in offsets.items():
             newest = self._newest.get(each)
             if (newest is None or newest[0] == number) and self._committer.holds(each):
@@ -348,7 +356,7 @@ class Commits:
         self._arm(now_ms)
 
     def _warn_of(self, failed: Failed, what: str) -> None:
-        # Of topics that are gone one line was written already.
+        # A topic that is gone was reported by a line of its own.
         told = {each: error for each, error in failed.items() if not isinstance(error, UnknownTopicError)}
         error = build_error(self._group_id, dict.fromkeys(told, 0), told)
         if error is not None:
@@ -357,7 +365,7 @@ class Commits:
     # -- time -------------------------------------------------------------------------------------------------------
 
     def topics(self) -> set[str]:
-        """The topics that the coordinator does not know, of which the cluster's picture is needed."""
+        """Return the topics that the coordinator does not know, whose metadata are needed."""
         if not self._are_unknown:
             return set()
         found = {
@@ -370,7 +378,7 @@ class Commits:
         return found
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when the next commit or a deadline is due."""
         deadlines = [commit.deadline_ms for commit in self._queue if not commit.is_over]
         if self._auto_due_ms is not None:
             deadlines.append(self._auto_due_ms)
@@ -381,7 +389,7 @@ class Commits:
         return min(deadlines, default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Send what is due, give up what is late."""
+        """Send the commits that are due, and end those past their deadline."""
         if self._auto_due_ms is not None and now_ms >= self._auto_due_ms:
             self._commit_automatically(now_ms)
         self._drop_late(now_ms)
@@ -395,7 +403,7 @@ class Commits:
             self._send(*due, endpoint, now_ms)
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:
-        """End everything with that error; the answer to what is under way matters no more."""
+        """End every commit with that error; an answer under way has no effect any more."""
         for commit in list(self._queue):
             self._give_up(commit, error, now_ms)
 
@@ -408,7 +416,7 @@ class Commits:
             self._give_up(commit, KohortTimeoutError(f"{what.format(self._group_id)} in time{last}"), now_ms)
 
     def _give_up(self, commit: _Commit, error: KohortError, now_ms: int) -> None:
-        """End it; what is under way may still be answered, and later commits of those partitions wait for that."""
+        """End a commit with that error; later commits of its partitions wait for an answer under way."""
         under_way = self._under_way(commit)
         for each, entry in commit.open.items():
             commit.failed[each] = error
@@ -421,7 +429,7 @@ class Commits:
     # -- topics that are gone ---------------------------------------------------------------------------------------
 
     def _drop_gone(self, now_ms: int) -> None:
-        """End what is of topics that there are no more, as far as it is not under way."""
+        """End the offsets of topics that are gone, unless they are under way."""
         self._looked_at = self._cluster.generation
         for commit, entries in list(self._sendable()):
             for each, entry in entries.items():
@@ -433,7 +441,7 @@ class Commits:
             self._settle(commit, now_ms)
 
     def _find_missing(self, partition: TopicPartition, entry: _Entry, now_ms: int) -> UnknownTopicError | None:
-        """The error if the offset is one of a topic that is gone, or of a partition that there is not."""
+        """Return the error of an offset whose topic is gone or has no such partition; `None`: it may be sent."""
         topic = self._cluster.topics.get(partition.topic)
         if topic is None:
             return None
@@ -441,7 +449,7 @@ class Commits:
             return UnknownTopicError(partition.topic, was_deleted=True)
         if entry.unknown_since_ms is None or self._cluster.generation < entry.generation:
             return None
-        # Two brokers agree. One that was never seen may be about to appear.
+        # Coordinator and metadata agree that there is no such topic. One without a known id may be about to appear.
         if entry.topic_id is None and now_ms < entry.unknown_since_ms + UNKNOWN_TOPIC_GRACE_MS:
             return None
         if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -459,7 +467,7 @@ class Commits:
     # -- commits on the wire ----------------------------------------------------------------------------------------
 
     def _sendable(self) -> Iterator[tuple[_Commit, dict[TopicPartition, _Entry]]]:
-        """What of each commit is not under way, nor behind an earlier one of the same partition."""
+        """Yield each commit with the partitions that may be sent: not under way, nor behind an earlier commit."""
         taken: set[TopicPartition] = set()
         for commit in self._queue:
             sent = self._under_way(commit)
@@ -479,7 +487,7 @@ class Commits:
             due = {each: entry for each, entry in entries.items() if entry.due_ms <= now_ms}
             by_id = {each: entry for each, entry in due.items() if entry.topic_id not in (None, ZERO_TOPIC_ID)}
             if due:
-                # A request goes by ids or by names; what has no id goes with the next one.
+                # A request goes by ids or by names. Partitions without an id go with the next one.
                 return commit, by_id or due
         return None
 
@@ -512,7 +520,7 @@ class Commits:
             group_id=self._group_id,
             generation_id_or_member_epoch=epoch,
             member_id=member_id,
-            # Of a member only: who commits without being one has no name to be fenced by.
+            # A commit without a member id has no name to be fenced by.
             group_instance_id=self._instance_id if member_id else None,
             topics=[
                 OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=rows)
@@ -570,7 +578,7 @@ class Commits:
     def _on_refusal(
         self, commit: _Commit, partition: TopicPartition, entry: _Entry, code: ErrorCode, now_ms: int
     ) -> None:
-        """One partition was refused: it waits by itself, or has ended."""
+        """Let a refused partition wait for its next attempt, or end it."""
         passes = code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION)
         if not (passes or code.retriable):
             self._end(commit, partition, self._refusal(partition, code))
@@ -579,7 +587,7 @@ class Commits:
         entry.due_ms = now_ms + max(1, self._retry.delay_ms(entry.attempts))
         entry.attempts += 1
         if code in UNKNOWN_TOPIC:
-            # Whether it is gone the cluster's picture says, one that is newer than this answer.
+            # Metadata that are newer than this answer tell whether the topic is gone.
             if entry.unknown_since_ms is None:
                 entry.unknown_since_ms = now_ms
                 entry.generation = self._cluster.next_generation
@@ -592,7 +600,7 @@ class Commits:
         return refused(code, during=during, operation="read", name=self._group_id if is_group else partition.topic)
 
     def _is_overtaken(self, entry: _Entry) -> bool:
-        """Whether the group has moved on with its member: a commit behind a join is looked at when that has ended."""
+        """Return whether the group has a newer generation, or will have: the commit is tried again in that."""
         identity = self._committer.identity()
         return self._committer.is_rejoining() or (identity is not None and identity[1] != entry.epoch)
 
@@ -610,21 +618,21 @@ class Commits:
         self._settle(commit, now_ms)
 
     def _end(self, commit: _Commit, partition: TopicPartition, error: KohortError | None) -> None:
-        """That partition of the commit has ended."""
+        """End one partition of a commit."""
         entry = commit.open.pop(partition)
         if error is not None:
             commit.failed[partition] = error
             self._unnumber(partition, entry)
 
     def _unnumber(self, partition: TopicPartition, entry: _Entry) -> None:
-        """It has failed: what is consumed is committed, though it be the same."""
+        """Forget the number of a failed commit, so that the same offset is committed again."""
         if self._newest.get(partition, (0,))[0] == entry.number:
             del self._newest[partition]
 
     def _settle(self, commit: _Commit, now_ms: int) -> None:
-        """Some of it has ended: tell all that wait for nothing else."""
+        """Tell the calls whose partitions have all ended, and remove commits that are empty."""
         self._tell([each for each in commit.waiting if not self._is_open(commit, each)], commit, now_ms)
-        # What was given up behind it may be next.
+        # The commits behind it may have ended by that.
         for other in list(self._queue):
             if not other.open and other in self._queue and not self._is_behind(other):
                 self._queue.remove(other)
@@ -634,7 +642,7 @@ class Commits:
         return bool(commit.behind) or any(each in commit.open for each in waiting.partitions)
 
     def _is_behind(self, commit: _Commit) -> bool:
-        """Whether it waits for earlier ones, though nothing of its own is open."""
+        """Return whether a commit without open partitions waits for earlier ones."""
         earlier = takewhile(lambda each: each is not commit, self._queue)
         return bool(commit.behind) and any(each.goes_before_revocation(commit.behind) for each in earlier)
 
@@ -648,9 +656,9 @@ class Commits:
 
 
 def build_error(group_id: str, offsets: Offsets, failed: Failed) -> KohortError | None:
-    """One error for a commit of these offsets, `None` for a good end.
+    """Build one error for a commit of these offsets; `None`: it succeeded.
 
-    What was refused as a whole has the error of the whole; otherwise it says of each partition what became of it.
+    A commit that was refused as a whole gets that refusal. Otherwise the error names each partition with its end.
     """
     if not failed:
         return None

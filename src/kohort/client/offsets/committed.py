@@ -1,8 +1,9 @@
-"""Asking which offsets the group has committed.
+"""The question which offsets the group has committed.
 
-Laws: each query ends once for each partition; what a reader of a topic id asks for is never answered with an offset of
-another topic of that name, and what the coordinator does not know yet holds up no other. A stale epoch is never read as
-"no offset", it is asked again with the epoch of then (platformatic/kafka #267), after a pause (KAFKA-20765).
+Laws: each query ends once for each partition. A query by topic id is never answered with an offset of another topic of
+that name. A topic that the coordinator does not know yet holds up no other. A stale epoch is never read as "no offset":
+the query is sent again with the newer epoch (platformatic/kafka #267), after a pause (KAFKA-20765).
+
 Source: Kafka's OffsetFetch API; KIP-848, offsets.
 """
 
@@ -31,14 +32,14 @@ from kohort.wire.messages.offset_fetch import (
 )
 
 _Row = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
-#: What is committed of each partition, `None` where nothing is; or why nobody knows.
+#: The committed offset of each partition, `None`: it has none; or the error that ended the query.
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None] | KohortError
 FetchThen = Callable[[Committed, int], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Query:
-    #: What has not been answered, with the topic ids that are asked for; zero asks by name.
+    #: Partitions without an answer, with the topic ids that are asked for; zero asks by name.
     open: dict[TopicPartition, TopicId]
     then: FetchThen
     deadline_ms: int
@@ -50,7 +51,7 @@ class _Query:
 
 
 class CommittedOffsets:
-    """Asks the coordinator of one group."""
+    """The OffsetFetch queries of one group."""
 
     def __init__(
         self, requests: Requests, lookup: CoordinatorLookup, committer: Committer, *, group_id: str, retry: Backoff
@@ -74,10 +75,11 @@ class CommittedOffsets:
         """Find the committed offsets; `None` for a partition without one.
 
         Args:
-            partitions: with the topic ids by which they are read; zero asks for whatever has the topic's name.
-            then: told of all that was asked for by name at once; of what is asked for by id as it is found, since a
-                coordinator may not know a topic yet.
-            deadline_ms: what is not found by then ends in an error.
+            partitions: with the topic ids by which they are read; zero asks for the topic that has the name now.
+            then: called once for all partitions that are asked for by name. For those by id it is called as they are
+                found,
+                since a coordinator may not know a topic yet.
+            deadline_ms: partitions without an answer by then end in an error.
             now_ms: the driver's time.
             is_wanted: whether a partition is to be asked for again.
         """
@@ -86,14 +88,14 @@ class CommittedOffsets:
         )
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when the next request or a deadline is due."""
         deadlines = [query.deadline_ms for query in self._queries]
         if self._lookup.endpoint is not None:
             deadlines += [query.due_ms for query in self._queries if not query.is_asked]
         return min(deadlines, default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Ask what is due, give up what is late."""
+        """Send the queries that are due, and end those past their deadline."""
         for query in [each for each in self._queries if now_ms >= each.deadline_ms]:
             error = KohortTimeoutError(f"the committed offsets of group {self._group_id} were not found in time")
             self._end_query(query, error, now_ms)
@@ -109,7 +111,7 @@ class CommittedOffsets:
             self._end_query(query, error, now_ms)
 
     def _send_query(self, query: _Query, endpoint: Endpoint) -> None:
-        # Who is no member at present may still ask, unchecked.
+        # A consumer that is not a member at present may still ask; then no epoch is checked.
         member_id, epoch = self._committer.identity() or ("", -1)
         topics: dict[tuple[str, TopicId], list[int]] = {}
         for each, topic_id in query.open.items():
@@ -164,7 +166,7 @@ class CommittedOffsets:
             self._end_query(query, refused(code, during=during, operation="read", name=self._group_id), now_ms)
 
     def _on_found(self, query: _Query, found: Mapping[TopicPartition, _Row], now_ms: int) -> None:
-        """Hand on what is known; topics that the coordinator does not know (yet) are asked for again."""
+        """Hand on the answered partitions; ask again for topics that the coordinator does not know (yet)."""
         unknown = {
             each: topic_id
             for each, topic_id in query.open.items()
@@ -192,7 +194,7 @@ class CommittedOffsets:
 def _read_offsets(
     response: OffsetFetchResponse, names: Mapping[bytes, str]
 ) -> tuple[ErrorCode, dict[TopicPartition, _Row]]:
-    """The first error but those of unknown topics, or what is committed; `names` of topics that were asked by id."""
+    """Return the first error except for unknown topics, and the rows; `names` maps topic ids to names."""
     rows: list[tuple[str, _Row]]
     if response.groups:
         group = response.groups[0]
@@ -212,7 +214,7 @@ def _read_offsets(
 
 
 def _read_offset(row: _Row | None) -> OffsetAndMetadata | None:
-    """-1 on the wire means that nothing is committed."""
+    """Read one row: -1 on the wire means that nothing is committed."""
     if row is None or row.committed_offset < 0:
         return None
     return OffsetAndMetadata(row.committed_offset, row.metadata or "", row.committed_leader_epoch)

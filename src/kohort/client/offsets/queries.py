@@ -1,8 +1,9 @@
-"""Which offset a timestamp stands for: first, next, or the first record that is not older.
+"""The offset for a timestamp: first, next, or of the first record that is not older.
 
-Laws: each query ends once, with all its partitions or with an error; a partition whose leader is unknown or has moved
-is asked again after a pause, until the query's deadline. That a partition does not exist is said by an answer that was
-asked for since the query began: an older picture of the cluster knows nothing of what is new.
+Laws: each query ends once, with all its partitions or with an error. A partition whose leader is unknown or has moved
+is asked for again after a pause, until the query's deadline. Only metadata that were asked for since the query began
+can say that a partition does not exist: older ones may lack a new partition.
+
 Source: Kafka's ListOffsets API.
 """
 
@@ -30,36 +31,36 @@ from kohort.wire.messages.list_offsets import (
 #: A topic that was just created may be unknown to a broker for a moment.
 UNKNOWN_TOPIC_GRACE_MS: Final = 1_000
 
-#: (offset, timestamp of its record), or `None` where no record is that young.
+#: (offset, timestamp of its record), or `None`: no record is that young.
 Found = tuple[int, int] | None
 Result = Mapping[TopicPartition, Found] | KohortError
 Then = Callable[[Result, int], None]
-#: Told of a partition for which no offset can be found, and why.
+#: Called for a partition without a result, with the reason and the time.
 OnError = Callable[[TopicPartition, KohortError, int], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Query:
-    #: What has not been answered yet.
+    #: Partitions without an answer -> timestamp.
     open: dict[TopicPartition, int]
     then: Then
     on_error: OnError | None
     started_ms: int
-    #: The cluster's first picture that was asked for since then.
+    #: The first generation of the cluster's metadata that was asked for since the query began.
     first_generation: int
     deadline_ms: int
     found: dict[TopicPartition, Found] = field(default_factory=dict)
     #: Partitions that are being asked for now.
     asked: set[TopicPartition] = field(default_factory=set)
     due_ms: int = 0
-    #: The cluster's picture in which a leader was missing; a newer one is reason enough to look again at once.
+    #: Generation of the metadata in which a leader was missing; a newer one is looked at without a pause.
     looked_at_generation: int | None = None
     attempts: int = 0
     is_over: bool = False
 
 
 class OffsetQueries:
-    """Asks the leaders."""
+    """The ListOffsets queries of one client; each partition's leader is asked."""
 
     def __init__(self, requests: Requests, cluster: Cluster, *, is_read_committed: bool, retry: Backoff) -> None:
         self._requests = requests
@@ -77,16 +78,18 @@ class OffsetQueries:
         now_ms: int,
         on_error: OnError | None = None,
     ) -> None:
-        """Find an offset for each partition; `then(result, now_ms)` follows.
+        """Find an offset for each partition, and call `then(result, now_ms)`.
 
         Args:
-            timestamps: partition -> what to look for.
-            then: told once.
-            deadline_ms: what is not found by then ends in an error.
+            timestamps: partition -> timestamp, or one of Kafka's negative codes.
+            then: called once.
+            deadline_ms: partitions without an answer by then end in an error.
             now_ms: the driver's time.
-            on_error: told of each partition that has none, with the time. With it `then` is told whenever something is
-                found, so that nobody waits for the leaders of others, and an error that it is told is about what is
-                still missing.
+            on_error: called for each partition that has none, with the time. With it `then` is called for each part of
+                the
+                result as it comes, so that no partition waits for another one's leader. An error that `then` gets is
+                    about
+                the partitions that are still missing.
         """
         self._queries.append(
             _Query(
@@ -101,17 +104,17 @@ class OffsetQueries:
         )
 
     def topics(self) -> set[str]:
-        """The topics that open queries are about."""
+        """Return the topics of open queries."""
         return {partition.topic for query in self._queries for partition in query.open}
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when the next request or a deadline is due."""
         deadlines = [query.deadline_ms for query in self._queries]
         deadlines += [query.due_ms for query in self._queries if query.open.keys() - query.asked]
         return min(deadlines, default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Ask what is due, give up what is late."""
+        """Send the queries that are due, and end those past their deadline."""
         for query in list(self._queries):
             if not query.open:
                 self._end(query, query.found, now_ms)
@@ -161,7 +164,7 @@ class OffsetQueries:
         return is_missing or topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
     def find_refusal(self, name: str) -> BrokerError | None:
-        """Why brokers do not even say where the partitions of a topic are; `None` where they do."""
+        """Return why brokers hide the leaders of a topic's partitions; `None`: they do not."""
         if not self._cluster.is_hidden(name):
             return None
         return refused(
@@ -231,7 +234,7 @@ class OffsetQueries:
             del query.open[partition]
             query.found[partition] = (found.offset, found.timestamp) if found.offset >= 0 else None
         elif code.retriable:
-            # As Kafka's client: a leader epoch that the broker does not know is one of a topic that is gone, perhaps.
+            # As Kafka's client: a leader epoch that the broker does not know may be one of a deleted topic.
             self._cluster.refresh(now_ms)
             self._pause(query, now_ms)
         else:

@@ -1,8 +1,9 @@
-"""Asking which topics there are.
+"""The question which topics the cluster has.
 
-Laws: each question ends once; it goes to any broker, and to another one after a pause where that one does not answer.
-A name that a broker does not know is asked for again for a moment, since it may be new, and created by nobody. Which
-topics the client follows stays as it is; what is news of them lets it look at the cluster anew.
+Laws: each question ends once. It goes to any broker, and to another one after a pause if there is no answer. An unknown
+name is asked for again for a moment, since it may be new; no question creates a topic. The topics that the client
+follows stay as they are. An answer with news of them starts a new metadata request.
+
 Source: Kafka's Metadata API.
 """
 
@@ -33,7 +34,7 @@ class _Question:
 
 
 class TopicListings:
-    """Asks brokers."""
+    """The open questions for topics; any broker answers."""
 
     def __init__(self, requests: Requests, cluster: Cluster, *, retry: Backoff) -> None:
         self._requests = requests
@@ -42,21 +43,21 @@ class TopicListings:
         self._questions: list[_Question] = []
 
     def ask(self, asked: TopicsAsked, now_ms: int) -> None:
-        """Find the topics."""
+        """Ask for the topics."""
         if self._cluster.generation == 0:
-            # Nobody has answered yet; if nobody does, that look at the cluster says why.
+            # No broker has answered yet. If none ever does, the metadata request says why.
             self._cluster.refresh(now_ms)
         self._questions.append(_Question(asked=asked, since_ms=now_ms, due_ms=now_ms))
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when the next request or a deadline is due."""
         deadlines = [question.asked.deadline_ms for question in self._questions]
         if self._cluster.generation:
             deadlines += [question.due_ms for question in self._questions if not question.is_sent]
         return min(deadlines, default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Ask what is due, give up what is late."""
+        """Send the questions that are due, and end those past their deadline."""
         for question in list(self._questions):
             if now_ms >= question.asked.deadline_ms:
                 self._end(question, KohortTimeoutError("no answer about the topics of the cluster in time"))
@@ -91,13 +92,13 @@ class TopicListings:
         names = question.asked.topics
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        # Version 0 would read an empty list as "all topics", and has no word for it; up to 3 whoever names a topic
-        # creates it.
+        # Version 0 reads an empty list as "all topics" and cannot ask for none. Up to version 3 a broker creates a
+        # topic that is named.
         version = 1 if names is None else 4
         self._requests.send(self._cluster.any_endpoint(), Lane.CONTROL, request, then, min_version=version)
 
     def _is_news(self, found: Mapping[str, ListedTopic]) -> bool:
-        """Whether the client's picture of the cluster is older than that."""
+        """Return whether the client's metadata are older than these topics."""
         known = self._cluster.topics
         return (self._cluster.knows_all and not found.keys() <= known.keys()) or any(
             name in known and tuple(known[name].partitions) != topic.partitions for name, topic in found.items()
