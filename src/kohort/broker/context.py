@@ -1,4 +1,4 @@
-"""What every request of one broker can reach: the broker's parts, put together once by `server`."""
+"""The parts of one broker that every request can reach, put together once by `server`."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class BrokerContext:
         self.settings: Final = settings
         self.clock: Final = clock
         self.started_ms: Final = clock.now_ms() - clock.stepped_ms
-        #: The limit that a connection met -> how often since the start; the others are counted where they are.
+        #: Limit -> how often connections reached it since the start; other limits are counted by their own parts.
         self.reached: Final[Counter[str]] = Counter()
-        #: Nothing where nobody measures turns.
+        #: A watch that nothing reads, if the turns of the loop are not measured.
         self.watch: Final = watch or LoopWatch(clock)
         self.loop: Final = loop
         self.store: Final = store
@@ -83,7 +83,7 @@ class BrokerContext:
         self.passes: Final = Passes(loop)
         self.answer_memory: Final = AnswerMemory(loop, store.fs.held)
         self.cold_reads: Final = BlockingWork(loop, threads=COLD_READERS, name="kohort-read")
-        #: One batch at a time: what it unfolds to may be long.
+        #: One batch at a time: its decompressed records may be long.
         self.unfolding: Final = BlockingWork(loop, threads=1, name="kohort-unfold")
         self.preparation: Final = Preparation(loop)
         self.producer_expiry: Final = ProducerExpiry(loop, store, clock, limit=MOST_PRODUCERS)
@@ -105,12 +105,12 @@ class BrokerContext:
         self.all_closed: Final = asyncio.Event()
 
     def next_connection_number(self) -> int:
-        """A number above those of all earlier connections."""
+        """Return a number above those of all earlier connections."""
         self._last_connection_number += 1
         return self._last_connection_number
 
     def forget(self, connection: Connection) -> None:
-        """`connection` is closed."""
+        """Forget a closed connection."""
         self.connections.discard(connection)
         if self.fetch_sessions.forget(connection):
             self.cold_reads.submit(trim_heap, lambda _: None)

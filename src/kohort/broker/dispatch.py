@@ -1,4 +1,4 @@
-"""From (API key, version) to what decodes the request, carries it out and encodes the answer.
+"""The routes from (API key, version) to the decoder, handler and encoder of an API.
 
 The handler of an API is the function `handle` of `apis/<name>.py`, imported on the API's first request. It returns
 the response, or its encoded body, or `None` when the request's slot was filled already or is filled later.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
     from kohort.wire.schema import Message
 
-#: Carries one request out.
+#: Carries out one request.
 Handler = Callable[["BrokerContext", "Request", Any], "Message | bytes | None"]
 
 _SIZE: Final = Struct(">i")
@@ -45,7 +45,7 @@ _PREFIX_V1: Final = Struct(">iiB")
 #: The answers that carry records, which stay un-copied parts.
 _WITH_PARTS: Final = frozenset({ApiKey.FETCH})
 _KEPT: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-#: The APIs whose answers are no longer than what was asked, or nearly; they are what clients send many of.
+#: APIs whose answers are at most about as long as their requests; clients send many of these requests.
 _SHORT: Final = _KEPT | {
     ApiKey.API_VERSIONS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
@@ -85,7 +85,7 @@ class Route:
         has_flexible_header: bool,
         response_version: int,
     ) -> None:
-        """`response_version`: differs from `version` only where ApiVersions steps down."""
+        """Build the route; `response_version` differs from `version` only where ApiVersions steps down."""
         self.api_key: Final = api_key
         self.version: Final = version
         self.name: Final = api_key.name
@@ -99,12 +99,12 @@ class Route:
         self.has_parts: Final = api_key in _WITH_PARTS
         #: Whether a short request may have a long answer, or one that is much work.
         self.is_long: Final = api_key not in _SHORT
-        #: Whether all that the request says stays in memory until it is answered, which may be long.
+        #: Whether the whole request stays in memory until it is answered, which may take long.
         self.keeps_request: Final = api_key in _KEPT
         self._encode: Final = encoder(response_class(api_key), response_version)
 
     def append_frame(self, out: bytearray, correlation_id: int, body: Message | bytes) -> None:
-        """Append the whole answer, length in front, to `out`."""
+        """Append the whole answer to `out`, length first."""
         start = len(out)
         out += _PREFIX_V1.pack(0, correlation_id, 0) if self.is_flexible else _PREFIX_V0.pack(0, correlation_id)
         if isinstance(body, bytes):
@@ -114,7 +114,7 @@ class Route:
         _SIZE.pack_into(out, start, len(out) - start - 4)
 
     def frame(self, correlation_id: int, body: Message | bytes) -> list[Buffer]:
-        """The whole answer as buffers to be written one after another."""
+        """Return the whole answer, as buffers to be written one after another."""
         if not self.has_parts or isinstance(body, bytes):
             out = bytearray()
             self.append_frame(out, correlation_id, body)
@@ -127,7 +127,7 @@ class Route:
 
 
 class Routes:
-    """The routes that were used so far, by `key << 16 | version`."""
+    """The routes used so far, by `key << 16 | version`."""
 
     __slots__ = ("_routes", "get")
 
@@ -137,7 +137,7 @@ class Routes:
         self.get: Final = self._routes.get
 
     def resolve(self, api_key: int, version: int) -> Route:
-        """Make the route of an API and version; `RemoteProtocolError` if they are not served."""
+        """Build the route of an API and version; raise `RemoteProtocolError` if they are not served."""
         key = api_key_of(api_key)
         if key is None or key in UNSERVED:
             raise RemoteProtocolError(f"API key {api_key} is not served")
@@ -159,7 +159,7 @@ class Routes:
 
     @staticmethod
     def skip_header_tags(frame: memoryview, position: int) -> int:
-        """Where the body begins, behind the tagged fields of a flexible header."""
+        """Return the position of the body, behind the tagged fields of a flexible header."""
         if position < len(frame) and not frame[position]:
             return position + 1
         return decode(RequestHeader, 2, frame)[1]
@@ -172,7 +172,7 @@ def _handler(key: AnyApiKey) -> Handler:
 
 
 def _step_down_route() -> Route:
-    """ApiVersions in a version of the future: its body is not read, the answer is one of version 0."""
+    """Build the route of an unknown version of ApiVersions: skip the body, answer in version 0."""
     from kohort.broker.apis.api_versions import refuse_version
 
     return Route(

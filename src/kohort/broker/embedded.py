@@ -1,4 +1,4 @@
-"""A broker from Python in one line, in a thread of this process or in a process of its own.
+"""A broker started from Python in one line, on a thread of this process or in a child process.
 
 Laws: what keeps a broker from starting is raised in the caller, in one sentence; a broker that nobody stops ends with
 the program that started it, and cleanly unless that was killed with it.
@@ -22,11 +22,11 @@ from kohort.broker.limits.descriptors import raise_limit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
-#: Where a broker from Python listens unless it is told.
+#: The listener of a broker from Python that is not configured.
 ANY_PORT: Final = "PLAINTEXT://127.0.0.1:0"
-#: How long a start may take; a big data directory has to be read.
+#: Time that a start may take; a big data directory has to be read.
 START_TIMEOUT_SECONDS: Final = 120.0
-#: How long a stop may take before the process is killed.
+#: Time that a stop may take before the process is killed.
 STOP_TIMEOUT_SECONDS: Final = 20.0
 #: Exit code after the disk refused a sync (EX_IOERR).
 EXIT_DISK_FAILED: Final = 74
@@ -69,7 +69,7 @@ class Broker:
         self._is_process: Final = process
         self._running: _InThread | _InProcess | None = None
         self._address: tuple[str, int] | None = None
-        #: One thread starts or stops it at a time.
+        #: Held by the one thread that starts or stops the broker.
         self._changing: Final = threading.RLock()
 
     def __enter__(self) -> Broker:
@@ -81,7 +81,7 @@ class Broker:
         self.stop()
 
     def start(self) -> Broker:
-        """Start it; clients can connect when this returns."""
+        """Start the broker; clients can connect when this returns."""
         with self._changing:
             if self._running is not None:
                 raise StateError("this broker is running already")
@@ -91,7 +91,10 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop it cleanly; raises what made it fail while it ran. A broker that is not running is fine."""
+        """Stop the broker cleanly, and raise the error that made it fail while it ran.
+
+        Stopping a broker that does not run has no effect.
+        """
         with self._changing:
             running, self._running = self._running, None
             if running is not None:
@@ -116,13 +119,13 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT, as clients take it."""
+        """The broker's HOST:PORT, as clients take it."""
         host, port = self._started()
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def process_id(self) -> int | None:
-        """The broker's own process, `None` if it runs in this one."""
+        """The id of the broker's own process, `None` if it runs in this process."""
         return self._running.process_id if self._running is not None else None
 
     def _started(self) -> tuple[str, int]:
@@ -132,7 +135,7 @@ class Broker:
 
 
 class _InThread:
-    """A broker on a background thread with a loop of its own."""
+    """A broker on a background thread with its own event loop."""
 
     process_id = None
 
@@ -238,7 +241,11 @@ class _InProcess:
         self._close_pipes()
 
     def _first_line(self) -> str:
-        """What the child says first; empty if it ends, or does not say anything for too long."""
+        """Read the child's first line.
+
+        Returns:
+            The line, empty if the child ended; after `START_TIMEOUT_SECONDS`, an error line.
+        """
         assert self._child is not None and self._child.stdout is not None
         stdout: IO[str] = self._child.stdout
         said: Future[str] = Future()
@@ -256,7 +263,7 @@ class _InProcess:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, with the kohort that runs here in front."""
+    """Return this process's environment, with the running kohort first in PYTHONPATH."""
     source = str(Path(__file__).resolve().parents[2])
     path = environ.get("PYTHONPATH")
     return {**environ, "PYTHONPATH": source if not path else f"{source}{pathsep}{path}"}
@@ -322,7 +329,7 @@ def _report_failure(failure: Exception) -> int:
 
 
 def _watch_stdin(loop: object, server: object) -> None:
-    """Stop when nobody holds the other end of standard input any more."""
+    """Stop the broker when standard input ends."""
     from asyncio import AbstractEventLoop
 
     from kohort.broker.server import Server

@@ -1,4 +1,4 @@
-"""Brokers on threads of this process that nobody has stopped when the program ends: they stop as if told to.
+"""The stop, at the program's end, of brokers on threads that the program has not stopped.
 
 A loop that runs on while the interpreter goes away ends the process by a segmentation fault, and what a broker keeps on
 disk would have to be recovered.
@@ -19,15 +19,15 @@ EXIT_SECONDS: Final = 20.0
 
 
 def stop_at_exit(thread: threading.Thread, request_stop: Callable[[], object]) -> Callable[[], None]:
-    """Have a broker stop when the program ends; call what comes back once it was stopped.
+    """Stop a broker when the program ends; call the returned function once it was stopped otherwise.
 
     Args:
-        thread: ends when the broker has stopped.
-        request_stop: asks it to.
+        thread: the broker's thread; it ends when the broker has stopped.
+        request_stop: asks the broker to stop.
     """
 
     def stop() -> None:
-        # In a forked child it does not run.
+        # In a forked child the thread does not run.
         if thread.is_alive():
             request_stop()
             thread.join(EXIT_SECONDS)

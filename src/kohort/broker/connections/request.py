@@ -1,4 +1,4 @@
-"""One request that was read: who asked, and where its answer goes."""
+"""One request that was read: its connection, and the place of its answer."""
 
 from __future__ import annotations
 
@@ -20,72 +20,74 @@ class Peer(Protocol):
     peer_host: str
     #: The address of this host that the client connected to.
     local_host: str
-    #: What the client's software calls itself (KIP-511); empty if it does not.
+    #: The name of the client's software (KIP-511); empty if the client sent none.
     software: str
     #: (group id, member id) -> the interval that was told last by this connection, ms.
     told_intervals: dict[tuple[str, str], int]
-    #: (group id, member id) -> when something else by this connection ended a hold of it last, ms.
+    #: (group id, member id) -> when another request on this connection last ended a hold of the member, ms.
     cuts: dict[tuple[str, str], int]
 
     def on_reply(self) -> None:
-        """A slot of this connection has become ready."""
+        """Schedule a turn for a reply slot that has become ready."""
         ...
 
     def close(self) -> None:
-        """Write what is ready, then close."""
+        """Write the ready answers, then close."""
         ...
 
 
 class Beat(Protocol):
-    """A heartbeat: its answer may wait."""
+    """A heartbeat whose answer may be held."""
 
     def release(self, is_cut: bool) -> None:
-        """Have it answered if it waits for news; `is_cut`: something else of its client is behind it."""
+        """Answer the heartbeat if it is held; `is_cut`: another request of its client waits behind it."""
         ...
 
     def abandon(self) -> None:
-        """Its connection is gone."""
+        """Drop the heartbeat; its connection is closed."""
         ...
 
 
 class Standing(Protocol):
-    """A heartbeat that may come again word for word; see `repeat`."""
+    """A heartbeat that its client may repeat byte for byte; see `repeat`."""
 
     def hold_ms(self) -> int:
-        """For how long its answer may wait now; below 0: its client never waits, and `renew` answers."""
+        """Return how long its answer may be held now, ms; below 0: never, and `renew` answers."""
         ...
 
     def hold(self, request: Request, hold_ms: int) -> bool:
-        """Carry it out once more and hold it; `False` if it has to be read anew."""
+        """Carry the heartbeat out again and hold it; `False` if the request has to be parsed anew."""
         ...
 
     def renew(self) -> bytes | None:
-        """Carry it out once more: the body of the answer, `None` if it has to be read anew. The same object is the
-        same body."""
+        """Carry the heartbeat out again; return the body of its answer.
+
+        `None` if the request has to be parsed anew. Equal bodies are the same object.
+        """
         ...
 
 
 class Asker(Protocol):
-    """Who waits for an answer of a group's coordinator: a `Request`, or who tells a member its news."""
+    """A party that the coordinator answers: a `Request`, or the watch of a member's news."""
 
-    #: Where the answer goes.
+    #: The connection that gets the answer.
     connection: Peer
 
     @property
     def is_open(self) -> bool:
-        """Whether the answer is still waited for."""
+        """Whether the answer is still expected."""
         ...
 
     def answer(self, body: Message | bytes) -> None:
-        """The answer, which may be told at once."""
+        """Answer with `body`, which may be sent at once."""
         ...
 
     def answer_unsynced(self, body: Message | bytes) -> None:
-        """The answer, which waits for `release`."""
+        """Answer with `body`, which has to wait for `release`."""
         ...
 
     def release(self) -> None:
-        """What the answer tells is on disk now."""
+        """Let the unsynced answer leave: the log is on disk up to its records."""
         ...
 
 
@@ -99,16 +101,16 @@ class Framing(Protocol):
 
     @property
     def is_long(self) -> bool:
-        """Whether a short request may have a long answer, or one that is much work."""
+        """Whether a short request may have an answer that is long or much work."""
         ...
 
     @property
     def is_flexible(self) -> bool:
-        """Whether tagged fields stand in the answer (KIP-482)."""
+        """Whether the answer has tagged fields (KIP-482)."""
         ...
 
     def frame(self, correlation_id: int, body: Message | bytes) -> list[Buffer]:
-        """The whole answer as buffers to be written one after another."""
+        """Return the whole answer, as buffers to be written one after another."""
         ...
 
 
@@ -124,13 +126,13 @@ class Request(ReplySlot):
         #: Encodes the answer.
         self.route = route
         self.correlation_id = correlation_id
-        #: What the client calls itself; empty if it does not.
+        #: The client id; empty if the client sent none.
         self.client_id = client_id
-        #: Called if the connection goes before the answer: takes the request out of whatever it waits in.
+        #: Called if the connection closes before the answer; removes the request from the queue in which it waits.
         self.on_abandon: Callable[[], None] | None = None
         #: Set for a heartbeat, before it is carried out.
         self.beat: Beat | None = None
-        #: Set for a request that may come again word for word.
+        #: Set for a request that its client may repeat byte for byte.
         self.standing: Standing | None = None
 
     @property
@@ -145,30 +147,30 @@ class Request(ReplySlot):
 
     @property
     def is_open(self) -> bool:
-        """Whether the answer is still waited for."""
+        """Whether the answer is still expected."""
         return self.state is SlotState.HELD
 
     def answer(self, body: Message | bytes) -> None:
-        """The answer, which may leave at once."""
+        """Answer with `body`, which may be sent at once."""
         self.fill(self.route.frame(self.correlation_id, body))
         self.connection.on_reply()
 
     def answer_unsynced(self, body: Message | bytes) -> None:
-        """The answer, which waits for `release`."""
+        """Answer with `body`, which has to wait for `release`."""
         self.fill_unsynced(self.route.frame(self.correlation_id, body))
 
     def release(self) -> None:
-        """What the answer tells is on disk now."""
+        """Let the unsynced answer leave: the log is on disk up to its records."""
         self.sync()
         self.connection.on_reply()
 
     def skip(self) -> None:
-        """There is no answer (Produce with acks=0)."""
+        """Complete a request without an answer (Produce with acks=0)."""
         self.fill([])
         self.connection.on_reply()
 
     def abandon(self) -> None:
-        """The connection is gone."""
+        """Drop the request; its connection is closed."""
         super().abandon()
         if self.beat is not None:
             self.beat.abandon()

@@ -40,14 +40,14 @@ READ_COMMITTED: Final = 1
 #: Rows and bytes that are read in one turn of the loop.
 ROWS_AT_ONCE: Final = 250
 BYTES_AT_ONCE: Final = 1 << 20
-#: A thread that fetches from the disk reads on for so many bytes: whoever wants one batch wants those behind it.
+#: Bytes that a thread reads ahead from the disk: a consumer of one batch will want those behind it.
 READ_AHEAD_BYTES: Final = 1 << 20
-#: How often the disk is asked for one row; should what it gave be gone again, the loop waits for it.
+#: Reads by threads for one row; if the data has left memory again by then, the loop itself waits for the disk.
 MOST_TRIES: Final = 5
 
 
 class Fetching:
-    """A fetch that is not answered yet."""
+    """One fetch until its answer."""
 
     __slots__ = (
         "_aborted",
@@ -88,7 +88,7 @@ class Fetching:
         self._aborted: Final[list[AbortedTransaction] | None] = (
             [] if message.isolation_level == READ_COMMITTED else None
         )
-        #: The answer so far, by row; `None` for what is not read yet, or no news.
+        #: The answer so far, by row; `None` for a row that is not read yet or has no news.
         self._rows: list[PartitionData | None] = []
         #: High watermarks when the rows were read.
         self._seen = array("q")
@@ -97,30 +97,30 @@ class Fetching:
         #: Rows that wait for the disk.
         self._cold: list[tuple[int, NotResidentError]] = []
         self._tries = 0
-        #: Row -> bytes that there are, of the rows that have any.
+        #: Row -> available bytes, of the rows that have any.
         self._found: Final[dict[int, int]] = {}
         self._parked: ParkedFetch | None = None
-        #: Nothing is waited for any more: an error, a log that was cut, or its time is over.
+        #: Whether to answer now: there is an error, a truncated log, or its time is over.
         self._wants_answer = message.max_wait_ms <= 0
         self._is_over = False
 
     @property
     def logs(self) -> Sequence[PartitionLog | None]:
-        """By row."""
+        """The logs by row."""
         return self._plan.logs
 
     @property
     def size_bytes(self) -> int:
-        """What was read for the answer so far."""
+        """Bytes that were read for the answer so far."""
         return self._size
 
     def start(self) -> None:
-        """Answer at once if there is enough, something is wrong or the client does not want to wait."""
+        """Answer at once if there is enough data, an error, or no time to wait; else park the fetch."""
         self._request.on_abandon = self._abandon
         self._read()
 
     def look(self, rows: Iterable[int]) -> bool:
-        """Whether there is enough, now that these rows have more."""
+        """Whether there is enough data, now that these rows have more."""
         if not self._plan.resolve():
             return True
         for at in rows:
@@ -131,7 +131,7 @@ class Fetching:
         return sum(self._found.values()) >= self._min_bytes
 
     def answer(self) -> None:
-        """Tell the client what there is."""
+        """Answer with the available data."""
         self._parked = None
         if not self._is_over:
             self._wants_answer = True
@@ -140,7 +140,7 @@ class Fetching:
 
     def _abandon(self) -> None:
         self._is_over = True
-        # The request and this know each other: what was read would wait for the garbage collector.
+        # Request and fetch reference each other: the data would stay until the garbage collector runs.
         self._rows = []
         self._context.listening.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
@@ -150,7 +150,7 @@ class Fetching:
     # ---- reading
 
     def _read(self) -> None:
-        """Read all rows, the first of them as soon as a pass of the loop has a share left."""
+        """Read all rows, beginning as soon as a pass of the loop has a share left."""
         count = len(self._plan)
         self._rows = [None] * count
         self._seen = array("q", bytes(8 * count))
@@ -183,7 +183,7 @@ class Fetching:
             self._after_reading()
 
     def _read_slice(self, rows: Sequence[int]) -> int:
-        """Read rows until enough bytes for one turn of the loop have come; how many there were."""
+        """Read rows until one turn of the loop has enough bytes; return the number of rows read."""
         before = self._size
         # Others read between two slices.
         self._left = min(self._left, self._context.answer_memory.share())
@@ -207,7 +207,7 @@ class Fetching:
                 response.member_news = listening.tell(member)
             self._request.answer(response)
             return
-        # What came while rows were read, slice by slice, woke nobody.
+        # Data that came while rows were read, slice by slice, has woken no fetch.
         seen, self._rows, self._seen = self._seen, [], array("q")
         if self.look([at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]):
             self.answer()
@@ -215,7 +215,7 @@ class Fetching:
             self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
 
     def _read_row(self, at: int, *, wait: bool = False) -> PartitionData | None:
-        """The answer for one row; `None` if it has to wait for the disk, or is no news."""
+        """Read one row; `None` if it has to wait for the disk, or has no news."""
         plan = self._plan
         log = plan.logs[at]
         if log is None:
@@ -253,7 +253,7 @@ class Fetching:
         return self._tell(at, log, views)
 
     def _measure(self, at: int) -> int | None:
-        """Bytes that there are for a row; `None` if the client has to hear of it whatever there is."""
+        """Return the available bytes of a row; `None` if the client has to be answered in any case."""
         plan = self._plan
         log = plan.logs[at]
         if log is None:
@@ -286,7 +286,7 @@ class Fetching:
         )
 
     def _tell_divergence(self, at: int, log: PartitionLog, diverging: tuple[int, int]) -> PartitionData:
-        """The client has read records that are gone."""
+        """Answer a client that has read records which were truncated."""
         self._wants_answer = True
         row = self._tell(at, log, [])
         row.diverging_epoch = EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
@@ -307,14 +307,14 @@ class Fetching:
     # ---- the disk
 
     def _fetch_cold(self) -> None:
-        """Have threads read what is not in memory, as much of it as the answer may have; then those rows are read."""
+        """Have threads read the cold data that the answer has room for, then read those rows."""
         self._tries += 1
         cold, self._cold = self._cold, []
         left = self._left
         chosen: list[tuple[int, NotResidentError]] = []
         for at, each in cold:
             if left <= 0 and (chosen or self._size):
-                # It has its turn with the client's next fetch.
+                # The row has its turn in the client's next fetch.
                 log = self._plan.logs[at]
                 assert log is not None, "what is cold is there"
                 self._rows[at] = self._tell(at, log, [])
@@ -329,7 +329,7 @@ class Fetching:
 
         def is_warm(at: int, result: Exception | None) -> None:
             if result is not None and not self._is_over:
-                # The disk cannot read it: to try again would have the loop wait for the same.
+                # The disk cannot read it: another try would make the loop wait for the same error.
                 self._rows[at] = self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, self._plan.logs[at])
             waiting[0] -= 1
             if not waiting[0] and not self._is_over:

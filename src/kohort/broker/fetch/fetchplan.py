@@ -1,4 +1,4 @@
-"""What a fetch asks for, as short as it can be kept while the fetch waits: numbers in arrays instead of its message.
+"""The rows of a fetch, in compact arrays instead of its message while the fetch waits.
 
 Laws: a partition that is named twice counts once, as it was named last. Topics are looked up again before each reading:
 one that was deleted meanwhile is answered as one that there is not.
@@ -23,22 +23,22 @@ from kohort.wire.messages.fetch import FetchRequest, FetchTopic
 TopicKey = tuple[str, bytes]
 
 _FIRST: Final = attrgetter("first")
-#: Rows of one topic that are kept as they come: quicker than short.
+#: So many rows of one topic are kept as they come, which is faster than compacting them.
 _FEW: Final = 16
 
 
-#: What is asked of one partition: the offset to read from, most bytes, the leader epoch that the client believes in and
-#: that of its last record; -1: it does not say. A plain tuple, of which the garbage collector soon sees nothing.
+#: A requested partition: fetch offset, most bytes, the client's leader epoch and that of its last record.
+#: -1 stands for an epoch that the client did not send. The garbage collector soon stops tracking plain tuples.
 Asked = tuple[int, int, int, int]
 #: By row, in the order in which they are read: partition, and the numbers of `Asked`.
 Columns = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
-#: A topic, and what is asked of its partitions.
+#: A topic and its requested partitions.
 AskedOf = tuple[TopicKey, Columns]
 _NO_ROWS: Final[Columns] = ((), (), (), (), ())
 
 
 def asked_of(topic: FetchTopic) -> dict[int, Asked]:
-    """What a request says of the partitions of a topic."""
+    """Return the requested partitions of a topic."""
     return {
         row.partition: (row.fetch_offset, row.partition_max_bytes, row.current_leader_epoch, row.last_fetched_epoch)
         for row in topic.partitions
@@ -46,17 +46,17 @@ def asked_of(topic: FetchTopic) -> dict[int, Asked]:
 
 
 def columns_of(rows: Mapping[int, Asked]) -> Columns:
-    """The same by number."""
+    """Convert requested partitions to columns."""
     return ((*rows,), *zip(*rows.values(), strict=True)) if rows else _NO_ROWS  # type: ignore[return-value]
 
 
 def empty_columns() -> list[array[int]]:
-    """`Columns` that grow, each number in as few bytes as it needs."""
+    """Return empty columns that can grow, with numbers in as few bytes as they need."""
     return [array("i"), array("q"), array("i"), array("i"), array("i")]
 
 
 def all_asked(message: FetchRequest) -> list[AskedOf]:
-    """What a fetch without a session asks for."""
+    """Return the rows of a fetch without a session, by topic."""
     found: dict[TopicKey, dict[int, Asked]] = {}
     for topic in message.topics:
         found.setdefault((topic.topic, topic.topic_id), {}).update(asked_of(topic))
@@ -117,9 +117,9 @@ class FetchPlan:
         return len(self.numbers)
 
     def _take_many(self, asked: Sequence[AskedOf]) -> None:
-        """Keep each number in as few bytes as it needs."""
+        """Take the rows of several topics, or many rows, into compact columns."""
         kept = numbers, offsets, limits, leader_epochs, last_epochs = empty_columns()
-        # Asked for without a partition: told as it was asked, before the rows of the others.
+        # Topics that were named without partitions are answered so, before the rows of the other topics.
         self.topics += [TopicRows(key, 0, 0) for key, columns in asked if not columns[0]]
         for key, columns in asked:
             if not columns[0]:
@@ -132,7 +132,7 @@ class FetchPlan:
         self.leader_epochs, self.last_epochs = leader_epochs, last_epochs
 
     def resolve(self) -> bool:
-        """Look the topics up; whether they are still those that they were."""
+        """Look the topics up again; return whether they are the same as before."""
         is_same = True
         for rows in self.topics:
             topic, missing = self._cluster.find(*rows.key)
@@ -147,7 +147,7 @@ class FetchPlan:
         return is_same
 
     def topic_of(self, at: int) -> TopicRows:
-        """The topic of a row."""
+        """Return the topic of a row."""
         latest = self._latest
         if latest is None or not latest.first <= at < latest.stop:
             # Rows are read one after the other.
@@ -155,6 +155,6 @@ class FetchPlan:
         return latest
 
     def missing_code(self, at: int) -> ErrorCode:
-        """Why a row has no log."""
+        """Return the error code of a row without a log."""
         rows = self.topic_of(at)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if rows.topic is not None else rows.missing

@@ -1,4 +1,4 @@
-"""Fetch sessions: what a client has asked for, so that its next fetch names only what is different.
+"""Fetch sessions: the partitions that a client has asked for, so that later fetches name only changes.
 
 Laws: a connection has one session at most, which ends with it; a client that comes over another connection begins anew.
 There are so many sessions as slots: one that nobody used for two minutes makes room, otherwise fetches go without. An
@@ -31,7 +31,7 @@ _FIRST: Final = 0
 _LAST: Final = 2**31 - 1
 #: More partitions are fetched without a session.
 MOST_PARTITIONS: Final = 20_000
-#: Those of all sessions together.
+#: Partitions of all sessions together.
 MOST_IN_ALL: Final = 1_000_000
 #: So many partitions of sessions that are gone leave enough free memory to give it back to the system.
 _TRIMMED_AFTER: Final = 200_000
@@ -48,7 +48,7 @@ _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 
 
 class SessionTopic:
-    """What a session asks of the partitions of one topic, and was told of them: columns, of 40 bytes a partition."""
+    """The partitions of one topic in a session and their last answers: columns, 40 bytes a partition."""
 
     __slots__ = ("_columns", "_ends", "_index", "_numbers", "_order", "_starts")
 
@@ -69,7 +69,7 @@ class SessionTopic:
         return len(self._numbers)
 
     def columns(self) -> Columns:
-        """What is asked, in the order in which it is read; a copy."""
+        """Return a copy of the requested partitions, in the order in which they are read."""
         order = self._order
         if order is None:
             numbers, offsets, limits, leader_epochs, last_epochs = (column[:] for column in self._columns)
@@ -79,7 +79,7 @@ class SessionTopic:
         return numbers, offsets, limits, leader_epochs, last_epochs
 
     def find(self, partition: int) -> int | None:
-        """The place of a partition; `None`: it is not asked for."""
+        """Return the place of a partition; `None` if the session does not have it."""
         numbers = self._numbers
         if not numbers:
             return None
@@ -95,7 +95,7 @@ class SessionTopic:
         return self._index[at] & _PLACE_MASK
 
     def update(self, rows: Mapping[int, Asked]) -> None:
-        """These partitions are asked for so from now on."""
+        """Add these partitions, or replace their offsets and limits."""
         new: dict[int, Asked] = {}
         _, *columns = self._columns
         for partition, asked in rows.items():
@@ -115,7 +115,7 @@ class SessionTopic:
             self._index = None
 
     def forget(self, partitions: Sequence[int]) -> None:
-        """These are asked for no longer."""
+        """Remove these partitions."""
         gone = {place for place in map(self.find, partitions) if place is not None}
         if not gone:
             return
@@ -127,16 +127,16 @@ class SessionTopic:
         self._order = self._index = None
 
     def is_told(self, partition: int, ends: Ends) -> bool:
-        """Whether the client was told this of a partition."""
+        """Whether the client was told these ends of a partition."""
         place = self.find(partition)
         return place is not None and (self._starts[place], self._ends[place]) == ends
 
     def tell(self, place: int, ends: Ends) -> None:
-        """The client is told it."""
+        """Note the ends that the client is told."""
         self._starts[place], self._ends[place] = ends
 
     def to_back(self, places: Sequence[int]) -> None:
-        """These have had their turn."""
+        """Move these places to the back of the reading order."""
         if len(self) == 1:
             return
         moved = dict.fromkeys(places)
@@ -145,28 +145,28 @@ class SessionTopic:
 
 
 class FetchSession:
-    """What one connection's fetches stand for."""
+    """The fetch session of one connection."""
 
     __slots__ = ("_by_id", "_topics", "epoch", "id", "size", "used_ms")
 
     def __init__(self, session_id: int, *, by_id: bool, now_ms: int) -> None:
         self.id: Final = session_id
-        #: Of the next request.
+        #: The epoch of the next request.
         self.epoch = 1
         self._by_id: Final = by_id
-        #: What is asked for, the topic that has waited longest for records first.
+        #: The requested topics, the one that has waited longest for records first.
         self._topics: Final[dict[TopicKey, SessionTopic]] = {}
-        #: Partitions.
+        #: Number of partitions.
         self.size = 0
         #: When it was used last.
         self.used_ms = now_ms
 
     def asked(self) -> list[AskedOf]:
-        """Everything that is asked for."""
+        """Return all requested partitions."""
         return [(key, topic.columns()) for key, topic in self._topics.items()]
 
     def update(self, message: FetchRequest) -> None:
-        """The request names these partitions anew, and no more those that it forgets."""
+        """Take in the partitions that a request names, and drop those that it forgets."""
         for topic in message.topics:
             key = (topic.topic, topic.topic_id)
             if key not in self._topics:
@@ -183,7 +183,7 @@ class FetchSession:
             self.size = sum(map(len, self._topics.values()))
 
     def advance(self, message: FetchRequest, *, by_id: bool) -> None:
-        """Take the next request in; `Refused` if it is another one."""
+        """Take in the next request; raise `Refused` if its epoch or kind of topic names does not match."""
         if message.session_epoch != self.epoch:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if by_id != self._by_id:
@@ -192,16 +192,16 @@ class FetchSession:
         self.update(message)
 
     def knows(self, key: TopicKey, partition: int, ends: Ends) -> bool:
-        """Whether a partition without records is no news: the client was told these ends."""
+        """Whether a partition without records is no news, because the client was told these ends."""
         topic = self._topics.get(key)
         return topic is not None and topic.is_told(partition, ends)
 
     def reduce(self, response: FetchResponse) -> FetchResponse:
-        """What of a full answer the client does not know yet; from now on it does."""
+        """Reduce a full answer to the rows that the client does not know yet."""
         topics = []
         for topic in response.responses:
             key = (topic.topic, topic.topic_id)
-            # It may have been forgotten since this answer was begun.
+            # The topic may have been forgotten since this answer was begun.
             known = self._topics.get(key)
             rows = topic.partitions if known is None else self._take_news(key, known, topic.partitions)
             if rows:
@@ -209,7 +209,7 @@ class FetchSession:
         return FetchResponse(session_id=self.id, responses=topics)
 
     def _take_news(self, key: TopicKey, topic: SessionTopic, rows: Sequence[PartitionData]) -> list[PartitionData]:
-        """The rows of which the client is told; those with records have had their turn."""
+        """Return the rows with news, note them as told, and move rows with records to the back."""
         news: list[PartitionData] = []
         read: list[int] = []
         for row in rows:
@@ -234,7 +234,7 @@ class FetchSessions:
     """The sessions of all connections."""
 
     def __init__(self, slots: int) -> None:
-        """`slots`: how many there may be."""
+        """Create the sessions; at most `slots` exist at a time."""
         self._slots: Final = slots
         #: Partitions of sessions that have gone since free memory was given back.
         self._gone = 0
@@ -244,7 +244,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def forget(self, connection: Peer) -> bool:
-        """A connection is gone, and its session with it; whether it is time to give free memory back."""
+        """Drop the session of a closed connection; return whether free memory is worth giving back."""
         self._drop(connection)
         is_worth = self._gone >= _TRIMMED_AFTER
         if is_worth:
@@ -252,10 +252,10 @@ class FetchSessions:
         return is_worth
 
     def find(self, connection: Peer, message: FetchRequest, version: int, *, now_ms: int) -> FetchSession | None:
-        """The session of a request, which it may begin, go on with or end; `None` if it has none.
+        """Find the session of a request, which it may begin, continue or end; `None` if it has none.
 
         Raises:
-            Refused: it goes on with a session that is not there, or not at that epoch.
+            Refused: the request continues a session that does not exist, or at another epoch.
         """
         if message.session_epoch == _NO_SESSION:
             if message.session_id:
@@ -281,7 +281,7 @@ class FetchSessions:
         return known
 
     def _has_room(self, size: int, now_ms: int) -> bool:
-        """Whether one more may begin, if need be in the place of one that nobody uses."""
+        """Whether one more session may begin; drops the longest idle one if there is no free slot."""
         if not 0 < size <= MOST_PARTITIONS:
             return False
         if len(self._sessions) >= self._slots:
@@ -301,9 +301,10 @@ class FetchSessions:
 
 
 def trim_heap() -> None:
-    """Give free memory back to the system, where the allocator can; for a thread, since that takes milliseconds."""
+    """Give free memory back to the system, where the allocator can."""
     import ctypes
 
+    # Callers use a thread: this takes milliseconds.
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -1,6 +1,6 @@
-"""Fetches that wait for data: woken when a log grows, answered when there is enough or their time is over.
+"""The fetch purgatory: parked fetches, woken when a log grows, answered in time.
 
-A fetch may say whose it is: news for that member end its wait, whatever there is.
+A fetch may name its member: news for that member end its wait, whatever data there is.
 
 Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
 grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
@@ -19,9 +19,9 @@ from typing import Final, Protocol
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.storage.partitions.partition import PartitionLog
 
-#: No fetch waits longer, whatever it says: a client that is gone without a word is noticed by then.
+#: The longest wait of any fetch, whatever its max.wait; a client that vanished is noticed by then.
 LONGEST_WAIT_MS: Final = 60_000
-#: Rows of all parked fetches together, of a tenth of a KB each: a few tens of MB, whoever sends them.
+#: Rows of all parked fetches together, of a tenth of a KB each: a few tens of MB in all.
 MOST_ROWS: Final = 500_000
 #: Places of parked fetches that are given up in one turn of the loop, or little more.
 LOGS_AT_ONCE: Final = 2_000
@@ -34,48 +34,48 @@ class Waiting(Protocol):
 
     @property
     def logs(self) -> Sequence[PartitionLog | None]:
-        """By row; `None` where there is none to wait for."""
+        """The logs by row; `None` where there is no log to wait for."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """What was read for the answer so far."""
+        """Bytes that were read for the answer so far."""
         ...
 
     def look(self, rows: Iterable[int]) -> bool:
-        """Whether there is enough, now that these rows have more."""
+        """Whether there is enough data, now that these rows have more."""
         ...
 
     def answer(self) -> None:
-        """Tell the client what there is; it waits no longer."""
+        """Answer with the available data; the fetch waits no longer."""
         ...
 
 
 class ParkedFetch:
-    """One fetch that waits."""
+    """One parked fetch."""
 
     __slots__ = ("_purgatory", "member", "timer", "waiting")
 
     def __init__(self, purgatory: Purgatory, waiting: Waiting, member: MemberKey | None) -> None:
         self._purgatory = purgatory
         self.waiting: Final = waiting
-        #: Whose it is, if the member is to hear by it.
+        #: The member that is told news by this fetch, if any.
         self.member: Final = member
         #: Runs when its time is over.
         self.timer: asyncio.TimerHandle | None = None
 
     def cancel(self) -> None:
-        """Take it out without an answer."""
+        """Remove the fetch without an answer."""
         self._purgatory.remove(self)
 
     def expire(self) -> None:
-        """Its time is over."""
+        """Remove the fetch and answer it; its time is over."""
         self._purgatory.remove(self)
         self.waiting.answer()
 
 
 class Purgatory:
-    """Every parked fetch of the broker."""
+    """All parked fetches of the broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
@@ -83,22 +83,24 @@ class Purgatory:
         self._by_log: Final[dict[PartitionLog, dict[ParkedFetch, int]]] = {}
         #: Member -> the fetches by which it is to hear.
         self._by_member: Final[dict[MemberKey, dict[ParkedFetch, None]]] = {}
-        #: All of them, oldest first, and their rows.
+        #: All parked fetches, oldest first, and the number of their rows.
         self._parked: Final[dict[ParkedFetch, None]] = {}
         self._rows = 0
-        #: How many had to give way since the start.
+        #: Fetches that were answered early for want of room since the start.
         self.gave_way = 0
         #: Fetches to be asked, and the rows that have more.
         self._woken: Final[dict[ParkedFetch, dict[int, None]]] = {}
-        #: Those whose time is over, and that are parked no more.
+        #: Fetches whose time is over and that are no longer parked, to be answered.
         self._due: Final[deque[Waiting]] = deque()
 
     def __len__(self) -> int:
         return len(self._parked)
 
     def park(self, waiting: Waiting, *, max_wait_ms: int, member: MemberKey | None = None) -> ParkedFetch:
-        """Keep a fetch until it has enough, or for `max_wait_ms`, or until there is news for `member`; the oldest may
-        have to give way."""
+        """Park a fetch until it has enough data, `max_wait_ms` pass, or `member` has news.
+
+        Beyond `MOST_ROWS` the oldest fetches are answered early.
+        """
         fetch = ParkedFetch(self, waiting, member)
         if member is not None:
             self._by_member.setdefault(member, {})[fetch] = None
@@ -116,7 +118,7 @@ class Purgatory:
         return fetch
 
     def notify(self, log: PartitionLog) -> None:
-        """Consumers may see more of `log` than before, or it is gone."""
+        """Wake the fetches of `log`: consumers may see more of it, or it was deleted."""
         fetches = self._by_log.get(log)
         if not fetches:
             return
@@ -125,9 +127,9 @@ class Purgatory:
             self._woken.setdefault(fetch, {})[row] = None
 
     def tell_member(self, member: MemberKey) -> None:
-        """There is news for a member: it hears with what there is."""
+        """Answer the fetches by which a member is told its news."""
         if member in self._by_member:
-            # Behind the decision that made it so.
+            # The answer comes after the decision that made the news.
             self._loop.call_soon(self._answer_member, member)
 
     def _answer_member(self, member: MemberKey) -> None:
@@ -135,7 +137,7 @@ class Purgatory:
             fetch.expire()
 
     def remove(self, fetch: ParkedFetch) -> None:
-        """`fetch` waits no longer; one that is not parked is fine."""
+        """Remove a fetch; one that is not parked is ignored."""
         if fetch.timer is None:
             return
         fetch.timer.cancel()
@@ -158,14 +160,14 @@ class Purgatory:
                     del self._by_log[log]
 
     def release_all(self) -> None:
-        """Answer every parked fetch with what there is; the broker stops."""
+        """Answer every parked fetch with the available data; the broker stops."""
         while self._due:
             self._due.popleft().answer()
         for fetch in list(self._parked):
             fetch.expire()
 
     def _expire(self, fetch: ParkedFetch) -> None:
-        """Its time is over, perhaps with that of many others."""
+        """Remove a fetch whose time is over, and answer it in a later turn of the loop."""
         self.remove(fetch)
         self._arm()
         self._due.append(fetch.waiting)
@@ -190,6 +192,6 @@ class Purgatory:
 
 
 def _answer(waiting: Waiting) -> int:
-    """Have a fetch answered; what that counts, in places."""
+    """Answer a fetch; return its cost, counted in places."""
     waiting.answer()
     return len(waiting.logs) + waiting.size_bytes // BYTES_PER_LOG

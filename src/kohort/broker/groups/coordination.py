@@ -1,4 +1,4 @@
-"""What the APIs may ask of the groups' coordinator."""
+"""The port through which the APIs reach the group coordinator."""
 
 from __future__ import annotations
 
@@ -24,57 +24,57 @@ if TYPE_CHECKING:
 
 
 class Coordination(Protocol):
-    """The coordinator as one broker reaches it: `Runtime`, or that of a cluster as far as it is at this broker."""
+    """The coordinator as one broker reaches it: `Runtime`, or a cluster's coordinators on this broker."""
 
     @property
     def journal(self) -> Journal:
-        """What happened to every group."""
+        """The journal of all groups."""
         ...
 
     @property
     def room(self) -> GroupRoom:
-        """How many groups there may be."""
+        """The limit of groups, with its counter."""
         ...
 
     @property
     def shard_count(self) -> int:
-        """How many shards there are."""
+        """The number of shards."""
         ...
 
     def serves(self, group_id: str) -> bool:
-        """Whether the log of a group is known whole."""
+        """Whether the log of a group could be read whole."""
         ...
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a KIP-848 member of a group may be silent."""
+        """Return the session timeout of a group's KIP-848 members, ms."""
         ...
 
     def next_token(self) -> RequestToken:
-        """A number that no earlier request has; also serves as its cause."""
+        """Return a number that no earlier request has; it also serves as its cause."""
         ...
 
     def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
-        """Carry out a command; its reply, translated, answers `request` once it is durable."""
+        """Carry out a command; answer `request` with the translated reply once it is durable."""
         ...
 
     def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
-        """Answer a heartbeat that is held; `is_cut`: something else of its client waits for it."""
+        """Answer a held heartbeat; `is_cut`: another request of its client waits behind it."""
         ...
 
     def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
-        """The connection of a heartbeat that is held, or of who watches a member, is gone."""
+        """Drop a held heartbeat, or the watch of a member, whose connection is closed."""
         ...
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
-        """Hold a heartbeat that was held before, word for word; `False` if it is to be read anew."""
+        """Hold a heartbeat that repeats a held one; `False` if it has to be parsed anew."""
         ...
 
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
-        """Carry out a heartbeat that was answered before, word for word; `None` if it cannot be answered at once."""
+        """Carry out a heartbeat that repeats an answered one; `None` if it cannot be answered at once."""
         ...
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
-        """Carry out a command; its reply is handed to `on_reply` once it is durable."""
+        """Carry out a command; call `on_reply` with its reply once it is durable."""
         ...
 
     def ask_shard(
@@ -85,13 +85,13 @@ class Coordination(Protocol):
 
     @property
     def reads(self) -> Reads:
-        """By whom partitions were read last."""
+        """The record of the members' latest reads of partitions."""
         ...
 
     def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
-        """A fetch asks for partitions; for these members, one of which it may be of, they may be new."""
+        """Note that a fetch asks for partitions, which may be new for one of these members."""
         ...
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
-        """The connection by which a member was heard of last is closed."""
+        """Tell the coordinator that a member's last connection is closed."""
         ...

@@ -14,7 +14,7 @@ from typing import Final
 
 from kohort.clock import WallClock
 
-#: While any deadline is set the loop is looked at so often.
+#: The longest time between two wake-ups while any deadline is set.
 TICK_MS: Final = 250
 #: A tick that is later than this was held up by something.
 GAP_MS: Final = 500
@@ -32,27 +32,28 @@ class Deadlines:
         on_gap: Callable[[int], None],
         on_step: Callable[[int], None],
     ) -> None:
-        """`on_due(now_ms)` fires what is due and returns the next deadline; `on_gap(gap_ms)` shifts them all.
+        """Create the timer.
 
-        `on_step(by_ms)`: the clock shows so much more, or less, than what has passed; all times are to follow.
+        `on_due(now_ms)` fires the due deadlines and returns the next one; `on_gap(gap_ms)` shifts all of them.
+        `on_step(by_ms)` moves all times: the clock was set forward, or back, by so much.
         """
         self._loop: Final = loop
         self._clock: Final = clock
         self._on_due: Final = on_due
         self._on_gap: Final = on_gap
         self._on_step: Final = on_step
-        #: Of the clock's steps, those that were followed, milliseconds.
+        #: The sum of the clock's steps that the deadlines have followed, milliseconds.
         self._stepped_ms = clock.stepped_ms
         self._timer: asyncio.TimerHandle | None = None
         #: When the timer should run, and when it was set, in milliseconds of the clock.
         self._wake_ms = 0
         self._set_ms = 0
-        #: Between the timer and what it does; the next one is set after that.
+        #: Whether the timer has run and its deadlines have not fired yet; the next timer is set after that.
         self._is_firing = False
         self._is_stopped = False
 
     def now_ms(self) -> int:
-        """The clock's time, once all deadlines have followed it."""
+        """Return the clock's time, after all deadlines have followed a step of the clock."""
         now_ms = self._clock.now_ms()
         while (stepped_ms := self._clock.stepped_ms) != self._stepped_ms:
             by_ms, self._stepped_ms = stepped_ms - self._stepped_ms, stepped_ms
@@ -63,14 +64,14 @@ class Deadlines:
         return now_ms
 
     def watch(self, deadline_ms: int | None, now_ms: int) -> None:
-        """The earliest deadline of some shard is `deadline_ms`."""
+        """Wake by `deadline_ms`, the earliest deadline of some shard."""
         if deadline_ms is None or self._is_firing or self._is_stopped:
             return
         if self._timer is None or deadline_ms < self._wake_ms:
             self._set(min(deadline_ms, now_ms + TICK_MS), now_ms)
 
     def stop(self) -> None:
-        """Nothing fires any more."""
+        """Stop firing deadlines."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()

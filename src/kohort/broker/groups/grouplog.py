@@ -1,10 +1,10 @@
-"""Reads the coordinator's log at the start of a broker: every record of a partition, oldest first, into its shard.
+"""The loader of the coordinator's log: at the start, reads every record of a partition into its shard.
 
 Laws: records are applied in the order of the log, by the same `apply` as when they were decided; those of a
-transaction that was open stay pending until its marker comes. Where a partition cannot be read, or has a hole that
-nobody has settled, none of its groups is served: they would be half known, and one whose commits are missing would
-begin anew. The log is left as it is. Behind a hole that somebody has settled everything counts that is there. Types
-that nobody knows are counted.
+transaction that was open stay pending until its marker comes. Where a partition cannot be read, or has an
+unsettled hole, none of its groups is served: they would be half known, and one whose commits are missing would
+begin anew. The log is left as it is. Behind a settled hole all remaining records count. Records of
+unknown types are counted.
 Source: architecture rule 2 and the journey of a restart; Apache Kafka's coordinator loader, which fails likewise.
 """
 
@@ -38,7 +38,7 @@ log = logging.getLogger("kohort.broker")
 #: Bytes of the log that are read at a time. Keys and values of that much are alive at once, and what they leave behind
 #: in the heap stays the process's: with four times as much, 50,000 members took 8 MB more.
 READ_BYTES: Final = 1024 * 1024
-#: What one batch may unfold to: a decision is never split, so a batch is as large as the largest decision.
+#: Bytes that one batch may decompress to: a decision is never split, so a batch is as large as the largest decision.
 BATCH_LIMIT_BYTES: Final = 1 << 30
 
 #: Records that change no member.
@@ -49,7 +49,7 @@ Entries = list[tuple[bytes | None, bytes | None]]
 
 @dataclass(slots=True, kw_only=True)
 class Loaded:
-    """What a log gave."""
+    """The counts of one loaded log."""
 
     #: Records that were applied.
     records: int = 0
@@ -59,16 +59,16 @@ class Loaded:
 
 @dataclass(slots=True)
 class GroupLogLoader:
-    """Loads logs one after the other; what equal records have in common is kept once for all of them."""
+    """Loads logs one after the other; equal parts of their records are kept once for all of them."""
 
-    #: What was written since then is looked at, ms; `None`: nothing is. And the groups of which more than offsets was,
-    #: with when that was last.
+    #: Groups with records written since then are noted, ms; `None`: none are.
     since_ms: int | None = None
+    #: Group -> when a record of it, other than of offsets, was last written since then, ms.
     changed: dict[str, int] = field(default_factory=dict)
     _reader: RecordReader = field(default_factory=RecordReader)
 
     def load_home(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Home:
-        """The shard that a log makes; one that refuses all groups where the log is not known whole."""
+        """Load the shard of a log; one that refuses all groups if the log cannot be read whole."""
         reason = partition.offline or next((str(hole) for hole in partition.holes if not hole.is_settled), "")
         try:
             if not reason:
@@ -104,12 +104,12 @@ class GroupLogLoader:
                 entries, offset, is_whole = _entries(view, offset)
                 self._apply(shard, entries, loaded)
                 if not is_whole:
-                    # Compressed batches unfold to more than is taken at a time; go on with the rest of this view.
+                    # Compressed batches decompress to more than is taken at a time; go on with the rest of this view.
                     break
         return loaded
 
     def _apply(self, shard: Shard, entries: Entries, loaded: Loaded, header: BatchHeader | None = None) -> None:
-        """`header`: of the batch that the entries are from, where it may be a transaction's."""
+        """Apply entries; `header` is that of their batch where it may belong to a transaction."""
         read, apply, applied = self._reader.read, shard.apply, 0
         written_ms = None if header is None or self.since_ms is None else header.max_timestamp
         for key, value in entries:
@@ -123,14 +123,14 @@ class GroupLogLoader:
         loaded.unknown += len(entries) - applied
 
     def _is_special(self, view: memoryview) -> bool:
-        """Whether a view has batches of transactions, or such as were written lately."""
+        """Whether a view has batches of transactions, or batches that were written lately."""
         table, count, _ = read_table(view, active_kernels())
         if any(bits & (TRANSACTIONAL_BIT | CONTROL_BIT) for bits in set(table_field(table, ATTRIBUTES, 0, count))):
             return True
         return self.since_ms is not None and max(table_field(table, MAX_TIMESTAMP, 0, count)) >= self.since_ms
 
     def _load_one_by_one(self, shard: Shard, view: memoryview, loaded: Loaded) -> int:
-        """Batch by batch, for a view that has transactions in it; returns where to read on."""
+        """Load a special view batch by batch; return the offset to read on from."""
         offset = 0
         for position, header in split_batches(view):
             batch = view[position : position + header.size_bytes]
@@ -146,7 +146,7 @@ class GroupLogLoader:
 
 
 def _entries(view: memoryview, offset: int) -> tuple[Entries, int, bool]:
-    """Keys and values from `offset` on, the offset behind them, and whether that is the end of the view."""
+    """Return keys and values from `offset` on, the next offset, and whether the view ends there."""
     columns = decode_columns(
         view,
         start_offset=offset,
@@ -161,7 +161,8 @@ def _entries(view: memoryview, offset: int) -> tuple[Entries, int, bool]:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Loading makes hundreds of thousands of objects that all stay: who looks for garbage among them finds none."""
+    """Switch off garbage collection while logs are loaded."""
+    # Loading makes hundreds of thousands of objects that all stay: a collection would find nothing among them.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""How many groups a broker takes on.
+"""The limit of groups on one broker.
 
 Laws: what would make a group beyond `max.groups` is refused with POLICY_VIOLATION and a sentence that names the
 option, and leaves nothing behind; groups that are there never notice. A group is whatever has members or offsets.
@@ -20,12 +20,12 @@ from kohort.errors import ErrorCode
 
 log = logging.getLogger("kohort.broker")
 
-#: What may make a group.
+#: Commands that may make a group.
 _Founding = JoinGroup | ConsumerGroupHeartbeat | CommitOffsets | CommitTransactionOffsets
 
 
 class GroupRoom:
-    """Counts the groups of one broker when one more would come."""
+    """Counts the groups of one broker when a command would make one more."""
 
     def __init__(self, homes: Sequence[Home]) -> None:
         self._homes: Final = homes
@@ -33,15 +33,15 @@ class GroupRoom:
         self.most: int | None = None
         #: Refusals since the start.
         self.refused = 0
-        #: Whether the last that was to come was refused, and logged.
+        #: Whether the latest new group was refused, which is logged once.
         self._is_full = False
 
     def count(self) -> int:
-        """How many groups there are."""
+        """Return the number of groups."""
         return sum(map(_count, self._homes))
 
     def let_in(self, home: Home, command: Command, decision: Decision) -> Decision:
-        """What was decided, or the refusal if that would make a group too many."""
+        """Return the decision, or a refusal if it would make one group too many."""
         if self.most is None or not decision.records or not isinstance(command, _Founding):
             return decision
         if _knows(home.shard.groups, command.group_id):
@@ -59,7 +59,7 @@ class GroupRoom:
 
 
 def _count(home: Home) -> int:
-    """The groups of one shard; they are looked at again only when there are more or fewer entries of some kind."""
+    """Count the groups of one shard; recount only if the number of entries of some kind has changed."""
     groups = home.shard.groups
     sizes = _sizes(groups)
     if home.counted[0] != sizes:
