@@ -28,7 +28,7 @@ _SLOW_MS: Final = 3_000
 
 
 class SimulatedAssignors:
-    """Every assignor that is not built in, whatever its name."""
+    """Simulated assignors that stand for every name that is not built in."""
 
     def __init__(self, clock: VirtualClock, random: Random) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class SimulatedAssignors:
         self.is_healed = False
 
     def heal(self) -> None:
-        """From now on it does what it shall."""
+        """Compute correct targets from now on."""
         self.is_healed = True
 
     def compute(self, order: ComputeTarget, on_computed: Callable[[Computed], None]) -> None:
@@ -73,7 +73,7 @@ class SimulatedAssignors:
         return None, "it takes longer than group.consumer.assignor.timeout.ms"
 
     def _foreign(self, group: Assignable) -> Computed:
-        """Partitions of nobody, and of members that there are not or that want others."""
+        """Assign partitions to no member, to unknown members, and to members not subscribed to them."""
         return array("i", (self._random.randint(-1, len(group.members)) for _ in range(len(group.space)))), ""
 
     def _short(self, group: Assignable) -> Computed:

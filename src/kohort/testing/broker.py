@@ -118,11 +118,12 @@ class SimulatedBroker:
     # What arrives.
 
     def on_request(self, connection: Connection, command: Command) -> None:
-        """A request has come in; while the loop stands still nobody reads it."""
+        """Read a request that has come in."""
+        # While the loop stands still a request stays unread.
         self._loop.run(partial(self._read, connection, command))
 
     def on_gone(self, connection: Connection) -> None:
-        """A connection is closed: nobody waits for its answers, and the coordinators of its members are told."""
+        """Forget a closed connection and its open requests, and tell the coordinators of its members."""
         self._loop.run(partial(self._forget, connection))
 
     def topics_changed(self, image: TopicImage) -> None:
@@ -152,7 +153,7 @@ class SimulatedBroker:
     # What goes wrong.
 
     def crash(self) -> None:
-        """The process dies: memory is gone, and so is some of what was not synced."""
+        """Kill the broker process: memory is lost, and so is a random part of the data not yet synced."""
         lost = 0
         for log in self._logs:
             kept = self._random.randint(log.high_watermark, log.log_end_offset)
@@ -189,7 +190,7 @@ class SimulatedBroker:
         self._clock.after(for_ms, lambda: self.go_on() if self._loop is loop else None)
 
     def set_clock(self, offset_ms: int) -> None:
-        """Somebody sets the clock of the machine, or it shows how long that has slept."""
+        """Set the machine's clock, as an operator or a suspended machine does."""
         self._story.tell("broker", f"has a clock that was set by {offset_ms - self.clock_offset_ms} ms")
         self.clock_offset_ms = offset_ms
         if self.is_up:
@@ -264,7 +265,7 @@ class SimulatedBroker:
             self.runtime.member_disconnected(group_id, member_id)
 
     def _carry_out(self, socket: Socket, command: Command) -> None:
-        """What the broker's APIs do with a request."""
+        """Carry out a request as the broker's APIs do."""
         assert isinstance(command, GroupCommand)
         if self._is_from_before(socket.connection, command):
             return
@@ -295,9 +296,10 @@ class SimulatedBroker:
         socket.add(request)
 
     def _may_watch(self, socket: Socket, command: WatchMember) -> bool:
-        """Whether this is no late word; the youngest connection that says whose fetches it brings counts."""
+        """Whether a watch is current: not from an older connection of the same member."""
         key, number = (command.group_id, command.member_id), socket.number
         former = self._watches.get(key)
+        # The youngest connection that names the member whose fetches it carries counts.
         if former is not None and former[0] > number:
             self._network.break_one(socket.connection)
             return False

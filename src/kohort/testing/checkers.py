@@ -1,5 +1,6 @@
-"""What must hold after every step of a world, whatever goes wrong around it: the laws of `kohort.testing.laws` put
-together.
+"""Checks of a world after every step: the laws of `kohort.testing.laws` together.
+
+They hold whatever fails around the broker.
 
 Laws: a checker looks and never changes what it looks at; it looks at the groups that a step touched.
 Source: architecture (Determinism); the invariants of the TLA+ model of KIP-848.
@@ -38,7 +39,7 @@ from kohort.testing.members.process import MemberProcess
 
 
 class Checkers:
-    """Looks at every step of a broker, and at every change of what members believe to own.
+    """Checks of every step of a broker and of every change in what members believe they own.
 
     Args:
         label_of: the label of a topic id, as members call it.
@@ -90,7 +91,7 @@ class Checkers:
         self.steps = 0
 
     def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
-        """Remember what the step may not change, and look at what it is about to do."""
+        """Note the state that the step may not change, and check the decision before it is applied."""
         self.steps += 1
         groups = home.shard.groups
         if isinstance(command, MemberDisconnected):
@@ -126,7 +127,7 @@ class Checkers:
             self._sessions_of(home).check_expiry(home.shard, decision, now_ms=self._now_ms())
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
-        """What is told of a decision has to be so."""
+        """Check that the journal entry of a decision tells the truth."""
         sessions = self._sessions_of(home)
         self._causes.check(entry, home.shard, stimulus, decision, sessions, now_ms=self._now_ms())
 
@@ -176,12 +177,12 @@ class Checkers:
             self._check_fold(home)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
-        """What a member is told has to stay true."""
+        """Check that what a reply tells a member stays true."""
         self.offsets.on_answer(command, body)
         self._classic_static.on_answer(command)
 
     def on_restart(self, home: Home) -> None:
-        """What a crash left has to contain everything that was acknowledged."""
+        """Check that the state after a crash contains everything that was acknowledged."""
         self._pace.on_restart()
         self._hand_overs.pop(home.index, None)
         self._generations.pop(home.index, None)
@@ -195,7 +196,10 @@ class Checkers:
         self._check_fold(home)
 
     def on_loaded(self, home: Home) -> None:
-        """Everybody's time counts from here, and that of a rebalance which begins with it; what was due is again."""
+        """Begin every member's session anew, and check that pending assignments are due again.
+
+        The time of a rebalance that begins with the load counts from here too.
+        """
         self._loading.discard(home.index)
         self._sessions[home.index] = SessionLaws(home.shard.groups, now_ms=self._now_ms())
         check_assignment_is_due(home.shard.groups, home.shard.timers, home.shard.groups.consumer)
@@ -207,7 +211,7 @@ class Checkers:
         self._static_of(home).on_shift(gap_ms, now_ms=self._now_ms())
 
     def on_go_on(self) -> None:
-        """What was promised for the time in which the broker stood still comes now."""
+        """Expect now what was due while the broker stood still."""
         self._went_on_ms = self._now_ms()
 
     def tells_news(self, is_on: bool) -> bool:
@@ -216,7 +220,7 @@ class Checkers:
         return before
 
     def check_owners(self, home: Home, group_id: str) -> None:
-        """What members believe to own is compared with each other and with the coordinator."""
+        """Compare what members believe they own with each other and with the coordinator."""
         self._owners.check_owners(home.shard.groups, group_id)
 
     def _sessions_of(self, home: Home) -> SessionLaws:

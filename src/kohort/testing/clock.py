@@ -1,4 +1,4 @@
-"""Time that passes only when a test says so, and what is to happen at which time.
+"""A clock that advances only when a test says so, and the events due at each time.
 
 Laws: events of one instant happen in the order in which they were asked for; nothing happens twice.
 Source: architecture (Determinism): worlds step machines and jump to the next deadline.

@@ -1,4 +1,4 @@
-"""Several brokers in this process, for tests of what happens when there is more than one.
+"""Several brokers in this process, for tests that need more than one.
 
 Laws: what keeps a call from its effect is raised in the caller, in one sentence, and nothing has changed then; when a
 call returns, every broker answers accordingly.
@@ -110,7 +110,10 @@ class Cluster:
         return self
 
     def close(self) -> None:
-        """Stop every broker, which forgets everything; raises what made the cluster fail. One not open is fine."""
+        """Stop every broker and drop their data; a cluster that is not open is left as it is.
+
+        Raises the error that made the cluster fail, if it has.
+        """
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -178,7 +181,7 @@ class Cluster:
         self._ask(lambda brokers: brokers.move(brokers.offsets_log(group), _running(brokers, node_id)))
 
     def stop(self, broker: int, *, hand_over: bool = True) -> None:
-        """Stop a broker in an orderly way: what it has begun is answered.
+        """Stop a broker in an orderly way: requests in progress are answered.
 
         Args:
             broker: its number.
@@ -193,7 +196,9 @@ class Cluster:
         self._do(stop)
 
     def kill(self, broker: int, *, hand_over: bool = True) -> None:
-        """End a broker at once: connections are cut, and what was asked stays unanswered, whether it was done or not.
+        """End a broker at once: connections are cut and open requests stay unanswered.
+
+        Such a request may have been carried out or not.
 
         Args:
             broker: its number.
@@ -203,7 +208,7 @@ class Cluster:
         self._ask(lambda brokers: brokers.kill(_running(brokers, node_id), hand_over=hand_over))
 
     def start(self, broker: int, *, host: str | None = None, port: int | None = None) -> None:
-        """Start a broker that was stopped or killed. What others lead by now stays with them.
+        """Start a broker that was stopped or killed; leadership that has moved stays where it is.
 
         Args:
             broker: its number.

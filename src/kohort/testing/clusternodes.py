@@ -39,7 +39,7 @@ _ANYWHERE: Final = (commands.DescribeGroupConfigs, commands.AlterGroupConfigs)
 
 
 class Leaders:
-    """Who leads which partition."""
+    """The leader of each partition."""
 
     def __init__(self, node_ids: Sequence[int]) -> None:
         self.node_ids: Final = node_ids
@@ -56,7 +56,7 @@ class Leaders:
         return leader if leader in self.running else NO_NODE
 
     def successor(self, partition: int) -> int:
-        """Who leads a partition of this number unless told: the brokers in turn, as far as they are there."""
+        """Return the default leader of a partition number: running brokers in turn."""
         count = len(self.node_ids)
         turn = [self.node_ids[(partition + step) % count] for step in range(count)]
         return next((node_id for node_id in turn if node_id in self.running), turn[0])
@@ -76,7 +76,7 @@ class Leaders:
 
 
 class NodeLeadership(Leadership):
-    """What one broker of the cluster leads, and whom it names for the rest."""
+    """The partitions that one broker leads, and the leaders that it names for the others."""
 
     def __init__(self, node: ClusterNode, settings: BrokerSettings) -> None:
         super().__init__(settings)
@@ -268,7 +268,7 @@ class ClusterNode:
         self.host, self.port = leadership.host, leadership.port
 
     async def stop(self) -> None:
-        """Answer what was handled, then close."""
+        """Send the answers of handled requests, then close."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.finish()
@@ -276,7 +276,7 @@ class ClusterNode:
             await listener.wait_closed()
 
     def kill(self) -> None:
-        """Close at once, in the middle of whatever is under way."""
+        """Close at once and abandon the requests in progress."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.abort()
@@ -289,7 +289,7 @@ class ClusterNode:
 
 
 class Brokers:
-    """The brokers of one cluster over what they share."""
+    """The brokers of one cluster over their shared state."""
 
     def __init__(
         self,
@@ -299,7 +299,10 @@ class Brokers:
         *,
         listen: Callable[[BrokerSettings], Any] = listen_on,
     ) -> None:
-        """`listen`: opens a listening socket, or what a simulated loop takes for one."""
+        """Create the brokers of `settings`.
+
+        `listen`: opens a listening socket, real or of a simulated loop.
+        """
         self.listen: Final = listen
         self.shared: Final = shared
         self.runtime: Final = runtime
@@ -329,7 +332,7 @@ class Brokers:
         return log is not None and self.leaders.of(log) == node_id
 
     async def start(self, node_id: int, host: str | None, port: int | None) -> None:
-        """Let a broker listen, at its former address unless told, and lead again what nobody leads."""
+        """Start a broker, at its former address by default, and give it the partitions without leader."""
         node = self.nodes[node_id]
         await node.start(node.host if host is None else host, node.port if port is None else port)
         self.leaders.running.add(node_id)
@@ -354,7 +357,7 @@ class Brokers:
         self.shared.purgatory.notify(log)
 
     async def close(self) -> None:
-        """Stop every broker; what they share stays."""
+        """Stop every broker; their shared state stays."""
         for node_id in sorted(self.leaders.running):
             await self.stop(node_id, hand_over=False)
 

@@ -1,4 +1,4 @@
-"""Whether a group has come to rest: everybody who lives is in, and every partition has exactly one owner.
+"""The check that a group is at rest: all live processes are members, each partition has one owner.
 
 Laws: looks at the coordinator's state and at what the members believe, which have to agree.
 """
@@ -20,7 +20,7 @@ from kohort.testing.topics import TopicShelf, name_of
 def why_not_at_rest(
     groups: GroupsState, group_id: str, processes: Sequence[MemberProcess], topics: TopicShelf
 ) -> str | None:
-    """What is missing, in words; `None` if the group is at rest.
+    """Explain why a group is not at rest; `None` if it is.
 
     Args:
         processes: the living members of the group.
@@ -54,7 +54,7 @@ def progress_of(groups: GroupsState, group_id: str) -> int:
 def _why_member_is_not(
     process: MemberProcess, consumer: ConsumerGroup | None, classic: ClassicGroup | None, topics: TopicShelf
 ) -> str | None:
-    """What the coordinator knows of one member and what the member believes, compared."""
+    """Compare the coordinator's state of one member with the member's own; `None` if they agree."""
     if consumer is None:
         assert isinstance(process, ClassicMember), "a classic group has classic members"
         generation = classic.generation if classic is not None else 0

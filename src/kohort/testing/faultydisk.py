@@ -46,7 +46,7 @@ class Operation(NamedTuple):
 
 
 class Fault(Enum):
-    """What may be wrong with a disk: the error number, and the operations that it can strike."""
+    """A disk fault: its error number and the operations that it can strike."""
 
     NO_SPACE = (errno.ENOSPC, _GROWTH)
     NO_QUOTA = (errno.EDQUOT, _GROWTH)
@@ -138,7 +138,8 @@ class FaultyFileSystem:
         self._injected.append(_Injected(fault=fault, at=at, times=times, where=where))
 
     def heal(self) -> None:
-        """There is nothing wrong with the disk any more; whoever has met a failed write or sync still knows it."""
+        """Remove every fault from the disk."""
+        # A log that has met a failed write or sync remembers it.
         self._injected.clear()
 
     def restart(self) -> None:
@@ -155,7 +156,10 @@ class FaultyFileSystem:
         changes_kept: Callable[[str, int], int] = lambda _path, _unsynced: 0,
         zero_fill: bool = False,
     ) -> None:
-        """Lose power, and have it back: see `MemoryFileSystem.crash`; what is behind must be one."""
+        """Lose power and get it back; only a `MemoryFileSystem` below supports this.
+
+        See `MemoryFileSystem.crash`.
+        """
         assert isinstance(self._behind, MemoryFileSystem), "only a disk in memory can lose power"
         self._behind.crash(survives, changes_kept=changes_kept, zero_fill=zero_fill)
         self._is_down = False
@@ -163,7 +167,7 @@ class FaultyFileSystem:
         self.restart()
 
     def begin(self, name: str, path: str) -> Fault | None:
-        """An operation begins: raises what strikes it; `SHORT_WRITE` is left to the caller."""
+        """Begin an operation and raise its fault; `SHORT_WRITE` is returned to the caller."""
         if self._is_down:
             raise Crashed
         self.operations += 1

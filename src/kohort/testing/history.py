@@ -1,4 +1,4 @@
-"""What the clients of a broker asked and were told, in the order in which it happened; `logchecker` judges it.
+"""The operations of a broker's clients in their order of time; `logchecker` judges them.
 
 Each operation is two events: it begins (`invoke`) and ends (`ok`, `fail`: it did not happen, `info`: it may have). What
 has no beginning of its own, a poll that returned or a callback, is one `ok`. Names and values of the operations:
@@ -79,7 +79,7 @@ class History:
             return number
 
     def ok(self, number: int, **value: Any) -> None:
-        """It has happened; `value` is what is known only now."""
+        """End an operation that has happened; `value`: fields known only now."""
         self._end(number, "ok", value)
 
     def fail(self, number: int, **value: Any) -> None:
@@ -87,7 +87,7 @@ class History:
         self._end(number, "fail", value)
 
     def info(self, number: int, **value: Any) -> None:
-        """Nobody knows whether it has happened."""
+        """End an operation of which the client cannot know whether it has happened."""
         self._end(number, "info", value)
 
     def note(self, process: str, name: str, **value: Any) -> None:
@@ -138,7 +138,7 @@ class Operation:
         return self.kind == "ok"
 
     def rows(self, of: str) -> Iterator[tuple[tuple[str, int], list[Any]]]:
-        """The rows of a list in its value: the partition of each, and what else is in it."""
+        """Yield the rows of a list in the value: each row's partition and its other fields."""
         for topic, partition, *rest in self.value.get(of, ()):
             yield (str(topic), int(partition)), rest
 

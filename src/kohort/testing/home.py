@@ -1,4 +1,4 @@
-"""A shard of the simulated broker and its log, and what reading a log gives."""
+"""A shard of the simulated broker with its log, and the replay of a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Entry = tuple[bytes, bytes | None]
 
 
 class SimulatedLog:
-    """What the coordinator asks of a partition's log; offsets count batches.
+    """A simulated partition log for the coordinator; offsets count batches.
 
     It outlives the processes that write to it.
     """

@@ -141,7 +141,7 @@ def _named(partition: _Partition) -> str:
 
 
 def _unread(facts: _Facts) -> Iterator[tuple[Operation, _Partition]]:
-    """Acknowledged sends that nobody has read."""
+    """Yield the acknowledged sends that no client has read."""
     for send in facts.sends:
         partition = _place(send)
         if send.is_ok and send.value["offset"] not in facts.read[partition]:

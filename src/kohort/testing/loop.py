@@ -1,4 +1,4 @@
-"""What the broker's runtime asks of an event loop, on a virtual clock; it can stand still, and die."""
+"""An event loop for the broker's runtime on a virtual clock; it can stand still and die."""
 
 from __future__ import annotations
 

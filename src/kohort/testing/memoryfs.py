@@ -71,7 +71,7 @@ class MemoryFile(VolatileFile):
 
 
 class MemoryDirectory(VolatileDirectory):
-    """A directory whose changes can be undone until they are synced."""
+    """A directory in memory; its changes are undone by a crash until they are synced."""
 
     __slots__ = ("_disk", "unsynced")
 
@@ -98,7 +98,7 @@ class MemoryDirectory(VolatileDirectory):
         self.unsynced = [change for change in self.unsynced if id(change) not in covered]
 
     def copy(self, disk: MemoryFileSystem, known: dict[int, Node]) -> MemoryDirectory:
-        """The same directory on another disk; `known`: what is copied already, by the identity of the original."""
+        """Copy the directory to another disk; `known`: copies made so far, by the original's identity."""
         twin = MemoryDirectory(disk)
         known[id(self)] = twin
 
@@ -116,7 +116,7 @@ class MemoryDirectory(VolatileDirectory):
 
 
 class MemoryFileSystem(VolatileFileSystem):
-    """Directories and files in memory, with what tests do to a disk.
+    """Directories and files in memory, with the faults that tests inject into a disk.
 
     Args:
         volatile: what is written counts as durable at once.
@@ -142,7 +142,9 @@ class MemoryFileSystem(VolatileFileSystem):
         changes_kept: Callable[[str, int], int] = lambda _path, _unsynced: 0,
         zero_fill: bool = False,
     ) -> None:
-        """Lose power: every file and directory falls back to what was durable, plus what the arguments let live.
+        """Lose power: every file and directory falls back to its durable state.
+
+        The arguments may let more survive.
 
         Args:
             survives: size that each file keeps, between durable and written.

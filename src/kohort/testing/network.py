@@ -39,10 +39,10 @@ GOOD = NetworkQuality()
 
 
 class Server(Protocol):
-    """What answers at the other end."""
+    """The server's end of a simulated connection."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
-        """A request has arrived."""
+        """Take a request that has arrived."""
         ...
 
     def on_gone(self, connection: Connection) -> None:
@@ -51,7 +51,7 @@ class Server(Protocol):
 
 
 class Client(Protocol):
-    """Who holds a connection."""
+    """The client's end of a simulated connection."""
 
     name: str
 
@@ -112,7 +112,10 @@ class Connection:
         network.deliver(self, self._arrival_ms(1), lambda: self.client.on_reply(self, body, place))
 
     def close(self) -> None:
-        """The client gives the connection up; what is under way to it is gone, what it sent may arrive yet."""
+        """Close the connection from the client's side.
+
+        Answers on their way are lost; requests already sent may still arrive.
+        """
         if self.is_open:
             self.is_open = False
             network = self._network
@@ -148,7 +151,7 @@ class SimulatedNetwork:
         self._cut_off: dict[str, None] = {}
 
     def connect(self, client: Client, *, software: str = "") -> Connection | None:
-        """Open a connection; `None` if nobody answers."""
+        """Open a connection; `None` if no server answers."""
         if not self.is_server_up or client.name in self._cut_off:
             return None
         self._opened += 1
@@ -158,7 +161,7 @@ class SimulatedNetwork:
         return connection
 
     def cut_off(self, client_name: str) -> None:
-        """From now on this client reaches nobody; its connections go silent."""
+        """Cut a client off from the server; its connections go silent."""
         self._cut_off[client_name] = None
         for connection in self._open:
             if connection.client.name == client_name:

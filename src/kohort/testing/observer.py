@@ -1,4 +1,4 @@
-"""Who looks at every step of a simulated broker."""
+"""The observer of every step of a simulated broker."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kohort.testing.home import Home
 
 
 class Observer(Protocol):
-    """Who looks at every step of the broker."""
+    """The observer of every step of a simulated broker."""
 
     def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
-        """A decision is made and not applied."""
+        """Observe a decision that is made and not yet applied."""
         ...
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:

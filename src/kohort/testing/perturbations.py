@@ -1,4 +1,4 @@
-"""What goes wrong in a world: members come, go, stand still; the broker dies; topics change; the network fails.
+"""Faults of a world: members come, go and stall; the broker dies; topics change; networks fail.
 
 Laws: every perturbation can be healed, and `heal` heals all of them.
 """
@@ -44,7 +44,7 @@ SLOW_SYNC_MS = 1_500
 
 
 class Perturbations:
-    """Draws what goes wrong next, until it is told to stop."""
+    """The source of faults, which draws the next one until it is told to stop."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -61,7 +61,7 @@ class Perturbations:
         self._plan_next()
 
     def heal(self) -> None:
-        """Everything works again; who is dead stays dead."""
+        """End every fault; a dead process stays dead."""
         world = self._world
         self._is_healed = True
         world.story.tell("world", "is healed")
@@ -234,7 +234,7 @@ class Perturbations:
     # Administrators.
 
     def administrate(self) -> None:
-        """Somebody with a tool does something to a group."""
+        """Send a random administrative request about a group."""
         world, random = self._world, self._random
         admin, group_id = world.administrator, random.choice(world.scenario.groups).group_id
         partitions = world.topics.partitions_of(TOPIC_NAMES)
@@ -309,7 +309,10 @@ def _is_at_work(member: MemberProcess) -> bool:
 
 
 def _end_visit(visitor: MemberProcess, end: Callable[[], None]) -> None:
-    """The end of a short life, unless it has come to one already, or cannot: who stands still dies."""
+    """End a visiting member; one that stands still dies.
+
+    A member that is dead or leaving already is left as it is.
+    """
     if visitor.is_paused:
         visitor.die()
     elif visitor.is_alive and not visitor.is_leaving:

@@ -38,7 +38,7 @@ def kohort_cluster_size() -> int:
 
 @pytest.fixture
 def kohort_cluster(kohort_cluster_size: int, kohort_broker_config: dict[str, object]) -> Iterator[Cluster]:
-    """A running cluster of this test's own, whose leaders and coordinators can be moved."""
+    """Start a cluster for this test alone; its leaders and coordinators can be moved."""
     from kohort.testing.cluster import Cluster
 
     with Cluster(kohort_cluster_size, config=kohort_broker_config) as cluster:

@@ -52,12 +52,12 @@ class ProcessClock:
         self.offset_ms = offset_ms
 
     def now_ms(self) -> int:
-        """What the process believes."""
+        """Return the time of the process's own clock."""
         return self._clock.now_ms() + self.offset_ms
 
 
 class SimulatedDisk:
-    """Syncs logs late, and calls back who waits for that; it does what the broker's `Durability` does.
+    """A disk that syncs logs late and then runs the waiting callbacks, as the broker's `Durability` does.
 
     Laws: answers leave when all that was appended to their log before is on disk, in the order of the decisions.
     """
@@ -75,7 +75,7 @@ class SimulatedDisk:
             self._waiting.setdefault(id(log), deque()).append((log.log_end_offset, callback))
 
     def sync(self, log: SimulatedLog) -> None:
-        """Have what was appended on disk after a while; one sync covers what gathered during the one before."""
+        """Sync the appended batches after a delay; one sync covers all that gathered during the former one."""
         if log.is_syncing:
             return
         log.is_syncing = True
@@ -94,7 +94,7 @@ class SimulatedDisk:
 
 
 class LoopAssignors:
-    """Assignors of the user's own, whose results come to the loop of one process."""
+    """The user's own assignors, whose results come to the loop of one process."""
 
     def __init__(self, assignors: SimulatedAssignors, loop: SimulatedLoop, story: Story) -> None:
         self._assignors, self._loop, self._story = assignors, loop, story
@@ -145,7 +145,7 @@ class SimulatedRuntime(Runtime):
     def begin(
         self, logs: list[SimulatedLog], settings: GroupSettings, image: TopicImage, build: Callable[..., Shard]
     ) -> None:
-        """What `Runtime.start` does, from simulated logs."""
+        """Start the runtime from simulated logs, as `Runtime.start` does."""
         self._settings, self._image = settings, image
         self._reporter = Reporter(settings)
         self.index_of = partial(_index_of, len(logs))
@@ -185,7 +185,7 @@ class SimulatedRuntime(Runtime):
         super()._follow_clock(by_ms)
 
     def forget(self, token: RequestToken) -> None:
-        """Nobody waits for that answer any more, and there will be none."""
+        """Forget an open request that will get no answer."""
         self.open.pop(token, None)
 
     def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
@@ -195,7 +195,8 @@ class SimulatedRuntime(Runtime):
             self.forget(command.request)
 
     def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
-        """See `Runtime.release`: what is behind it on its connection is the reason, whatever else is told just now."""
+        """Release a held heartbeat because of a later request; see `Runtime.release`."""
+        # The reason is the request behind it on its connection, whatever else is told at this moment.
         told_before = self._observer.tells_news(False)
         super().release(command, is_cut)
         self._observer.tells_news(told_before)
@@ -230,7 +231,7 @@ class SimulatedRuntime(Runtime):
         return True
 
     def _end_hold(self, home: BrokersHome, now_ms: int) -> bool:
-        """Each is answered by a whole decision here, which is looked at; what the broker does instead is compared."""
+        """Compare the broker's short cut for a hold's end with the whole decision, and use the decision."""
         check_end_of_hold(home.shard, now_ms=now_ms)
         return False
 

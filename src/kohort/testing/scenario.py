@@ -1,4 +1,4 @@
-"""What a seed stands for: which groups there are, how bad the network is, what goes wrong and when.
+"""The scenario that a seed gives: its groups, its network and the times of its faults.
 
 Laws: everything is drawn from the seed and from nothing else, in one order.
 """
@@ -105,12 +105,12 @@ class GroupPlan:
     member_count: int
 
     def draw_protocol(self, random: Random) -> Protocol:
-        """What the next process of the group speaks."""
+        """Draw the protocol of the group's next process."""
         return random.choice(self.protocols)
 
     @property
     def protocols(self) -> tuple[Protocol, ...]:
-        """What its processes may speak."""
+        """Return the protocols that the group's processes may use."""
         match self.kind:
             case "rolling eager":
                 return ("consumer", "eager")
@@ -222,7 +222,7 @@ def _draw_weights(random: Random, *, runs_assignors: bool) -> dict[str, int]:
 
 
 def as_static(scenario: Scenario) -> Scenario:
-    """The same world with static groups, whose members all have names, and somebody who switches their mode."""
+    """Return the scenario with static groups of named members, and with switches of their mode."""
     return replace(
         scenario,
         weights={**scenario.weights, "visit": 0, "switch_mode": 3},

@@ -19,7 +19,7 @@ CHUNK = 25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run seeds; 0 if every law held, 1 if one was broken, whose story is printed."""
+    """Run seeds; return 0 if every law held, 1 if one was broken, after printing its story."""
     options = _parse(arguments)
     if options.count is None:
         return _run_one(options.seed, is_verbose=options.verbose)

@@ -1,4 +1,4 @@
-"""The broker's end of a simulated connection: what it holds, in which order it answers, what it leaves unread.
+"""The broker's end of a simulated connection: its held requests, answer order and unread input.
 
 The queue of answers and the holds are the broker's own; what stands in for bytes is the number of each request.
 
@@ -27,7 +27,7 @@ _NUMBER_BYTES: Final = 8
 
 
 class SimulatedRoute:
-    """What a request needs to put its answer into a frame: here that is its number, and the answer is kept."""
+    """The route of an answer: its frame is the request's number, and the answer itself is kept."""
 
     version = 1
     is_long = False
@@ -38,7 +38,7 @@ class SimulatedRoute:
         self.answers: dict[int, ReplyBody] = {}
 
     def frame(self, correlation_id: int, body: Any) -> list[Buffer]:
-        """See `Framing.frame`; what is answered here is the coordinator's reply, which nothing encodes."""
+        """Keep the coordinator's reply, which is not encoded, and frame its number; see `Framing.frame`."""
         self.answers[correlation_id] = body
         return [correlation_id.to_bytes(_NUMBER_BYTES)]
 
@@ -86,7 +86,7 @@ class Socket:
 
     @property
     def awaited(self) -> list[int]:
-        """Numbers of the requests whose answer nobody knows yet."""
+        """Return the numbers of the requests without an answer so far."""
         return [request.correlation_id for request in self._open if request.is_open]
 
     def add(self, request: Request) -> None:
@@ -106,7 +106,7 @@ class Socket:
         self._holds.release_overtaken()
 
     def close(self) -> None:
-        """The broker sees its end: nobody waits for these answers."""
+        """Close the broker's end and abandon its answers."""
         self._is_closed = True
         self._unread.clear()
         self._open.clear()
@@ -117,7 +117,7 @@ class Socket:
         self._pump()
 
     def _pump(self) -> None:
-        """Read what there is room for, then write what is ready; see `Connection._pump`."""
+        """Read requests while there is room, then write the answers that are ready; see `Connection._pump`."""
         if self._is_reading:
             return
         self._is_reading = True

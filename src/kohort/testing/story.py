@@ -1,7 +1,7 @@
-"""What happened in a simulated world, told so that a person finds the cause.
+"""The story of a simulated world, from which a person finds the cause of a failure.
 
-Laws: telling is cheap, since nearly every story is never read: values are kept as they are and put into words only
-when somebody looks.
+Laws: telling is cheap, since nearly every story is never read: values are kept as they are and become
+text only when a person reads the story.
 Source: architecture rule 9 (a story is a filter over the journal, attached to every invariant failure).
 """
 
@@ -37,7 +37,7 @@ class LawBroken(InvariantViolation):
 
 
 class Row:
-    """One event: when, whose group, who, what, and the values that it is about."""
+    """An event of a story: its time, group, actor, text, and the values that it is about."""
 
     __slots__ = ("about", "actor", "group_id", "time_ms", "what")
 

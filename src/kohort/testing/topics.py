@@ -54,7 +54,7 @@ class TopicShelf:
         self.image = TopicImage.of(left, version=self.image.version + 1)
 
     def label_of(self, topic_id: TopicId) -> str:
-        """What a story calls a topic, also one that is gone."""
+        """Return the label of a topic in stories, also of a deleted one."""
         return self._labels.get(topic_id, "a topic that is forgotten")
 
     def is_first_of_its_name(self, label: str) -> bool:
@@ -66,7 +66,7 @@ class TopicShelf:
         return self._ids[label]
 
     def partitions_of(self, names: tuple[str, ...]) -> list[tuple[str, int]]:
-        """(name, number) of every partition that somebody who subscribes to `names` can get."""
+        """List (name, number) of every partition that a subscriber to `names` can get."""
         found = (self.image.by_name[name] for name in sorted(names) if name in self.image.by_name)
         return [(facts.name, number) for facts in found for number in range(facts.partition_count)]
 

@@ -52,7 +52,7 @@ SILENCE_WITHIN_MS = 900_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a run was: how much happened in how much virtual time."""
+    """The report of a run: how much happened in how much virtual time."""
 
     seed: int
     scenario: Scenario
@@ -203,11 +203,11 @@ class World:
         self.clock.after(delay_ms, start)
 
     def has_younger_process(self, process: MemberProcess) -> bool:
-        """Whether somebody bears the same instance id who started later."""
+        """Whether a process with the same instance id started later."""
         return process.instance_id is not None and self._bearers(process)[-1] is not process
 
     def has_older_process(self, process: MemberProcess) -> bool:
-        """Whether somebody bore the same instance id before."""
+        """Whether a process with the same instance id started before."""
         return process.instance_id is not None and self._bearers(process)[0] is not process
 
     def _bearers(self, process: MemberProcess) -> list[MemberProcess]:
@@ -215,7 +215,7 @@ class World:
         return [other for other in self.members.values() if (other.group_id, other.instance_id) == mine]
 
     def draw_topics(self) -> tuple[str, ...]:
-        """What a member subscribes to: mostly what the others do."""
+        """Draw a member's topics: mostly those of the others."""
         if self.scenario.same_topics:
             return self.scenario.same_topics
         if self.random.random() < 0.6:
@@ -223,7 +223,7 @@ class World:
         return tuple(sorted(self.random.sample(TOPIC_NAMES, self.random.randint(1, 3))))
 
     def draw_pattern(self) -> str | None:
-        """What a KIP-848 member subscribes to besides names: mostly nothing."""
+        """Draw a KIP-848 member's topic pattern; `None`, most often: no pattern."""
         is_drawn = self.random.random() < self.scenario.pattern_share
         return self.random.choice(PATTERNS) if is_drawn else None
 
@@ -250,7 +250,7 @@ class World:
         return Wire(self.network, name, software="kohort" if software and wishes.runs_assignors else software)
 
     def restart_broker(self) -> None:
-        """A new process; nobody believes more than its log says.
+        """Restart the broker, and check that no member believes more than the log says.
 
         Its clock may have been set meanwhile, forward or back.
         """

@@ -1,4 +1,4 @@
-"""What has to come when nothing goes wrong any more: everything is read, and then whatever is new at once.
+"""Final checks once faults have ended: every record is read, and new records are read at once.
 
 Laws held here, by name:
 - `EverythingIsRead`: once nothing goes wrong any more each group reads all that is there.
@@ -160,7 +160,7 @@ class Aftermath:
         return partition.topic != FLEETING and not is_paused and bool(reader.ownership.next.get(partition))
 
     def _readers_of(self, partition: TopicPartition) -> list[Reader]:
-        """Who has to be handed a new record of a partition."""
+        """List the readers that must receive a new record of a partition."""
         return [
             reader
             for reader in self._world.readers
@@ -189,7 +189,7 @@ class Aftermath:
         self._world.awaited.clear()
 
     def _check_empty(self) -> None:
-        """Everything is handed out: nothing is held or counted as held, but what fetches under way may bring."""
+        """Check that no record is left in a buffer, and none counted there but those of open fetches."""
         for reader in self._world.readers:
             if reader.consumer is None:
                 continue

@@ -36,7 +36,7 @@ from kohort.testing.clients.writer import MOST_BATCH_BYTES, Writer, is_checked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientReport:
-    """What a run was."""
+    """The report of a run."""
 
     seed: int
     plan: Plan
@@ -76,7 +76,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
     # -- what applications and mishaps use ---------------------------------------------------------------------------
 
     def draw_topics(self, random: Random) -> tuple[str, ...]:
-        """What a reader subscribes to: mostly everything."""
+        """Draw the topics that a reader subscribes to: mostly all of them."""
         names = sorted(self.plan.topics)
         return tuple(names) if random.random() < 0.8 else tuple(sorted(random.sample(names, random.randint(1, 2))))
 
@@ -95,9 +95,10 @@ class ClientWorld(ProgramWorld[ClientReport]):
             awaited.set()
 
     def note_fleeting(self) -> None:
-        """Remember what is in the topic that is made again: some of it may be on its way when it is deleted."""
+        """Note the records of the recreated topic before it is deleted."""
         topic = self.brokers.shared.cluster.topic(FLEETING)
         for each in self.partitions() if topic is not None else ():
+            # Some of its records may be on their way to readers when it is deleted.
             log = self.log(each) if each.topic == FLEETING else None
             if topic is not None and log is not None:
                 known = self._fleeting.setdefault((topic.topic_id, each.partition), [])
@@ -162,7 +163,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
             self.members.check_beats()
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """What the coordinator has, from its state."""
+        """Return a group's committed offsets from the coordinator's state."""
         return {
             TopicPartition(topic, number): stored.offset
             for topic, rows in self._stored(group_id).items()

@@ -1,4 +1,4 @@
-"""Brokers that hold heartbeats for a part of the interval which a test chooses, and what members owe them then.
+"""Brokers that delay heartbeats for a share of the interval, and the members' duties then.
 
 Laws held here, by name, of members of the consumer protocol where nothing goes wrong around them:
 - `BeatsInTime`: a member is heard of within its interval, however its heartbeats are held.
@@ -112,13 +112,13 @@ class TellsAlike(Listening):
 
 
 class Members:
-    """What the coordinator knows of the readers of a world."""
+    """The coordinator's view of the readers of a world."""
 
     def __init__(self, world: ClientWorld) -> None:
         self._world: Final = world
 
     def watch(self, runtime: Runtime) -> None:
-        """Note whose sessions end, for `FreedIsLetGo`."""
+        """Note each reader whose session ends, for `FreedIsLetGo`."""
         commit = runtime._commit
 
         def watched(home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
@@ -132,7 +132,7 @@ class Members:
         runtime._commit = watched  # type: ignore[method-assign]
 
     def _reader_of(self, home: Home, ended: TimerKey | None) -> Reader | None:
-        """Who is the member, still, whose session has ended."""
+        """Find the reader that is still the member of an ended session; `None`: no reader is."""
         assert ended is not None
         for reader in self._world.readers:
             if reader.consumer is not None and reader.party.group_id == ended.group_id:
@@ -142,7 +142,7 @@ class Members:
         return None
 
     def check_beats(self) -> None:
-        """`BeatsInTime`, of everybody who is a member now."""
+        """Check `BeatsInTime` for every present member."""
         runtime = self._world.brokers.runtime
         now_ms = runtime._clock.now_ms()
         for group_id in self._world.groups:

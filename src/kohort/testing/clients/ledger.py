@@ -1,4 +1,4 @@
-"""Who was handed what, and how far everybody has got: what the clients' laws are held against.
+"""Records handed to each reader and the progress of each group: the base of the clients' laws.
 
 Laws held here, by name:
 - `HandedOutOnce`: while a reader owns a partition its records come in the order of the log, each once, none left out.
@@ -50,7 +50,7 @@ class GroupLedger:
     count: int = 0
 
     def check_committed(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Compare with what the coordinator has."""
+        """Compare committed offsets of the coordinator with the records that are done."""
         for each, offset in committed.items():
             if each.topic != FLEETING and offset > self.done.get(each, 0):
                 why = f"group {self.group_id} has committed {offset} of {each}, done is {self.done.get(each, 0)}"
@@ -65,7 +65,7 @@ class GroupLedger:
         self.handed_by_id[place] = max(self.handed_by_id.get(place, 0), offset + 1)
 
     def check_fleeting(self, committed: Iterable[OffsetCommitted]) -> None:
-        """Compare with what the coordinator has of the topic that is deleted and made again."""
+        """Compare committed offsets of the recreated topic with the records handed out of it."""
         for each in committed:
             handed = self.handed_by_id.get((each.topic_id, each.partition), 0)
             if each.offset > handed:
@@ -74,7 +74,7 @@ class GroupLedger:
 
 
 class Ownership:
-    """What one consumer owns, and where it is in it."""
+    """The partitions that one consumer owns, and its position in each."""
 
     def __init__(self, name: str, group: GroupLedger) -> None:
         self.name = name
@@ -163,7 +163,7 @@ class ReadingTimes:
         self._died[member_id] = now_ms
 
     def check(self, rows: Iterable[Row], *, slack_ms: int, parked_ms: int) -> None:
-        """Hold what the history of a group tells against it.
+        """Compare the history of a group with the records that its members were handed.
 
         `slack_ms`: so late a broker sees that a member is dead. `parked_ms`: so long a fetch waits; one that has come
         before the group gave a partition back to its member brings records of it all the same.
@@ -189,7 +189,7 @@ class ReadingTimes:
             raise LawBroken("UnreadAsTold", why)
 
     def _check_unread(self, partition: Partition, owner: tuple[str, int] | None, until_ms: int) -> None:
-        """Nobody has told that the owner reads it before `until_ms`: then it has not."""
+        """Check that an owner not told to read a partition got no record of it before `until_ms`."""
         if owner is None:
             return
         member_id, since_ms = owner

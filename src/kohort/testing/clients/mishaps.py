@@ -1,4 +1,4 @@
-"""What goes wrong around the clients, drawn from the seed."""
+"""Faults around the clients, drawn from the seed."""
 
 from __future__ import annotations
 

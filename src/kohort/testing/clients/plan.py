@@ -1,4 +1,4 @@
-"""What a seed of the clients' world stands for: brokers, topics, groups, and what goes wrong.
+"""The plan that a seed of the clients' world gives: brokers, topics, groups and faults.
 
 Laws: everything is drawn from the seed and from nothing else, in one order.
 """
@@ -60,7 +60,10 @@ QUALITIES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A group and how many members it begins with; `is_cooperative`: classic ones keep what does not move."""
+    """A group and its initial number of members.
+
+    `is_cooperative`: classic members keep partitions that do not move.
+    """
 
     group_id: str
     protocol: Protocol
@@ -110,7 +113,7 @@ class Plan:
 
 
 def draw_plan(random: Random) -> Plan:
-    """What the seed says."""
+    """Draw a plan from the seed."""
     topics = {"t": random.randint(1, 5), "u": random.randint(1, 3)}
     if random.random() < 0.4:
         topics[FLEETING] = random.randint(1, 2)

@@ -1,4 +1,4 @@
-"""Programs and brokers in a seed, in virtual time: what every such world has, whatever its programs are.
+"""Programs and brokers of a seed in virtual time: the common part of all such worlds.
 
 Laws: a seed says everything. Nothing reads a clock or draws from elsewhere, so that a failure happens again: alone and
 after others, at any pace and in any order of sets. `NothingIsLeft`: after its close a client has no connection.
@@ -122,7 +122,7 @@ class ProgramWorld(ABC, Generic[R]):
             self._failure = why
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """Something that happens beside the rest; what it raises ends the world."""
+        """Keep a background task; an exception that it raises ends the world."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(self.on_task_done)
@@ -199,7 +199,7 @@ class ProgramWorld(ABC, Generic[R]):
             self._look()
 
     def _look(self) -> None:
-        """What is looked at while time passes."""
+        """Check the world while time passes."""
         self._raise_failure()
 
     def _raise_failure(self) -> None:

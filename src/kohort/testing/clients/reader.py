@@ -35,7 +35,7 @@ MAX_POLL_INTERVAL_S: Final = 4.0
 
 
 class Mishap(Exception):
-    """What a callback of the application raises."""
+    """An exception raised by a callback of the application."""
 
 
 class Reader:
@@ -205,8 +205,9 @@ class Reader:
     # -- habits -----------------------------------------------------------------------------------------------------
 
     def _come_back(self) -> None:
-        """Whoever comes back for more is done with the rest, which only matters where that is committed by itself."""
+        """Count everything handed out as done, where the consumer commits by itself."""
         if self.party.auto_commit:
+            # A poll says that the records of the former one are processed.
             self.ownership.finish()
 
     async def poll(self) -> None:
@@ -238,7 +239,7 @@ class Reader:
             raise
 
     async def commit_own(self) -> None:
-        """Only a part of what was handed out."""
+        """Commit the offset of a part of the records that were handed out."""
         assert self.consumer is not None
         chosen = {
             each: offset

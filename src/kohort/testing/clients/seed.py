@@ -13,12 +13,12 @@ _MODULE: Final = "kohort.testing.clients.seed"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run seeds; 0 if every law held, 1 if one was broken, whose story is printed."""
+    """Run seeds; return 0 if every law held, 1 if one was broken, after printing its story."""
     return play(ClientWorld, _summarize, arguments, module=_MODULE, description=__doc__)
 
 
 def run_seeds(seeds: Iterable[int]) -> list[tuple[int, str | None]]:
-    """What broke in each seed, with its story; `None`: nothing."""
+    """Run each seed and return the broken law's story; `None`: every law held."""
     return outcomes_of(ClientWorld, seeds)
 
 

@@ -25,7 +25,9 @@ def play(
     module: str,
     description: str | None,
 ) -> int:
-    """Run the seeds that a command line names; 0 if every law held, 1 if one was broken, whose story is printed.
+    """Run the seeds that a command line names; return 0 if every law held, else 1.
+
+    The story of the seed that broke a law is printed.
 
     Args:
         build: makes the world of a seed; like `summarize` something that other processes can import.
@@ -46,7 +48,7 @@ def play(
 
 
 def outcomes_of(build: Callable[[int], ProgramWorld[R]], seeds: Iterable[int]) -> list[tuple[int, str | None]]:
-    """What broke in each seed, with its story; `None`: nothing."""
+    """Run each seed and return the broken law's story; `None`: every law held."""
     outcomes: list[tuple[int, str | None]] = []
     for seed in seeds:
         try:
@@ -62,7 +64,7 @@ def outcomes_of(build: Callable[[int], ProgramWorld[R]], seeds: Iterable[int]) -
 def _play_one(
     build: Callable[[int], ProgramWorld[R]], summarize: Callable[[R], str], seed: int, *, is_verbose: bool
 ) -> tuple[bool, str]:
-    """Whether every law held, and what to say of it."""
+    """Run one seed and return whether every law held, with the text to print."""
     world = build(seed)
     try:
         with _silence():
@@ -84,8 +86,9 @@ def _say_all(told: Iterable[tuple[bool, str]]) -> int:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What clients warn of in the middle of all this is nobody's concern."""
+    """Silence the clients' log while a world runs."""
     before = logging.root.manager.disable
+    # Clients warn of every fault that the world injects.
     logging.disable(logging.ERROR)
     try:
         yield

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def why_not_flat(samples: Sequence[float]) -> str | None:
-    """What is wrong with the memory of a run, MiB at even distances; `None` if it has stayed flat.
+    """Explain why a run's memory, MiB at even distances, is not flat; `None` if it stayed flat.
 
     >>> why_not_flat([50, 90, 92, 91, 93, 90, 92, 91, 90, 92]) is None
     True
@@ -169,7 +169,7 @@ class _Crew:
 
 
 def _serve(pipe: Connection, seed: int) -> None:
-    """The brokers, in a process of their own, and what becomes of them."""
+    """Run the brokers in a process of their own, and restart them at random."""
     random = Random(f"brokers {seed}")
     with Cluster(3, config=CONFIG) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
@@ -189,7 +189,7 @@ def _serve(pipe: Connection, seed: int) -> None:
 
 
 def _resident_mib() -> float:
-    """What this process holds in memory (Linux)."""
+    """Return this process's resident memory, MiB (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / (1 << 20)
 

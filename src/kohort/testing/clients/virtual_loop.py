@@ -1,4 +1,4 @@
-"""An event loop whose time is virtual and whose connections are simulated: whole programs run on it as they are.
+"""An event loop with virtual time and simulated connections, on which real programs run unchanged.
 
 Laws: nothing waits: when there is nothing to do the clock jumps to what is due next; a loop on which nothing will ever
 happen again ends with an error. While it runs, the process's clocks are its own and its random bytes come from a seed,

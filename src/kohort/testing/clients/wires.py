@@ -56,7 +56,7 @@ class Listening:
 
 
 class _Socket:
-    """What a transport has below it."""
+    """The socket below a simulated transport."""
 
     def setsockopt(self, *_: object) -> None:
         """Nothing to set."""
@@ -90,11 +90,11 @@ class End(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """What was sent arrives yet."""
+        """Close the transport; bytes already sent still arrive."""
         self._end(None)
 
     def abort(self) -> None:
-        """The same for who calls it."""
+        """Close the transport as `close` does."""
         self._end(None)
 
     def _end(self, error: Exception | None) -> None:
@@ -108,24 +108,24 @@ class End(asyncio.Transport):
         return self._is_closed
 
     def pause_reading(self) -> None:
-        """Keep what arrives."""
+        """Buffer incoming bytes until reading resumes."""
         self._is_reading = False
 
     def resume_reading(self) -> None:
-        """Hand out what was kept."""
+        """Deliver the buffered bytes, and incoming ones from now on."""
         if not self._is_reading:
             self._is_reading = True
             self.call_soon(self._hand_out)
 
     def is_reading(self) -> bool:
-        """Whether what arrives is handed out."""
+        """Whether incoming bytes are delivered to the protocol."""
         return self._is_reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """This network takes everything."""
 
     def get_write_buffer_size(self) -> int:
-        """What it has not taken."""
+        """Return the size of the write buffer, which is always empty."""
         return 0
 
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
@@ -261,20 +261,20 @@ class Internet:
         return [wire for wire in self.wires if wire.is_whole and name in (wire.ends[0].name, wire.ends[1].name)]
 
     def cut_off(self, name: str) -> None:
-        """From now on this program reaches nobody; its connections go silent."""
+        """Cut a program off from every broker; its connections go silent."""
         self._cut_off.add(name)
         for wire in self.of(name):
             wire.is_silent = True
 
     def restore(self, name: str) -> None:
-        """It may connect again; what went silent is reset."""
+        """Let a program connect again, and reset its silent connections."""
         self._cut_off.discard(name)
         for wire in self.of(name):
             if wire.is_silent:
                 wire.cut()
 
     def stall(self, name: str, seconds: float) -> None:
-        """A program stands still: what is sent to it or by it takes so much longer."""
+        """Stall a program: bytes to and from it arrive so many seconds later."""
         self._stalled[name] = self.loop.time() + seconds
 
     def heal(self) -> None:

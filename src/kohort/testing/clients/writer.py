@@ -1,4 +1,4 @@
-"""An application with a real producer, and what its log has to be like in the end.
+"""An application with a real producer, and the laws about its partitions' logs.
 
 Laws held here, by name:
 - `AcknowledgedIsStored`: a record that was acknowledged is where the acknowledgement says, whatever broke meanwhile.
@@ -47,7 +47,7 @@ class _ProducerHost(InLoop[Any]):
         super().__init__(*arguments, **options)
 
     def check_may_wait(self) -> None:
-        """Nobody waits for anybody on a loop."""
+        """Allow every wait: on a loop no thread blocks another."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Writer:
         self.check_ended()
 
     def send(self, topic: str, partition: int) -> Sent | None:
-        """Queue a record that says who sent it, and the how manieth of its partition it is."""
+        """Queue a record with its sender's name and its sequence number in the partition."""
         if self.producer is None:
             self._open()
         assert self.producer is not None
@@ -149,7 +149,7 @@ class Writer:
         self.world.check_closed(self.name, opened)
 
     def check_ended(self, *, now_s: float | None = None) -> None:
-        """Whatever was sent long enough ago has its end; without a time all of it."""
+        """Check that every record sent long enough ago has its result; without a time, every record."""
         while self._ended < len(self.sent) and self.sent[self._ended].future.done():
             sent = self.sent[self._ended]
             self._ended += 1
@@ -162,7 +162,7 @@ class Writer:
                 raise LawBroken("EndsInTime", f"record {sent.number} of {self.name} has no end")
 
     def check_log(self, topic: str, partition: int, values: list[bytes]) -> None:
-        """Compare a partition's log with what was acknowledged."""
+        """Compare a partition's log with the acknowledged records."""
         mine = [each for each in self.sent if (each.topic, each.partition) == (topic, partition)]
         last = -1
         counts: dict[bytes, int] = {}
@@ -215,5 +215,5 @@ class Writer:
 
 
 def is_checked(topic: str) -> bool:
-    """Whether its log can be compared: a topic that was made again has lost what was acknowledged."""
+    """Whether a topic's log can be compared: a recreated topic has lost acknowledged records."""
     return topic != FLEETING

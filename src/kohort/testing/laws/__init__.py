@@ -13,7 +13,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """`meaning`: what has to hold. `checker`: module and name, below `kohort`, of what looks at it."""
+    """A law of the simulation.
+
+    `meaning`: the condition that must hold. `checker`: module and name, below `kohort`, of the code that checks it.
+    """
 
     meaning: str
     checker: str

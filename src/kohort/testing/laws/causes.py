@@ -1,7 +1,7 @@
-"""What a group's history says of why it changed is why it changed.
+"""The law that a group's history gives the true reason of each change.
 
-What the world knows is held against what is told: who sent a request, for how long somebody was silent, whose
-connection is gone, what a member wanted before.
+The world's knowledge is compared with the history: the sender of a request, the length of a silence, the member of
+a closed connection, the former subscription of a member.
 
 Laws: the reason for which a member is removed, and the trigger of each epoch and rebalance, is one that the world knows
 of. Where two are true (a silent member whose connection is gone, too) either may be told.
@@ -47,7 +47,7 @@ _OTHER_WISHES: Final = frozenset({"subscription changed", "assignor changed"})
 
 
 class CauseLaws:
-    """Looks at what is told.
+    """Checks of the reasons in journal entries.
 
     Args:
         is_by_administrator: whether a request came from the administrator.
@@ -107,7 +107,7 @@ class CauseLaws:
 
 
 def _of_wishes(groups: GroupsState, group_id: str, member_id: str, decision: Decision) -> frozenset[str]:
-    """Of somebody who says what it wants: it was no member before, or wants something else."""
+    """Return the reasons that fit a member that subscribes: it is new, or its subscription differs."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     before = None if consumer is None else consumer.members.get(member_id)
     if before is None and (classic is None or member_id not in classic.members):

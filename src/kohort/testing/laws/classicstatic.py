@@ -1,8 +1,10 @@
-"""Laws of classic groups in static mode: who is away loses nothing before its time, who comes disturbs nobody, and
-nobody waits for who is away.
+"""Laws of classic groups in static mode.
 
-What is told here of when a member was heard of survives the broker: its downtime counts for nobody. An answer that was
-never on disk was no word of the coordinator's, so a member counts as heard of once its answer has left.
+An offline member keeps its partitions until its timeout. A member that joins makes no other rebalance. No member waits
+for an offline one.
+
+The time at which a member was last heard of survives the broker, whose downtime counts against no member. A member
+counts as heard of once its answer has left: an answer that was never on disk was no answer of the coordinator.
 
 Source: KIP-345's draft (registration and expansion timeout); requirement S1.
 """
@@ -41,13 +43,14 @@ class ClassicStaticLaws:
         self._closed: dict[str, int] = {}
 
     def on_restart(self, groups: GroupsState) -> None:
-        """What a broker did before it crashed may never have been on disk."""
+        """Restore windows closed before a crash."""
+        # What the broker did before it crashed may never have been on disk.
         for group_id, clock in groups.clocks.items():
             if clock.has_window and group_id in self._closed:
                 self._window.setdefault(group_id, self._closed[group_id])
 
     def before_step(self, shard: Shard, command: Command | None, decision: Decision, *, now_ms: int) -> None:
-        """Look at what a decision is about to do to static groups."""
+        """Check a decision about static groups before it is applied."""
         for group_id in dict.fromkeys(record.group_id for record in decision.records):
             group = shard.groups.classic.get(group_id)
             if group is None or not shard.settings_for(group_id).is_static:
@@ -72,13 +75,14 @@ class ClassicStaticLaws:
         self._heard[command.group_id, command.member_id] = now_ms
 
     def on_answer(self, command: GroupCommand) -> None:
-        """The answer has left: what led to it is on disk."""
+        """Count a member as heard of once its answer has left."""
+        # Records that led to an answer that has left are on disk.
         found = self._decided.pop(command.request, None)
         if found is not None:
             self._heard[found[0]] = found[1]
 
     def after_step(self, groups: GroupsState, group_id: str) -> None:
-        """NobodyWaitsForTheOffline: a join phase is over once all who are there have joined."""
+        """NobodyWaitsForTheOffline: check that a join phase ends once every online member has joined."""
         group, clock = groups.classic.get(group_id), groups.clocks.get(group_id)
         if group is None or clock is None or group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
@@ -114,7 +118,7 @@ class ClassicStaticLaws:
         *,
         now_ms: int,
     ) -> None:
-        """What a rebalance begins for, if one does."""
+        """Check the reason for which a rebalance begins, if one does."""
         if not any(isinstance(record, RebalanceBegun) for record in own):
             return
         group_id, opened_ms = group.group_id, self._window.pop(group.group_id, None)
@@ -131,7 +135,7 @@ class ClassicStaticLaws:
                 raise LawBroken("OneRebalancePerWindow", why, group_id=group_id)
 
     def _check_join(self, group: ClassicGroup, own: list[facts.Record], command: asked.JoinGroup) -> None:
-        """OneRebalancePerWindow, ReturnsMoveNothing: who comes or comes back does not make the others rebalance."""
+        """OneRebalancePerWindow, ReturnsMoveNothing: check that a join makes no other member rebalance."""
         if command.instance_id is not None and command.instance_id not in group.instance_ids:
             why = f"{command.instance_id} is new, and does not wait for the window"
             raise LawBroken("OneRebalancePerWindow", why, group_id=group.group_id)
@@ -145,7 +149,10 @@ class ClassicStaticLaws:
 
 
 def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
-    """Whether what was shared out is right for who comes back: the same topics, and nothing is to be given up."""
+    """Whether a returning member's former assignment still fits it.
+
+    It does if the member subscribes to the same topics and owns nothing that it has to give up.
+    """
     before = read_subscription(former.metadata(group.protocol_name))
     after = read_subscription(member.metadata(group.protocol_name))
     given = read_assignment(former.assignment)

@@ -22,7 +22,7 @@ class ComputationLaws:
         self._installed: tuple[InstallAssignment, ComputeTarget] | None = None
 
     def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
-        """OneComputation; and note what is about to be installed."""
+        """OneComputation: check the decision, and note the target that is about to be installed."""
         self._installed = None
         computing: dict[str, ComputeTarget | None] = {}
         is_target = False
@@ -44,7 +44,7 @@ class ComputationLaws:
             self._installed = command, order
 
     def after_step(self, groups: GroupsState) -> None:
-        """TargetIsWhole: what was installed is the target, but for members that are gone."""
+        """TargetIsWhole: check that the installed target is the target, except for members that are gone."""
         if self._installed is None:
             return
         command, order = self._installed
@@ -62,7 +62,7 @@ class ComputationLaws:
                 raise LawBroken("TargetIsWhole", f"{why} {len(found)} others", group_id=command.group_id)
 
     def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
-        """OneComputation: only the one who is asked is told so."""
+        """OneComputation: check that only the chosen member is told to compute."""
         if not isinstance(body, ConsumerGroupHeartbeatReply) or not body.should_compute:
             return
         group = groups.consumer.get(command.group_id)

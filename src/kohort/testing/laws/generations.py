@@ -1,4 +1,4 @@
-"""Laws about classic groups that only the embedded bytes show: who was given what by which leader.
+"""Laws of classic groups about the embedded bytes: each leader's assignments to its members.
 
 Source: LegalTargetAssignment and NoDoubleClientAssignment of the TLA+ model of KIP-848, where the leader assigns;
 KAFKA-12984 (two members with one partition in one generation); KIP-345 (a static member gets what its older self got).
@@ -19,7 +19,7 @@ from kohort.wire.embedded import decode_assignment
 
 
 class GenerationLaws:
-    """Follows what leaders hand out, in one shard."""
+    """Leaders' assignments in one shard."""
 
     def __init__(self) -> None:
         self._generations: dict[str, int] = {}
@@ -48,7 +48,7 @@ class GenerationLaws:
             _check_one_owner(group)
 
     def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
-        """LegalAssignment: a SyncGroup is answered with what the leader of that generation gave the member."""
+        """LegalAssignment: check that SyncGroup answers carry the assignment of that generation's leader."""
         if not isinstance(command, asked.SyncGroup) or not isinstance(body, asked.SyncGroupReply):
             return
         group = groups.classic.get(command.group_id)
@@ -74,7 +74,7 @@ class GenerationLaws:
 
 
 def _check_hosted(groups: GroupsState, command: asked.SyncGroup, body: asked.SyncGroupReply) -> None:
-    """LegalAssignment where the coordinator leads: a classic member of a KIP-848 group is told what it may use."""
+    """LegalAssignment: check a SyncGroup answer of the coordinator to a classic member of a KIP-848 group."""
     consumer = groups.consumer.get(command.group_id)
     member = None if consumer is None else consumer.members.get(command.member_id)
     if member is None:

@@ -1,4 +1,4 @@
-"""How long hand-overs and rebalances may take: nobody who is slow or dead holds up the others for longer.
+"""Limits on the length of hand-overs and rebalances: no slow or dead member delays the others longer.
 
 Laws: a member that is told to give partitions up has done so, or is fenced, within its rebalance timeout. A classic
 join or sync phase lasts no longer than its members' rebalance timeout. A restart begins anew, and a broker that stood
@@ -23,14 +23,14 @@ _Who = tuple[str, str]
 
 
 class HandOvers:
-    """Watches what is under way in every group of one shard."""
+    """The hand-overs and rebalances under way in every group of one shard."""
 
     def __init__(self) -> None:
-        #: Who is to do something -> what, since when, and by when at the latest.
+        #: Member or group with a pending duty -> (the duty, since when, its deadline).
         self._open: dict[_Who, tuple[object, int, int]] = {}
 
     def check(self, groups: GroupsState, *, now_ms: int) -> None:
-        """Look at what is under way now; raises `LawBroken` for what takes too long."""
+        """Check the hand-overs and rebalances under way; raise `LawBroken` for one that takes too long."""
         found: dict[_Who, tuple[object, int, int]] = {}
         for who, what, limit_ms in _under_way(groups):
             known = self._open.get(who)
@@ -74,7 +74,8 @@ def _phase(group: ClassicGroup) -> object:
 
 
 def _is_same_or_less(what: object, known: object) -> bool:
-    """Whether this is still what was known: giving up some of it does not prolong the rest."""
+    """Whether a pending duty is the known one or a part of it."""
+    # Giving up some of the partitions does not prolong the rest.
     if isinstance(what, frozenset) and isinstance(known, frozenset):
         return what <= known
     return what == known

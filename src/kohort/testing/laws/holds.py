@@ -1,4 +1,4 @@
-"""Heartbeats that are held: when they are answered, and what.
+"""Laws of held heartbeats: the time and the content of their answers.
 
 Source: requirement H1; `kohort.coordinator.parking`.
 """
@@ -34,7 +34,7 @@ class HoldLaws:
         self._held: dict[RequestToken, _Hold] = {}
 
     def before_step(self, shard: Shard, decision: Decision, *, now_ms: int, clock_offset_ms: int) -> None:
-        """Note what is held, and compare what is released with what its member would be told now."""
+        """Note held heartbeats, and compare each released one with the answer its member would get now."""
         is_release = False
         for record in decision.records:
             match record:
@@ -63,7 +63,7 @@ class HoldLaws:
             raise LawBroken("NobodyIsToldForNothing", why, group_id=command.group_id)
 
     def check_times(self, shard: Shard, *, now_ms: int) -> None:
-        """Nobody waits for longer than its client bears."""
+        """Check that no heartbeat is held for longer than its client allows."""
         for held in shard.groups.holds.values():
             for command in held.values():
                 due_ms = self._held[command.request].due_ms

@@ -1,9 +1,9 @@
-"""Members that stay are left alone: a new target takes from them what balance needs, and nothing else.
+"""The law that a new target takes from staying members only the partitions that balance needs.
 
 Laws: where all members of before and after want the same topics, a target of a built-in sticky assignor takes from the
 members that stay as few partitions as there are beyond their even shares, whatever came or went; with a limit of moves,
-no more than that limit. So many short-lived members cost a few stable ones no more than their share each time. One of
-`external` takes nothing from who stays and wants it still, whatever they subscribe to.
+no more than that limit. So many short-lived members cost a few stable ones no more than their share each time.
+A target of `external` takes no partition from a member that stays and still subscribes to the topic.
 Source: requirement G7 (ephemeral members); KIP-848 (minimal moves); H2 (`group.assignor.max.moves`); H9 (`external`).
 """
 
@@ -86,7 +86,9 @@ class MoveLaws:
 
 
 def moves_needed(had: list[int], partitions: int, members: int) -> int:
-    """How many partitions those who had so many each have to give up, so that all members get an even share.
+    """Count the partitions that members have to give up for an even share.
+
+    `had`: partitions that each member owns now.
 
     >>> moves_needed([4, 4], 8, 4), moves_needed([3, 3, 2], 8, 2), moves_needed([5, 0], 5, 2)
     (4, 0, 2)

@@ -28,7 +28,7 @@ Commit = tuple[TopicId, int]
 
 
 class OffsetLaws:
-    """Follows every commit from its decision to its answer, and what members make of it.
+    """Every commit from its decision to its answer, and the positions that members derive from it.
 
     Args:
         home_of: number of the shard that coordinates a group.
@@ -69,7 +69,7 @@ class OffsetLaws:
                 self._acknowledged.pop(place, None)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
-        """What a member is told about commits has to stay true."""
+        """Check that what a member is told about commits stays true."""
         if isinstance(command, asked.CommitOffsets) and isinstance(body, asked.CommitOffsetsReply):
             self._on_commit_answered(command, body)
         elif isinstance(command, asked.FetchOffsets) and isinstance(body, asked.FetchOffsetsReply):
@@ -77,7 +77,7 @@ class OffsetLaws:
                 self._check_fetched(command.group_id, found)
 
     def on_restart(self, groups: GroupsState, index: int) -> None:
-        """What a crash left has to contain everything that was acknowledged."""
+        """Check that the offsets after a crash contain everything that was acknowledged."""
         kept = {place: commit for place, commit in self._committed.items() if self._home_of(place[0]) != index}
         self._committed = kept
         for group_id, topics in groups.offsets.items():

@@ -1,4 +1,4 @@
-"""Laws about who believes to own what, and about what may not change for whom.
+"""Laws about the partitions that members believe they own, and about those they must keep.
 
 Source: NoDoubleClientAssignment of the TLA+ model of KIP-848; architecture (Determinism).
 """
@@ -19,12 +19,13 @@ from kohort.testing.story import LawBroken
 
 
 class OwnerLaws:
-    """Compares what members believe with what the coordinator knows.
+    """Comparison of members' ownership with the coordinator's.
 
     Args:
         label_of: the label of a topic id, as members call it.
         members: every process of the world.
-        is_first_of_its_name: of who knows topics by name only, nothing else counts beside who knows them by id.
+        is_first_of_its_name: whether a topic's name never meant another topic. Only such topics can be compared between
+            a member that knows topics by name and one that knows them by id.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class OwnerLaws:
         self._kept: dict[tuple[str, str], set[tuple[TopicId, int]]] = {}
 
     def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
-        """Remember what the step may not change."""
+        """Note the partitions that the step may not take from a member."""
         self._kept = {}
         for group_id in dict.fromkeys(record.group_id for record in decision.records):
             group = groups.consumer.get(group_id)
@@ -49,7 +50,7 @@ class OwnerLaws:
                     self._kept[group_id, member.member_id] = held_by(member, is_pending_included=False)
 
     def check_no_change_without_move(self, groups: GroupsState, group_id: str) -> None:
-        """What a member has, and shall have, stays with it all the time, unless it does not subscribe any more."""
+        """Check that a member keeps each partition of its target that it has and subscribes to."""
         group = groups.consumer.get(group_id)
         for member in group.members.values() if group is not None else ():
             before = self._kept.get((group_id, member.member_id))
@@ -68,7 +69,7 @@ class OwnerLaws:
                 raise LawBroken("NoChangeWithoutMove", why, group_id=group_id)
 
     def check_release(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
-        """ReleaseIsHeard: a list of what is owned acknowledges everything that is not in it."""
+        """ReleaseIsHeard: check that a list of owned partitions acknowledges the absence of the others."""
         if not isinstance(command, asked.ConsumerGroupHeartbeat) or isinstance(body, asked.Refusal):
             return
         group, owned = groups.consumer.get(command.group_id), command.topic_partitions

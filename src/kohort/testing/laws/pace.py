@@ -1,4 +1,4 @@
-"""Moves begin no faster than their group's pace, whatever a coordinator remembers of those before.
+"""The law that moves begin no faster than their group's pace, also across coordinators.
 
 Laws: between any two times no more moves of a group begin than its burst and what its rate allows in between, for as
 long as its pace is the same; while moves are paused none begins.
@@ -17,14 +17,14 @@ _Pace = tuple[float, int, bool]
 
 
 class PaceLaws:
-    """Counts what begins; of all shards."""
+    """The moves that have begun, of all shards."""
 
     def __init__(self) -> None:
         #: group -> its pace, and (time, moves) of each begin since it has that.
         self._begun: dict[str, tuple[_Pace, list[tuple[int, int]]]] = {}
 
     def before_step(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
-        """MovesKeepThePace, of what is about to begin."""
+        """MovesKeepThePace: check the moves that are about to begin."""
         for record in decision.records:
             if not isinstance(record, MovesBegun):
                 continue
@@ -38,7 +38,8 @@ class PaceLaws:
             self._check(record.group_id, pace, begun, now_ms=now_ms)
 
     def on_restart(self) -> None:
-        """What a process remembered of its pace is gone."""
+        """Forget the moves that have begun."""
+        # A new process remembers nothing of its pace.
         self._begun.clear()
 
     def _check(self, group_id: str, pace: _Pace, begun: list[tuple[int, int]], *, now_ms: int) -> None:

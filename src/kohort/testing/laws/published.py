@@ -1,4 +1,4 @@
-"""What members publish: it moves nothing, and reaches everybody who wants to know it.
+"""Laws of published metadata: it moves no partition and reaches every member that watches it.
 
 | law | check |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Nobody is given up early: only after its own silence, or its own slowness, never after the broker's.
+"""The law that a member is removed for its own silence or slowness, never for the broker's.
 
 Time counts as the broker's attention goes: a loop that stood still gives the time back, and a restart begins anew.
 
@@ -71,9 +71,9 @@ class SessionLaws:
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
     def check_release(self, shard: Shard, record: HeartbeatReleased, decision: Decision, *, now_ms: int) -> None:
-        """What was held is answered, in either protocol: a client that counts from the answer has its session from now.
+        """Check the session of a member whose held heartbeat is answered, in either protocol.
 
-        To every other that is no sign of life.
+        A client that counts from the answer has its session from now. For any other the answer is no sign of life.
         """
         key = TimerKey("session", record.group_id, record.member_id)
         armed = [effect for effect in decision.effects if isinstance(effect, Arm) and effect.key == key]
@@ -92,7 +92,7 @@ class SessionLaws:
             raise LawBroken("SessionsOutlastAnswers", why, group_id=record.group_id)
 
     def on_released(self, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
-        """What was held is answered: a classic member may be told to rejoin by that."""
+        """Note whether the answer to a held heartbeat tells a classic member to rejoin."""
         who = command.group_id, command.member_id
         if isinstance(body, asked.Done):
             self._to_rejoin.pop(who, None)
@@ -150,7 +150,7 @@ class SessionLaws:
         self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
 
     def check_expiry(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
-        """A deadline has passed and leads to this decision: whoever goes by it has had its time."""
+        """Check that a member removed by a deadline has had its time."""
         # A group that becomes classic by it keeps its classic members.
         stored = [record for record in decision.records if isinstance(record, facts.ClassicGroupStored)]
         kept = {member.member_id for record in stored for member in record.members}
@@ -164,7 +164,8 @@ class SessionLaws:
                 self._check_classic(shard, record.group_id, record.member_id, now_ms=now_ms)
 
     def check_ends(self, shard: Shard, group_ids: Iterable[str], *, now_ms: int, clock_offset_ms: int) -> None:
-        """A session counts from the arrival of what was heard last: whoever is silent from then on goes by its end."""
+        """Check that a session counts from the arrival of the member's last request."""
+        # A member that is silent from then on is removed by its session's end.
         for group_id in group_ids:
             group = shard.groups.consumer.get(group_id)
             for member in group.members.values() if group is not None else ():
@@ -197,7 +198,7 @@ class SessionLaws:
         return frozenset(cause for cause, is_true in found.items() if is_true)
 
     def after_step(self, groups: GroupsState, group_ids: tuple[str, ...], *, now_ms: int) -> None:
-        """Note who begins to give up, and which phase of a rebalance begins."""
+        """Note the members that begin to give up partitions, and the rebalance phases that begin."""
         for group_id in group_ids:
             consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
             for member in consumer.members.values() if consumer is not None else ():
@@ -252,7 +253,7 @@ class SessionLaws:
 
 
 def _is_good(held: asked.AnyHeartbeat, decision: Decision) -> bool:
-    """Whether the answer to what was held is no refusal."""
+    """Whether a held heartbeat was answered without a refusal."""
     bodies = (each.body for each in decision.effects if isinstance(each, Reply) and each.request == held.request)
     return not any(isinstance(body, asked.Refusal) for body in bodies)
 

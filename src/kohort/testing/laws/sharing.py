@@ -1,4 +1,4 @@
-"""What equal members have in common is never changed for one of them: a step replaces targets and grants as a whole.
+"""The law that a value shared by equal members is replaced as a whole, never changed in place.
 
 At the end of a world, and after a restart, `coordinator.invariants.check_shared` looks at everything that is shared.
 Here are the values that a step is about, so that the step that changes one is the one that is named.
@@ -19,19 +19,19 @@ _Value = Mapping[TopicId, tuple[int, ...] | dict[int, int]]
 
 
 class SharingLaws:
-    """Compares what members had before a step with the same values after it; of all shards."""
+    """Comparison of members' values before and after a step; of all shards."""
 
     def __init__(self) -> None:
         #: (group, the value itself, what it said before the step)
         self._before: list[tuple[str, _Value, object]] = []
 
     def before_step(self, groups: GroupsState, decision: Decision) -> None:
-        """Note what those have whom the step is about."""
+        """Note the values of the members that the step concerns."""
         about = dict.fromkeys((record.group_id, getattr(record, "member_id", "")) for record in decision.records)
         self._before = [(who[0], value, _copy(value)) for who in about for value in _values_of(groups, *who)]
 
     def after_step(self) -> None:
-        """SharedValuesStay: what they had says what it said, whether they still have it or not."""
+        """SharedValuesStay: check that the noted values are unchanged, whether members still have them or not."""
         for group_id, value, said in self._before:
             if _copy(value) != said:
                 why = f"a value was changed in place, from {said} to {value}"

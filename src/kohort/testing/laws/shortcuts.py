@@ -1,11 +1,11 @@
-"""What a shard does with settled heartbeats without a whole decision, held to the decisions that it stands for.
+"""Comparison of a shard's short cuts for settled heartbeats with the decisions that they replace.
 
 | law | check |
 | --- | --- |
 | RenewalIsHandling | `check_renewal`: what `Shard.renew` does is what `handle` and `commit` would do |
 | EndIsAnswering | `check_end_of_hold`: what `Shard.find_ended` tells is what `decide_answer` would tell |
 
-Source: of ours.
+Source: kohort's own rule.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *,
 
 
 def check_end_of_hold(shard: Shard, *, now_ms: int) -> None:
-    """EndIsAnswering, before a deadline is taken: a hold ends at once with what its member would be told, or not."""
+    """EndIsAnswering: check that a hold that ends at once gets the answer of a whole decision."""
     found = shard.find_ended(now_ms)
     if found is None:
         return

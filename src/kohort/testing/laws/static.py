@@ -1,4 +1,4 @@
-"""Static KIP-848 groups keep what their members have, and rebalance once for each timeout.
+"""Laws of static KIP-848 groups: members keep their partitions, and each timeout makes one rebalance.
 
 Time counts as the broker's attention goes: a loop that stood still gives the time back. A restart does not begin anew:
 what had run of a timeout has run.
@@ -52,12 +52,13 @@ class StaticLaws:
         self._heard[command.group_id, command.member_id] = now_ms
 
     def on_shift(self, gap_ms: int, *, now_ms: int) -> None:
-        """The broker stood still and gives the time back; nobody was heard of later than now."""
+        """Shift the times at which members were heard of by the time the broker stood still."""
+        # No member was heard of later than now.
         _shift(self._heard, gap_ms, now_ms=now_ms)
         _shift(self._waiting, gap_ms, now_ms=now_ms)
 
     def before_step(self, shard: Shard, command: object, decision: Decision, *, now_ms: int) -> None:
-        """RegistrationIsKept and OneRebalancePerWindow, of what is about to happen."""
+        """RegistrationIsKept, OneRebalancePerWindow: check the decision before it is applied."""
         is_of_clock = decision.due is not None and decision.due.kind == "clock"
         for group_id in dict.fromkeys(record.group_id for record in decision.records):
             group = shard.groups.consumer.get(group_id)

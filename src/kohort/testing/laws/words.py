@@ -1,4 +1,4 @@
-"""What members are told beside their heartbeats, and what their heartbeats are told after that.
+"""Laws of updates sent beside heartbeats, and of the heartbeats that follow them.
 
 | law | check |
 | --- | --- |
@@ -41,7 +41,7 @@ class WordLaws:
                 self._told.pop((record.group_id, record.command.member_id), None)
 
     def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
-        """After what the answer needs is applied."""
+        """Check an answer after the records that it needs are applied."""
         if isinstance(command, WatchMember):
             _check_told_alike(shard, command, body, now_ms=now_ms)
             if isinstance(body, ConsumerGroupHeartbeatReply):
@@ -72,7 +72,7 @@ class WordLaws:
 
 
 def _says_what_it_has(command: ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
-    """Whether a member names as its own just what it has, and shows so that it knows all that it was told."""
+    """Whether a member lists exactly its assignment, and so shows that it knows every update."""
     if command.topic_partitions is None:
         return False
     said = {topic_id: set(partitions) for topic_id, partitions in command.topic_partitions.items() if partitions}

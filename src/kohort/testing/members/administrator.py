@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Administrator:
-    """Sends one request after the other; who it is does not matter."""
+    """An administrator that sends one request after the other."""
 
     name = "admin"
 
@@ -68,7 +68,7 @@ class Administrator:
         self._ask(asked.SubmitMoves(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, moves=wanted))
 
     def reset_offset(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """OffsetCommit without a member, as tools do; only a group that nobody is in takes it."""
+        """Commit an offset without a member, as tools do; only a group without members accepts it."""
         wanted = asked.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
         self._ask(
             asked.CommitOffsets(
@@ -82,7 +82,7 @@ class Administrator:
         )
 
     def describe(self, group_id: str) -> None:
-        """ConsumerGroupDescribe, DescribeGroups and what is on its way."""
+        """Describe a group by every API: ConsumerGroupDescribe, DescribeGroups, and the moves under way."""
         self._ask(asked.DescribeMoves(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
         self._ask(asked.DescribeConsumerGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
         self._ask(asked.DescribeClassicGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))

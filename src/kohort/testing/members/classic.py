@@ -78,7 +78,7 @@ class ClassicMember(MemberProcess):
         super().start_again()
 
     def join(self) -> None:
-        """Give up what has to be given up, then ask to join."""
+        """Revoke the partitions that have to be given up, then send JoinGroup."""
         self._round += 1
         number = self._round
         self.is_rejoining = True
@@ -144,7 +144,8 @@ class ClassicMember(MemberProcess):
         )
 
     def on_commit_refused(self, code: ErrorCode) -> None:
-        """A commit of who is no member any more says so first."""
+        """Handle a refused commit."""
+        # A commit may be the first request that tells a member that it is none any more.
         if not self.is_rejoining and not self.is_leaving:
             self._on_error(code)
 

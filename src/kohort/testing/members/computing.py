@@ -42,7 +42,7 @@ _AGAIN_MS: Final = 200
 
 
 class Computation:
-    """What one member does when it is asked."""
+    """The assignor of one member, which computes when the coordinator asks."""
 
     def __init__(self, member: ConsumerMember) -> None:
         self._member: Final = member
@@ -53,13 +53,13 @@ class Computation:
         self._reason = 0
 
     def assignors(self) -> tuple[asked.ClientAssignor, ...]:
-        """What the member says of its assignors."""
+        """Return the assignors that the member names in its heartbeat."""
         reason, self._reason = self._reason, 0
         metadata = str(self._metadata).encode()
         return (asked.ClientAssignor("own", 0, 3, reason, 2, metadata), asked.ClientAssignor("other", 1, 1, 0, 1, b""))
 
     def change(self) -> None:
-        """What the member says of its assignors is new, or it wants another assignment as things are."""
+        """Change the assignor's metadata, or give a reason to compute again."""
         if self._random.random() < 0.5:
             self._metadata += 1
         else:

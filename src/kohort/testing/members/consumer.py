@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What a member may ask for besides partitions.
+    """The optional settings of a member's heartbeats.
 
     `pattern`: of topics, by RE2. `server_assignor`: its vote. `proposed_interval_ms`: how often it would like to
     heartbeat, which kohort's own client can say; -1 says nothing, as stock clients do. `runs_assignors`: whether it has
@@ -50,7 +50,7 @@ NO_WISHES = Wishes()
 
 
 class ConsumerMember(MemberProcess):
-    """One process with one KIP-848 member, whose id it makes itself."""
+    """A process with one KIP-848 member, which makes its own member id."""
 
     def __init__(
         self,
@@ -99,8 +99,9 @@ class ConsumerMember(MemberProcess):
             self.words.say()
 
     def start_again(self) -> None:
-        """A new process draws a member id of its own; with that of one that was fenced nobody gets in."""
+        """Start a new process with a member id of its own."""
         super().start_again()
+        # With the id of a fenced member no process may join.
         self.member_id = f"{self.member_id}+"
 
     def end(self) -> None:
@@ -292,12 +293,12 @@ class ConsumerMember(MemberProcess):
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is a member, and knows what it was told."""
+        """Whether the process is a member and knows its assignment."""
         return self.is_valid and self.target is not None and not self._says_everything and not self.is_leaving
 
     @property
     def has_list_to_say(self) -> bool:
-        """Whether what it owns is about to be said, or on its way."""
+        """Whether a list of owned partitions is about to be sent or on its way."""
         return self._is_listing or self._acknowledges or self._says_everything
 
     def say_everything(self) -> None:
@@ -306,7 +307,7 @@ class ConsumerMember(MemberProcess):
         self._heartbeat_at_once()
 
     def take_news(self, body: asked.ConsumerGroupHeartbeatReply) -> None:
-        """What the coordinator tells, by whichever way."""
+        """Take an assignment of the coordinator, from a heartbeat or an update."""
         self.member_epoch = max(body.member_epoch, self.member_epoch)
         assert body.assignment is not None
         labels = ((self.world.topics.label_of(topic_id), found) for topic_id, found in body.assignment.items())
@@ -368,7 +369,7 @@ class ConsumerMember(MemberProcess):
     # Reconciliation.
 
     def _reconcile(self) -> None:
-        """Go towards the target: first the callback about what is given up, then take what is new."""
+        """Move towards the target: run the callback for revoked partitions, then take the new ones."""
         if self._callback or self.target is None or self.target == self.owned:
             return
         revoked = self.owned - self.target

@@ -10,7 +10,7 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, GroupComman
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Exchange:
-    """One request under way: what its member does with the answer, and what if the connection is given up before."""
+    """A request under way, with the callbacks for its answer and for a lost connection."""
 
     command: GroupCommand
     deliver: Callable[[ReplyBody], None]
@@ -19,6 +19,6 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedReply(ConsumerGroupHeartbeatReply):
-    """What a member is told, with a `number` that puts it in the order in which it was decided (requirement H10)."""
+    """A heartbeat reply with a `number` that gives the order of the decisions (requirement H10)."""
 
     number: int

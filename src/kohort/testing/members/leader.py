@@ -1,4 +1,4 @@
-"""What the leader of a classic group computes: round robin for eager members, sticky for cooperative ones.
+"""The assignor of a simulated classic leader: round robin if eager, sticky if cooperative.
 
 Laws: a cooperative plan never gives a partition to one member while another says that it owns it; it is left out until
 that member has given it up (KIP-429). Members of an older generation own nothing (KIP-792).
@@ -31,7 +31,7 @@ def plan_eager(
 def plan_cooperative(
     subscriptions: Mapping[str, Subscription], partitions: Sequence[Partition]
 ) -> dict[str, list[Partition]]:
-    """As balanced as possible with few moves; what moves is given to nobody in this round."""
+    """Balance the partitions with few moves; a partition that moves gets no owner in this round."""
     claims = _claims(subscriptions)
     plan: dict[str, list[Partition]] = {member_id: [] for member_id in sorted(subscriptions)}
     most = -(-len(partitions) // max(len(plan), 1))
@@ -56,7 +56,7 @@ def plan_cooperative(
 
 
 def _claims(subscriptions: Mapping[str, Subscription]) -> dict[Partition, str]:
-    """Who says that it owns what; of two, the one of the younger generation."""
+    """Return the owner that claims each partition; of two, the one of the younger generation."""
     claims: dict[Partition, str] = {}
     for member_id, subscription in sorted(subscriptions.items(), key=lambda item: (item[1].generation_id, item[0])):
         for topic, numbers in subscription.owned_partitions.items():

@@ -1,4 +1,4 @@
-"""What every simulated member does, whatever protocol it speaks: connect, ask, process, commit, pause, die.
+"""Common behaviour of simulated members of every protocol: connect, process, commit, pause, die.
 
 A member processes the partitions that it owns, from the committed offset on, and commits what it has done. Requests
 go over one connection, one at a time but for commits; a connection that does not answer in time is given up.
@@ -179,7 +179,7 @@ class MemberProcess:
         self.start_again()
 
     def start_again(self) -> None:
-        """Whoever runs the process starts it anew, unless it is told to close before."""
+        """Restart the process after a second, unless it is told to close before."""
         self.end()
         self.is_alive = self.is_starting = True
         self.later(1_000, lambda: self.end() if self.is_leaving else self.start())
@@ -325,7 +325,7 @@ class MemberProcess:
         self.later(self.settings.process_interval_ms, self._process)
 
     def _tell_checkers(self, law: Callable[[str, str, int, int], None], partition: Owned) -> None:
-        """What becomes of a partition, where the topic is certain to be the one that was committed for."""
+        """Tell the checkers about a partition, if its topic is certainly the one that was committed for."""
         if self.world.topics.is_first_of_its_name(partition[0]):
             law(self.group_id, *partition, self.positions[partition])
 
@@ -335,7 +335,7 @@ class MemberProcess:
         self.later(self.settings.commit_interval_ms, self._commit_regularly)
 
     def commit(self, partitions: set[Owned]) -> None:
-        """Commit what was processed of some partitions, without waiting for the answer."""
+        """Commit the positions of some partitions without waiting for the answer."""
         offsets = tuple(
             asked.OffsetToCommit(
                 topic=name_of(label),
@@ -356,7 +356,7 @@ class MemberProcess:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it has an epoch or generation, so that what it owns counts and can be committed."""
+        """Whether the member has an epoch or generation, so that its ownership counts and it may commit."""
         raise NotImplementedError
 
     @property
@@ -365,7 +365,10 @@ class MemberProcess:
         return self.topics
 
     def on_fatal(self, code: ErrorCode) -> None:
-        """What ends a stock client: nobody is told that but who comes to an assignor that fails and fails."""
+        """Handle an error that would end a stock client.
+
+        Only a member of a group whose own assignors keep failing may get one.
+        """
         is_own = bool(self.world.scenario.settings.own_assignors)
         if code != ErrorCode.UNKNOWN_SERVER_ERROR or not is_own:
             raise LawBroken("NoFatalAnswer", f"{self.name} gets {code.name}", group_id=self.group_id)

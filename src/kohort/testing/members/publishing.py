@@ -1,4 +1,4 @@
-"""What a simulated member publishes, and what it believes that others publish.
+"""A simulated member's published metadata, and its picture of the others' metadata.
 
 Laws: what it wants to publish is said until it was taken, and again with everything that is said anew.
 """
@@ -50,7 +50,7 @@ class Publisher:
         return self.wanted if is_said else None, self._version if self.watches else -1
 
     def on_answer(self, body: ConsumerGroupHeartbeatReply) -> None:
-        """What was said is taken; what others publish is known from now on."""
+        """Note that the sent metadata is taken, and take the others' metadata from the answer."""
         self._taken = self._said
         news = body.metadata_news
         if news is None or not self.watches:

@@ -22,7 +22,7 @@ MATCHING: Final = "librdkafka"
 
 
 class Wire:
-    """What the members of one process share.
+    """The connection that the members of one process share.
 
     Args:
         software: what the client calls itself (KIP-511); empty if it does not.
@@ -38,7 +38,7 @@ class Wire:
         self._exchanges: deque[Exchange] = deque()
 
     def send(self, exchange: Exchange) -> bool:
-        """Send a request, over a new connection if there is none; `False` if nobody answers."""
+        """Send a request, over a new connection if there is none; `False` if no broker answers."""
         if self._connection is None:
             self._connection = self._network.connect(self, software=self.software)
         if self._connection is None:

@@ -1,10 +1,10 @@
-"""What a simulated member says and hears beside its heartbeats, as kohort's own client does by its fetches and commits.
+"""Requests and updates of a simulated member beside its heartbeats, as kohort's own client has them.
 
-It says what it knows by a connection of its own, and is answered at once or when there is news. Some answers are lost,
-and now and then it says nothing for a while, as who fetches nothing.
+The member sends its state over a connection of its own, and is answered at once or when there is an update. Some
+answers are lost. Now and then the member sends nothing for a while, like a client that fetches nothing.
 
-Laws: what was told is taken in the order in which it was decided; what comes while a list of what is owned is on its
-way waits for its answer. A refusal is only asked about.
+Laws: updates are taken in the order in which they were decided. An update that comes while a list of owned partitions
+is on its way waits for the answer to that list. A refusal only makes the member send everything by a heartbeat.
 Source: requirement H10; `kohort.client.hearing`.
 """
 
@@ -53,7 +53,7 @@ class Words:
         self._is_saying = False
 
     def say(self) -> None:
-        """Say what the member knows, and again later."""
+        """Send the member's state, and schedule the next time."""
         member = self._member
         delay_ms = self._random.randint(*_SAYS_EVERY_MS)
         if not self._is_saying and self._heard is None and member.is_sure:
@@ -67,11 +67,11 @@ class Words:
         self.end()
 
     def end(self) -> None:
-        """Nobody listens."""
+        """Close the connection for updates."""
         self._wire.hang_up()
 
     def takes(self, number: int) -> bool:
-        """Whether what has that number is newer than all before; from now on it is the latest."""
+        """Whether an update's number is higher than all before; it is the latest from now on."""
         is_newer = number > self.number
         self.number = max(number, self.number)
         return is_newer

@@ -78,7 +78,7 @@ class _Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReport:
-    """What a run was."""
+    """The report of a run."""
 
     seed: int
     plan: QueryPlan
@@ -135,7 +135,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         return here
 
     def on_reader_ends(self, query: StreamingQuery, reader: ReaderProcess) -> None:
-        """Remember what is in doubt from here on."""
+        """Note the batch of an ended reader, which is in doubt from now on."""
         for doubt in self._doubts:
             if doubt.query is query and reader.core is not None and reader.core.has_ever_joined:
                 # It was there again, and its session has begun anew.
@@ -144,7 +144,8 @@ class QueryWorld(ProgramWorld[QueryReport]):
             self._doubts.append(_Doubt(query, reader.core.name, self.loop.time(), reader.batch))
 
     def on_fenced(self, reader: ReaderProcess) -> None:
-        """The group takes the query for dead: what it has open may be read by others."""
+        """Excuse the open batch of a fenced query."""
+        # The group takes the query for dead, so that others may read its partitions.
         self._excuse(reader.batch)
 
     # -- the run ------------------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         return any(order.partition == partition and offset < order.offset for order in self._orders)
 
     def _check_followed(self, order: _Order) -> None:
-        """Hold what was planned behind an order, up to the next one, against it."""
+        """Check an order against the batches planned after it, up to the next order."""
         later = [each for each in self._orders if each.partition == order.partition and each is not order]
         until = next((each.since for each in later if self._orders.index(each) > self._orders.index(order)), {})
         spans = [
@@ -326,8 +327,9 @@ class QueryWorld(ProgramWorld[QueryReport]):
             query.start()
 
     async def retire(self) -> None:
-        """Gone for good; but not before what a copy has lost is read again, which nobody else can."""
+        """Retire a query for good, unless it still has to read again what a restored copy has lost."""
         query = self._one()
+        # No other query can read the records that a copy has lost.
         if len(self.running) > 1 and query is not None and not query.is_put_back:
             self.running.remove(query)
             self._retired.append(query)

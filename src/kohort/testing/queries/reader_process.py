@@ -34,7 +34,7 @@ _CALL_S: Final = 6.0
 
 
 class QueryFailed(Exception):
-    """A call of Spark's has raised: the query ends, and is started again by somebody."""
+    """A failed call by Spark: the query ends, and the world starts it again."""
 
 
 class ReaderProcess:
@@ -79,7 +79,7 @@ class ReaderProcess:
         return end
 
     async def partitions(self, start: OffsetJson, end: OffsetJson) -> Spans:
-        """What the batch that ends at `end` reads."""
+        """Return the spans that the batch ending at `end` reads."""
         before, wanted = from_json(start), from_json(end)
         if end == self.planned:
             return wanted.following(before)
@@ -104,7 +104,7 @@ class ReaderProcess:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """The process is gone, and nobody has said goodbye."""
+        """Kill the process without closing its consumer."""
         self._is_closing = self._is_gone = True
         task, self._task = self._task, None
         if task is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Checkpoint:
-    """What survives a query: Spark's logs, and its sink, which is put back with them."""
+    """A checkpoint that survives its query: Spark's logs, and the sink, which is restored with them."""
 
     offsets: list[str] = field(default_factory=list)
     commits: int = 0
@@ -99,14 +99,15 @@ class StreamingQuery:
             await self._end_thread()
 
     def keep_copy(self) -> None:
-        """Somebody copies checkpoint and sink; before the first batch there is nothing that could name the query."""
+        """Copy checkpoint and sink."""
+        # Before the first batch nothing in the checkpoint names the query.
         if not self.checkpoint.offsets:
             return
         self.world.tell(self.name, f"is copied at {len(self.checkpoint.offsets)}/{self.checkpoint.commits}")
         self.copies.append(deepcopy(self.checkpoint))
 
     async def put_back(self) -> None:
-        """Somebody puts an older copy back."""
+        """Restore an older copy of checkpoint and sink."""
         if self.copies and self.reader is None:
             self.checkpoint = deepcopy(self.random.choice(self.copies))
             self.world.tell(self.name, f"is put back to {len(self.checkpoint.offsets)}/{self.checkpoint.commits}")
@@ -171,7 +172,7 @@ class StreamingQuery:
         return reader.initial_offset()
 
     def _look(self, reader: ReaderProcess) -> BatchState:
-        """What `checkpoint.py` finds in the folder."""
+        """Return the batch state that `checkpoint.py` would find in the folder."""
         if not self.looks or reader.planned is None:
             return BatchState.UNKNOWN
         for number, text in enumerate(self.checkpoint.offsets):
@@ -188,7 +189,7 @@ def _words(spans: Spans) -> str:
 
 
 def read_of(checkpoint: Checkpoint) -> list[tuple[int, TopicPartition, Span]]:
-    """What its sink has: batch id, partition and span."""
+    """List the spans in a checkpoint's sink: batch id, partition and span."""
     return [
         (number, each, span)
         for number, spans in sorted(checkpoint.sink.items())
