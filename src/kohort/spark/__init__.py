@@ -1,6 +1,6 @@
-"""Kafka topics in Spark: `format("kohort")` reads and writes them, and what a driver's Python needs beside it.
+"""Kafka topics in Spark: `format("kohort")` reads and writes them; helpers for a driver's Python.
 
-To import it loads no PySpark; the names are loaded on first use.
+Importing this package loads no PySpark; the names are loaded on first use.
 
 >>> import kohort.spark
 >>> kohort.spark.session.__name__

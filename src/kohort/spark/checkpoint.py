@@ -1,6 +1,6 @@
-"""What Spark's own checkpoint folder says of a batch, for who knows where it is.
+"""The state of a batch in Spark's own checkpoint folder, for a reader that knows the folder.
 
-Laws: only read, never written; what cannot be read, or is not this query's, says nothing.
+Laws: the folder is only read, never written. A file that cannot be read, or is not this query's, gives no state.
 Source: Spark's StreamExecution: `offsets/N` is written before batch N runs, `commits/N` behind it, each by a rename;
 an offset file has a version, a line of metadata and one line for each source.
 """

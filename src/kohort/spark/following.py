@@ -76,10 +76,10 @@ def follow(spark: SparkSession, group_id: str | Mapping[str, str], **options: Un
 
 
 class Follower(StreamingQueryListener):
-    """What `follow` returns: a listener of the session until `close`.
+    """A listener of a Spark session that commits its queries' progress, until `close`.
 
-    As a context manager it ends with what its queries have said last committed; a program that does not close it
-    commits that at its end.
+    `follow` returns it. As a context manager it ends by committing the last progress of its queries; a program that
+    does not close it commits that progress at its end.
 
     >>> follower.committed  # doctest: +SKIP
     {'reports': {TopicPartition(topic='orders', partition=0): 42}}
@@ -124,10 +124,10 @@ class Follower(StreamingQueryListener):
         atexit.register(self.close, _AT_EXIT_S)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Wait for what the queries have said last, commit it, and listen no more; safe to call twice.
+        """Wait for the queries' last progress, commit it, and stop listening; safe to call twice.
 
         Args:
-            timeout: seconds; what could not be committed until then is logged.
+            timeout: seconds; offsets that could not be committed until then are logged.
         """
         atexit.unregister(self.close)
         deadline_s = time.monotonic() + timeout
@@ -266,7 +266,8 @@ class Follower(StreamingQueryListener):
                     raise _members(group)
 
     def _hear_the_rest(self, deadline_s: float) -> None:
-        """What a query says comes some time behind its batch; one that runs on is asked."""
+        """Wait for the last progress of ended queries, and ask running ones."""
+        # Spark delivers the progress of a batch some time after the batch.
         while True:
             try:
                 active = {query.runId: query for query in self._session.streams.active}

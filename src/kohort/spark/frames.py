@@ -32,7 +32,7 @@ _FORMAT: Final = "kohort"
 def read_topic(
     spark: SparkSession, topics: str | Sequence[str] | None = None, **options: Unpack[ReadOptions]
 ) -> DataFrame:
-    """What is in topics now, as a DataFrame with the columns of Spark's Kafka source.
+    """Read the present records of topics as a DataFrame with the columns of Spark's Kafka source.
 
     Args:
         spark: made by `kohort.spark.session`, or registered with.
@@ -115,7 +115,9 @@ def _writing(topic: object, options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def to_texts(given: Mapping[str, Any], *, own: OptionSet, settings: OptionSet) -> dict[str, str]:
-    """Options as Spark takes them, without those that are `None`; `UnknownOptionError` for a name that nobody knows.
+    """Convert options to Spark's names and texts, without those that are `None`.
+
+    `UnknownOptionError`: a name is no option.
 
     >>> to_texts({"subscribe": ["a", "b"], "group_id": "g"}, own=OPTIONS, settings=CONSUMER_OPTIONS)
     {'subscribe': 'a,b', 'kafka.group.id': 'g'}
@@ -150,7 +152,7 @@ def _to_text(name: str, value: object) -> str:
 
 
 def _by_topic(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
-    """Offsets by `TopicPartition` as Spark nests them; what is nested already stays so."""
+    """Nest offsets by `TopicPartition` as Spark does; offsets nested already stay so."""
     nested: dict[str, Any] = {}
     for key, inner in value.items():
         if isinstance(key, TopicPartition):

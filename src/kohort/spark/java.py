@@ -140,7 +140,7 @@ def _build_home(real: Path, home: Path) -> None:
 
 
 def main() -> int:
-    """`--check`: exit 0 and print the JAVA_HOME if Spark can run, else 1 and say what to do."""
+    """Print the JAVA_HOME and return 0 if Spark can run, else print the remedy and return 1 (`--check`)."""
     try:
         print(find_java_home())
     except JavaNotFoundError as why:

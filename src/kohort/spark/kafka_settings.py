@@ -1,9 +1,9 @@
-"""What is given to `option()` parted into options of our own and settings of Kafka's client.
+"""The parameters of `option()`, split into kohort's options and settings of Kafka's client.
 
-Laws: names come in any case; each is acted on, answered with a line of the log that says why it changes nothing, or
-refused by the name under which it was given; nothing is passed over in silence.
-Source: Spark's Kafka integration guide (`kafka.`); Apache Kafka's client configurations; measured with PySpark 4.3: who
-makes a table in Python learns its options, who reads or writes it does not.
+Laws: names come in any case. Each is acted on, answered with a log line that says why it changes nothing, or refused
+by the name under which it was given; none is ignored in silence.
+Source: Spark's Kafka integration guide (`kafka.`); Apache Kafka's client configurations; measured with PySpark 4.3: the
+code that makes a table in Python learns its options, the code that reads or writes it does not.
 """
 
 from __future__ import annotations

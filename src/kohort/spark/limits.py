@@ -1,4 +1,4 @@
-"""When a micro-batch is worth planning, and how much of what there is it reads.
+"""The limits of a micro-batch: the time to plan one, and the share of the records that it reads.
 
 Laws: nothing here reads a clock.
 Source: `minOffsetsPerTrigger`, `maxTriggerDelay` and `maxOffsetsPerTrigger` of Spark's Kafka source
@@ -31,14 +31,14 @@ class BatchLimits:
     def apply(
         self, spans: Mapping[TopicPartition, Span], *, may_wait: bool, now_s: float
     ) -> dict[TopicPartition, Span]:
-        """What of these spans, all that there is now, the next batch reads; empty ones to wait for more."""
+        """Return the part of these spans, all that there is now, for the next batch; empty ones to wait."""
         if may_wait and self._delay is not None and self._delay.hold_back(spans, now_s=now_s):
             return {partition: Span(span.start, span.start) for partition, span in spans.items()}
         limited = share_limit(spans, self._max_offsets)
         return limited if self._bytes is None else self._bytes.cap(limited)
 
     def close(self) -> None:
-        """Close what was opened to look at records."""
+        """Close the consumer that looked at records, if one was opened."""
         if self._bytes is not None:
             self._bytes.close()
 

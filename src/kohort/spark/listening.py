@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """What a query has said after a batch, or while it had nothing to do.
+    """A query's report after a batch, or while it had nothing to read.
 
     `query`: its name, or its id. `lag`: partition -> offsets that were there when the batch was planned and are not
     read yet; its keys are the partitions that were the query's then. `gained`, `lost`: since the report before.
@@ -50,7 +50,7 @@ class BatchReport:
 
 @dataclass(slots=True)
 class _Query:
-    """What is known of a running query."""
+    """The listener's state of a running query."""
 
     name: str
     batches: int = 0
@@ -178,7 +178,8 @@ class QueryListener(StreamingQueryListener):
 
 
 def _lost_its_reader(exception: str) -> bool:
-    """Whether Spark has lost the connection to a Python source; what such a source raises itself is another class."""
+    """Whether Spark has lost the connection to a Python source."""
+    # An error that such a source raises itself has another class.
     return exception.startswith(("java.io.", "java.net.")) and "PythonStreamingSourceRunner" in exception
 
 

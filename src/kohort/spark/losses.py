@@ -67,7 +67,7 @@ def drop_renewed(
 
 
 def go_on_at(partition: TopicPartition, position: int, found: int, why: str, *, fails: bool) -> int:
-    """`found` and a line of the log that says what is skipped; or `RecordsLostError`."""
+    """Return `found` and log the skipped offsets, or raise `RecordsLostError`."""
     if fails:
         raise RecordsLostError(partition, position, why)
     _log.warning("%s goes on at offset %d and not at %d: %s (failOnDataLoss=false)", partition, found, position, why)

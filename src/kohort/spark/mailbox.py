@@ -1,11 +1,13 @@
-"""What the driver's Python tells a query's reader on the same machine: a batch is finished, or give everything up.
+"""Messages from the driver's Python to a query's reader on the same machine.
+
+A message says that a batch is finished, or that the reader shall give its partitions up.
 
 The reader is a process of its own, a child of the JVM; Spark offers no way to speak to it. A mailbox is a datagram
 socket in a folder that only its user can enter.
 
-Laws: nothing waits, neither who posts nor who takes; what is not ours is dropped without a word, and what is bounded
-by the kernel (datagrams, their number) is bounded here; a folder that somebody else could write into is not used, and
-the query goes on without a mailbox, as it does where nobody posts.
+Laws: neither the sender nor the reader waits. Foreign data is dropped without a log line. The size and the number of
+datagrams are bounded as the kernel bounds them. A folder that another user could write into is not used; the query
+then goes on without a mailbox, as it does where no driver posts.
 Source: measured life of the reader's process; unix(7).
 """
 
@@ -41,7 +43,7 @@ _FOLDER_BYTES: Final = _PATH_BYTES - len("/") - 32 - len(".") - 8
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """Spark has finished the batch whose end has this `fingerprint`."""
+    """The message that Spark has finished the batch with this `fingerprint` of its end."""
 
     end: str
 
@@ -55,7 +57,9 @@ Message = BatchDone | Drain
 
 
 def fingerprint(end: Mapping[str, object] | str) -> str:
-    """What stands for an offset of a query in a message: the offset itself may be longer than a datagram.
+    """Return the digest that stands for a query's offset in a message.
+
+    The offset itself may be longer than a datagram.
 
     Args:
         end: the offset, or its JSON as a query's progress has it; the order of names does not count.
@@ -76,7 +80,7 @@ class Mailbox:
 
     @classmethod
     def open(cls, name: str, *, folder: Path | None = None) -> Mailbox:
-        """Listen for what is posted to this name.
+        """Open a mailbox for the messages posted to this name.
 
         Args:
             name: of the member; any text. Several mailboxes of one name get the same messages.
@@ -98,7 +102,7 @@ class Mailbox:
         return cls(door, path)
 
     def take(self) -> list[Message]:
-        """What was posted since, oldest first; it never waits."""
+        """Return the messages posted since the last call, oldest first, without waiting."""
         messages: list[Message] = []
         if self._door is None:
             return messages
@@ -168,7 +172,7 @@ def private_folder() -> Path:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the files of mailboxes whose process was killed."""
+    """Remove the mailbox files of killed processes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         for path in folder.iterdir():
             try:
@@ -191,7 +195,7 @@ def _build(message: Message) -> bytes:
 
 
 def _parse(data: bytes) -> Message | None:
-    """The message, `None` for what is none."""
+    """Parse a message; `None` if the data is none."""
     if len(data) > _MESSAGE_BYTES:
         return None
     try:

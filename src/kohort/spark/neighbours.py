@@ -1,10 +1,10 @@
-"""Two sources of one application in one group: they divide its topics, which may not be what was meant.
+"""Two sources of one application in one group: they divide its topics, perhaps by mistake.
 
 To Spark's own source `kafka.group.id` is a label, and every query reads everything. Here it is a membership: two
-queries of one DataFrame are two members. That is said when the second one begins; one that the user has given a name in
-the group is a member on purpose.
+queries of one DataFrame are two members. A log line says so when the second one begins; a query that the user has
+given a name in the group is a member on purpose.
 
-Laws: nothing is refused: a join of two topics in one group is right; what cannot be looked at is not said.
+Laws: nothing is refused, for a join of two topics in one group is right. A note that cannot be read gives no warning.
 Source: the readers of an application are children of one JVM; each leaves a note in the user's private folder.
 """
 

@@ -79,7 +79,7 @@ class QueryOffset:
         return {topic for topic, known in self.topic_ids.items() if end.topic_ids.get(topic, known) != known}
 
     def following(self, start: QueryOffset) -> dict[TopicPartition, Span]:
-        """What the batch from `start` to here reads."""
+        """Return the spans that the batch from `start` to this offset reads."""
         if self.has_starts:
             return self.spans
         return {
@@ -96,9 +96,9 @@ def to_json(
     topic_ids: Mapping[str, str] | None = None,
     external: Mapping[TopicPartition, Span] | None = None,
 ) -> OffsetJson:
-    """The offset that stands for these spans, in order of topic and partition; `QueryOffset` says what is what.
+    """Build the offset for these spans, in order of topic and partition; see `QueryOffset` for its fields.
 
-    `external` is for those who read the progress: where a group's offset that was set from outside has moved the query.
+    `external` is for readers of the progress: the spans by which a group's offset set from outside has moved the query.
 
     >>> to_json({TopicPartition("orders", 0): Span(3, 7)}, name="q-1", since={TopicPartition("orders", 0): 3})
     {'kohort': 2, 'name': 'q-1', 'topics': {'orders': {'0': {'from': 3, 'to': 7, 'since': 3}}}}
@@ -122,10 +122,10 @@ def to_json(
 
 
 def from_json(offset: OffsetJson | None) -> QueryOffset:
-    """The inverse of `to_json`; also of the form before it, and of what Spark's Kafka source writes.
+    """Parse an offset of `to_json`, of its former version, or of Spark's Kafka source.
 
     Raises:
-        CheckpointError: it is no offset of ours, or one of a newer kohort.
+        CheckpointError: it is no offset of kohort's, or one of a newer kohort.
     """
     try:
         given = offset or {}

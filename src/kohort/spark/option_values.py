@@ -1,6 +1,6 @@
-"""What values of options say: offsets, timestamps and partitions as Spark's JSON, columns, durations.
+"""Values of options: offsets, timestamps and partitions as Spark's JSON, columns, durations.
 
-Laws: a value that cannot be is one sentence with the option, what was given and what is expected.
+Laws: an invalid value is refused with one sentence: the option, the given value and the expected form.
 Source: `JsonUtils` of Spark's Kafka source; its time options.
 """
 
@@ -28,8 +28,8 @@ ALL_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp
 class Times:
     """The first offset whose record is not older than a timestamp.
 
-    `option`: which one says so. `at`: milliseconds since 1970, one for all or by partition. `is_latest_else`: where no
-    record is that young it is the latest offset; otherwise that is an error.
+    `option`: the option that says so. `at`: milliseconds since 1970, one for all or by partition. `is_latest_else`:
+    whether a partition without so young a record gets its latest offset; otherwise that is an error.
     """
 
     option: str

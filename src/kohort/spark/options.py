@@ -77,7 +77,7 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Check the options of one `load()`; `ConfigError` says which is wrong and what is expected."""
+    """Parse the options of one `load()`; `ConfigError` names the wrong one and the expected form."""
     found = split_options(
         given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED, idle=IDLE, instead_of_path="subscribe"
     )
@@ -133,13 +133,16 @@ def _join_timeout_ms(given: str | None, session_timeout_ms: int) -> int:
 
 
 def tell_remarks(options: SourceOptions) -> None:
-    """A line of the log for each option that changes nothing: once a plan, by who plans."""
+    """Log a line for each option that changes nothing.
+
+    The planner calls this once for each plan.
+    """
     for remark in options.remarks:
         _log.warning("%s", remark)
 
 
 def for_batch(options: SourceOptions) -> SourceOptions:
-    """What Spark refuses in a batch is refused here, too; what it passes over is said."""
+    """Check options for a batch: refuse those that Spark refuses, and note those that it ignores."""
     if options.starting == LATEST:
         raise ConfigError("startingOffsets cannot be latest in a batch: it would read nothing")
     for partition, offset in _numbers(options.starting):
@@ -155,7 +158,7 @@ def for_batch(options: SourceOptions) -> SourceOptions:
 
 
 def for_stream(options: SourceOptions) -> SourceOptions:
-    """What Spark refuses in a stream is refused here, too."""
+    """Check options for a stream: refuse those that Spark refuses."""
     ending = [name for name in OF_BATCHES if name in options.given]
     if ending:
         raise ConfigError(f"{ending[0]} is an option of batches; a stream has no end")

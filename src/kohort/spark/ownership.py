@@ -1,6 +1,6 @@
-"""What a stream has to know and to say about its partitions; and the simple case: all of them, without a group.
+"""The ownership of a stream's partitions, and its simple case: all partitions, without a group.
 
-Laws: the caller is one thread; it says with every plan what Spark has finished.
+Laws: the caller is one thread. With every plan it tells the end of the batches that Spark has finished.
 Source: architecture, journey of a micro-batch.
 """
 
@@ -24,7 +24,7 @@ Choose = Callable[[Places], Spans]
 
 
 class Ownership(Protocol):
-    """Who owns which partitions, and how far they are read."""
+    """The ownership of partitions, and how far they are read."""
 
     #: Answers questions about offsets; holds the connection.
     consumer: Consumer
@@ -34,7 +34,9 @@ class Ownership(Protocol):
     has_drained: bool
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
-        """Everything up to `start` is finished; let `choose` pick among what may be read now of what there is.
+        """Plan a batch: `choose` picks among the existing partitions that may be read now.
+
+        Everything up to `start` is finished.
 
         `renewed`: topics that were made anew since `start`.
         """
@@ -45,15 +47,15 @@ class Ownership(Protocol):
         ...
 
     def note_logged(self) -> None:
-        """Spark has written down what was planned last."""
+        """Note that Spark has written the last planned end into its log."""
         ...
 
     def resume(self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]) -> Spans:
-        """A batch that an earlier run has planned is read again: what of it is still to be read."""
+        """Return the spans still to be read of a batch that an earlier run has planned."""
         ...
 
     def check(self) -> None:
-        """Raise what has ended the ownership, if anything has."""
+        """Raise the error that has ended the ownership, if there is one."""
         ...
 
     def close(self) -> None:
@@ -84,13 +86,13 @@ class EveryPartition:
         return Plan(spans=spans)
 
     def note_planned(self, end: OffsetJson) -> None:
-        """Nobody asks."""
+        """Do nothing: without a group no other query depends on it."""
 
     def note_logged(self) -> None:
-        """Nobody asks."""
+        """Do nothing: without a group no other query depends on it."""
 
     def resume(self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]) -> Spans:
-        """Nobody else could have read any of it."""
+        """Return the whole batch: without a group no other query reads these partitions."""
         return end.following(start)
 
     def check(self) -> None:

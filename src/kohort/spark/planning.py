@@ -1,7 +1,7 @@
-"""What batches and streams plan alike: which partitions there are, where they start and end.
+"""Planning common to batches and streams: the partitions, their starts and their ends.
 
-Laws: topics are looked up anew with every plan, and never created; offsets that are given as numbers are held against
-the log before a task starts, because a task that is sent behind the end of a partition waits for records that may
+Laws: topics are looked up anew with every plan, and never created. Offsets that are given as numbers are checked
+against the log before a task starts, because a task sent behind the end of a partition waits for records that may
 never come.
 Source: `subscribe`, `subscribePattern`, `assign`, the JSON of offsets and of timestamps as Spark's Kafka source reads
 them.
@@ -150,10 +150,10 @@ def find_first_starts(
     *,
     existing_first: Collection[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Where partitions of a stream start that nobody has begun.
+    """Find the start of a stream's partitions that no query has begun.
 
-    `startingOffsets` for what there was when a new query began, `existing_first`; what appeared later from its
-    beginning: a partition that was added while the query ran or was stopped would lose its first records otherwise.
+    Partitions that existed when a new query began (`existing_first`) start at `startingOffsets`, later ones at their
+    beginning. Otherwise a partition added while the query ran or was stopped would lose its first records.
     """
     asked = LATEST if options.starting is None else options.starting
     if asked == COMMITTED:
@@ -177,7 +177,7 @@ def choose_spans(
     *,
     horizon: Mapping[TopicPartition, int] | None,
 ) -> dict[TopicPartition, Span]:
-    """What the next micro-batch may read: from where each partition stands to its end.
+    """Return the spans that the next micro-batch may read: from each position to the end.
 
     Args:
         positions: where each partition goes on.

@@ -1,7 +1,7 @@
-"""What the progress of a streaming query says of Kafka: how far it has read, of which partitions, and what there is.
+"""Kafka's part of a streaming query's progress: its partitions, its position in each, and their ends.
 
-Laws: pure; a source that is neither ours nor Spark's Kafka source is passed over, and so is an offset that cannot be
-read: a listener must not end a query because of what another source writes.
+Laws: pure. A source that is neither kohort's nor Spark's Kafka source is ignored, and so is an offset that cannot be
+read: a listener must not end a query because of another source's offset.
 Source: Spark's StreamingQueryProgress; Spark's Kafka source calls itself KafkaV2[Subscribe[orders]].
 """
 

@@ -122,7 +122,10 @@ def _make(folder: Path, packages: Sequence[Path]) -> None:
 
 
 def _folder_of(package: str) -> Path:
-    """Where it is installed; what is in an archive is in no folder."""
+    """Return the folder of an installed package; for one in an archive the path is no folder.
+
+    `OSError`: it is not installed.
+    """
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise OSError(f"{package} is not installed")

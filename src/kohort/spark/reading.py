@@ -1,7 +1,7 @@
-"""What runs in the executors: one span of one partition becomes Arrow record batches.
+"""The code of the executors, which turns a span of a partition into Arrow record batches.
 
-Laws: stateless but for a connection kept per worker process; no Python object per record; a span ends exactly where
-it was planned to end, also inside a fetched batch; a broker that is away for a while is waited for.
+Laws: stateless but for a connection kept per worker process. No Python object per record. A span ends exactly at its
+planned end, also inside a fetched batch. A task waits for a broker that is away for a while.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _bind(consumer: Consumer, partition: TopicPartition, task: SpanToRead) -> Sp
 
 
 def _find_next(consumer: Consumer, partition: TopicPartition, position: int, end: int, options: SourceOptions) -> int:
-    """Where a task goes on whose position its log did not have: at the first record, or at the task's own end."""
+    """Find the next position of a task after a position outside the log: the log's begin, or its own end."""
     begin = consumer.beginning_offsets([partition])[partition]
     if position < begin:
         why = f"its log begins at {begin}"
@@ -153,7 +153,7 @@ def _find_next(consumer: Consumer, partition: TopicPartition, position: int, end
 
 
 def cut(batch: pyarrow.RecordBatch, end: int) -> pyarrow.RecordBatch:
-    """The rows whose offset is below `end`; offsets ascend."""
+    """Return the rows with offsets below `end`; offsets ascend."""
     offsets = batch.column("offset")
     rows = batch.num_rows
     if rows == 0 or offsets[rows - 1].as_py() < end:

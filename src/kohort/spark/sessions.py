@@ -1,8 +1,8 @@
-"""A Spark session in which `format("kohort")` works, whatever Python and Java the shell would have taken.
+"""A Spark session in which `format("kohort")` works, independent of the shell's Python and Java.
 
 Laws: nothing is changed but the session itself and, in the environment of this process, JAVA_HOME where Java had to be
-looked for, PYSPARK_UDS_MODE, and PYSPARK_PYTHON where a Spark Connect server is started here; what the caller, the
-environment or spark-submit has said stands.
+looked for, PYSPARK_UDS_MODE, and PYSPARK_PYTHON where a Spark Connect server is started here. Settings of the caller,
+the environment or spark-submit are kept.
 Source: Spark starts its workers by `PYSPARK_PYTHON`, or as `python3` of the path, which may not be the Python that has
 kohort; measured: a source that is registered runs on the Python that its session names.
 """
@@ -103,7 +103,10 @@ def register(spark: SparkSession) -> None:
 
 
 def check_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Spark's names and texts; `ConfigError` for what is none of them."""
+    """Check settings and return them with Spark's names and texts.
+
+    `ConfigError`: a name is no setting of Spark's.
+    """
     checked: dict[str, str] = {}
     for name, value in settings.items():
         full = _WORDS.get(name, name)

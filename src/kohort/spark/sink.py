@@ -1,7 +1,7 @@
-"""The sink: what Spark calls of it, in the driver and in the executors.
+"""The sink, as Spark calls it in the driver and in the executors.
 
 Laws: a writer is a plain value, made anew for every batch and pickled to the tasks; nothing is live in it. Rows are
-written at least once: what a failed or repeated attempt has stored stays stored, and the driver says where.
+written at least once: rows that a failed or repeated attempt has stored stay stored, and the driver logs where.
 Source: PySpark's data sources, measured with 4.3; P1.
 """
 
@@ -102,7 +102,7 @@ class KohortStreamWriter(DataSourceStreamArrowWriter):
 
 
 def stored_by(messages: Sequence[WriterCommitMessage | None]) -> Ledger:
-    """What the tasks have stored that have ended well; others say `None`."""
+    """Return the ledger of the rows that successful tasks have stored; a failed task sends `None`."""
     ledger = Ledger()
     for message in messages:
         if isinstance(message, Written):

@@ -72,7 +72,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Check the options of one `save()` or `start()`; `ConfigError` says which is wrong and what is expected."""
+    """Parse the options of one `save()` or `start()`; `ConfigError` names the wrong one."""
     found = split_options(
         _without_those_of_queries(given),
         own=SINK_OPTIONS,

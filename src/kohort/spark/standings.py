@@ -1,4 +1,4 @@
-"""What is to be committed for queries that others watch: how far each has read, and what their groups know already.
+"""The offsets to commit for watched queries: each one's position, and each group's known offsets.
 
 Laws: pure; a group's offset never moves backwards; where several running queries of one group read a partition, the
 slowest counts; a query that has ended counts until its last offsets are committed.
@@ -48,7 +48,7 @@ class Standings:
         return [group for group in sorted(self._ends) if self.due(group)]
 
     def due(self, group: str) -> Offsets:
-        """What the group does not have yet; also partitions of which it was not asked yet (`unknown`)."""
+        """Return the offsets that the group lacks, also for partitions not asked about yet (`unknown`)."""
         known = self._known.get(group, {})
         return {
             partition: offset
@@ -57,7 +57,7 @@ class Standings:
         }
 
     def unknown(self, group: str) -> set[TopicPartition]:
-        """Partitions whose committed offset has to be asked for before anything is committed."""
+        """Return the partitions to ask the group about before anything is committed."""
         return self.due(group).keys() - self._known.get(group, {}).keys()
 
     def know(self, group: str, offsets: Mapping[TopicPartition, int | None]) -> None:
@@ -68,7 +68,7 @@ class Standings:
         self._forget()
 
     def doubt(self, group: str) -> None:
-        """What the group has is not certain any more: it has to be asked again."""
+        """Forget the group's offsets, so that they are asked for again."""
         self._known.pop(group, None)
 
     def drop(self, group: str, topics: Collection[str]) -> None:

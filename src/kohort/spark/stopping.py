@@ -1,8 +1,9 @@
-"""The end of a query that nobody has to wait for and that doubles nothing: it gives its partitions up, then stops.
+"""The orderly stop of a query, which delays no member and repeats no record: it gives up its partitions first.
 
-Laws: a query is stopped only when its reader has left its group, or there is none; what takes too long is said in
+Laws: a query is stopped only when its reader has left its group, or there is none. A stop that takes too long raises in
 time, and the query goes on as it was told.
-Source: a reader is ended by a signal, in a batch or between two; what it held is in doubt then, unless it has drained.
+Source: a reader is ended by a signal, in a batch or between two. The spans that it held are in doubt then, unless it
+has drained.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class _Drain:
         return names
 
     def _first_states(self) -> list[SourceState]:
-        """What its sources say; a query says nothing before its first batch is finished."""
+        """Return the states of the query's sources, once its first batch is finished."""
         while self._query.isActive and self._query.lastProgress is None:
             self._wait("has not finished its first batch")
         return self._states()

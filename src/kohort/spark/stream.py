@@ -120,7 +120,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes after the next call is for the next run: before it nobody knows under which name to join."""
+        """Mark the run as bounded (AvailableNow).
+
+        The end is fixed with the first plan: before that the name under which to join the group is unknown.
+        """
         self._is_bounded = True
 
     def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
@@ -136,7 +139,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
-        """The ends of what we own, as of the last plan, for the query's progress."""
+        """Report the ends of the owned partitions, as of the last plan, for the query's progress."""
         report: dict[str, dict[str, int]] = {}
         for (topic, partition), end in sorted(self._ends.items()):
             report.setdefault(topic, {})[str(partition)] = end
@@ -238,7 +241,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         is_new: bool,
     ) -> None:
-        """The first look at what there is says where a new query starts and a bounded one ends."""
+        """Note at the first plan where a new query starts and where a bounded run ends."""
         if self._is_bounded and self._horizon is None:
             self._horizon = ownership.consumer.end_offsets(list(existing))
         if self._existing_first is None:
@@ -258,7 +261,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @contextmanager
     def _reasons(self) -> Iterator[None]:
-        """Let the reason be raised where an error is only what follows from it."""
+        """Raise the reason in place of an error that only follows from it."""
         try:
             yield
         except StateError:

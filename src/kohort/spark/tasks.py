@@ -52,7 +52,7 @@ def plan_tasks(
 
 
 def split_spans(spans: Mapping[TopicPartition, Span], options: SourceOptions) -> dict[TopicPartition, list[Span]]:
-    """Each span in pieces of nearly equal length, in order; what is empty stays one piece."""
+    """Split each span into pieces of nearly equal length, in order; an empty span stays one piece."""
     most = options.max_records_per_partition
     if most is None and options.min_partitions is None:
         most = RECORDS_PER_TASK

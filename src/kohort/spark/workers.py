@@ -1,4 +1,4 @@
-"""The processes in which Spark runs Python: what they keep from task to task.
+"""State that Spark's Python worker processes keep from task to task.
 
 Source: PySpark's `daemon.py`, which collects garbage after every task; measured in docs/performance.md.
 """
@@ -12,11 +12,11 @@ from pyspark import TaskContext
 
 
 def spare_collections() -> None:
-    """Keep what a worker has imported by its first task out of the collection that PySpark makes after every task.
+    """Exclude a worker's imported modules from the collection that PySpark makes after every task.
 
-    It takes as long as reading a hundred thousand records, and finds nothing there. Outside of a task, where the
-    process is the application's own, nothing happens.
+    Outside of a task, where the process is the application's own, this does nothing.
     """
+    # That collection takes as long as reading a hundred thousand records, and finds nothing there.
     if TaskContext.get() is not None:
         _freeze_once()
 

@@ -47,7 +47,10 @@ _IDLE_AT_MOST: Final = 4
 
 
 class Stored(NamedTuple):
-    """What one task has stored in a partition: so many records between two offsets; others may have written there."""
+    """The rows that one task has stored in a partition: a count between two offsets.
+
+    Other producers may have written between the same offsets.
+    """
 
     topic: str
     partition: int
@@ -65,7 +68,7 @@ class Stored(NamedTuple):
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: what it has stored, by partition."""
+    """A task's message to the driver: the rows that it has stored, by partition."""
 
     stored: tuple[Stored, ...]
 
@@ -128,20 +131,20 @@ def check_schema(schema: StructType, topic: str | None) -> tuple[int, ...]:
 
 
 class Ledger:
-    """Adds up what a task has stored."""
+    """The sum of the rows that tasks have stored."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, int], Stored] = {}
 
     def add(self, sent: Iterable[SentMany]) -> None:
-        """What one call of the producer has stored."""
+        """Add the rows that one call of the producer has stored."""
         for each in sent:
             for part in each.ranges:
                 end = -1 if part.base_offset < 0 else part.base_offset + part.record_count
                 self.merge([Stored(each.topic, part.partition, part.base_offset, end, part.record_count)])
 
     def merge(self, stored: Iterable[Stored]) -> None:
-        """What another ledger has."""
+        """Add the rows of another ledger."""
         for more in stored:
             place = (more.topic, more.partition)
             known = self._parts.get(place, more._replace(record_count=0))
@@ -218,7 +221,7 @@ def writing_config(options: SinkOptions) -> dict[str, object]:
 
 
 class _Task:
-    """What is sent for one task, and what became of it."""
+    """The rows sent for one task, and their outcome."""
 
     def __init__(
         self, producer: Producer, topic: str | None, columns: Sequence[int], headers: Mapping[str, str]
@@ -253,7 +256,7 @@ class _Task:
         del self._waiting[0]
 
     def failure(self, why: KohortError) -> RowsNotAcknowledgedError:
-        """The error of this task, whose producer is closed: all that was sent has its end."""
+        """Build the error of this task, after its producer is closed and every row has its outcome."""
         failed_count = self._refused
         for future in self._waiting:
             error = future.exception(timeout=0)

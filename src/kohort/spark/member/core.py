@@ -1,13 +1,13 @@
-"""A query as a member of its group: what it owns, what it has open, and what it says to the group when.
+"""A query as a member of its group: its partitions, its open batch, and its commits.
 
-Nothing here waits or talks to a broker: Spark's calls are generators that yield what they need (`Request`) and get the
-answer sent; what the group says comes in by `on_...`. `member/thread.py` runs both against a consumer, the simulation
+Nothing here waits or talks to a broker. Spark's calls are generators that yield what they need (`Request`) and get the
+answer sent; the group's events come in by `on_...`. `member/thread.py` runs both against a consumer, the simulation
 against simulated ones.
 
-Laws: a partition is planned only when the group has been told so, and by whom (`custody.py`), in the same commit that
-says how far it is read; a partition that is wanted back is not planned again, and stays until the batch that reads it
-is finished and committed; what somebody else has planned and may yet finish is not planned; a query ends in its group
-for good only when nothing of it is open and the group knows how far it came.
+Laws: a partition is planned only after a commit that tells the group so, with the planner's name (`custody.py`) and the
+offset read so far. A partition that the group wants back is not planned again, and stays until the batch that reads it
+is finished and committed. A span that another query has planned and may yet finish is not planned. A query ends in its
+group for good only when no batch of it is open and the group knows its position.
 Source: KIP-848, reconciliation of the member; P2 to P4; measured order of Spark's calls.
 """
 
@@ -103,7 +103,7 @@ class Membership:
 
     @property
     def is_joined(self) -> bool:
-        """Whether the group has said what is ours."""
+        """Whether the group has sent this query an assignment."""
         return self.state in ASSIGNED
 
     @property
@@ -184,10 +184,10 @@ class Membership:
     def resume(
         self, start: QueryOffset, end: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()
     ) -> Steps[dict[TopicPartition, Span]]:
-        """A batch that an earlier run has planned is read again: what of it is still to be read.
+        """Return the spans still to be read of a batch that an earlier run has planned.
 
-        It is read whether or not the group gives its partitions to us: whoever has them waits for us as long as we
-        are in the group.
+        The batch is read whether or not the group assigns its partitions to this query: their owner waits for it
+        while it is a member of the group.
 
         Raises:
             NoAssignment: the group has given nothing in time.
@@ -325,7 +325,7 @@ class Membership:
         return are_taken
 
     def _heed(self, found: Mapping[TopicPartition, Ledger]) -> dict[TopicPartition, Ledger]:
-        """Read as our own what was set from outside and is followed by a batch that was repeated since."""
+        """Count this query as holder of each offset set from outside that a repeated batch has reached."""
         return {each: self._heed_one(each, ledger) for each, ledger in found.items()}
 
     def _heed_one(self, partition: TopicPartition, ledger: Ledger) -> Ledger:
@@ -366,11 +366,11 @@ class Membership:
         return not self.is_bounded and (self._has_ever_owned or waited_ms >= _FIRST_WORD_MS)
 
     def _look_at_everything(self) -> Steps[None]:
-        """Once: what an earlier run of ours has left in the group, also of partitions that others own."""
+        """Fetch once the state that an earlier run of this query left in the group, for all partitions."""
         everything: list[TopicPartition] = yield Existing()
         found: dict[TopicPartition, Ledger] = yield Fetch(tuple(everything))
         mine = {each for each, ledger in found.items() if any(holder.name == self.name for holder in ledger.chain)}
-        # Where we held it last, somebody else may be about to take it; what we have lost of it shows then.
+        # Where this query was the last holder, another one may be about to take over; what was lost shows then.
         self._lost = {
             each for each in mine if found[each].holder == self.name or self._find_lost(each, found[each]) is not None
         }
@@ -429,7 +429,7 @@ class Membership:
         return Plan(spans=spans, others=others, taken={**kept, **taken}, external=external)
 
     def _tell_orders(self, found: Mapping[TopicPartition, Ledger], places: Places) -> dict[TopicPartition, Span]:
-        """Note what was set from outside, and return where it moves the query: from where to where."""
+        """Note the offsets set from outside, and return the span by which each moves the query."""
         moved: dict[TopicPartition, Span] = {}
         for partition, place in places.items():
             ledger, known = found.get(partition), self._known.get(partition)

@@ -1,15 +1,15 @@
-"""Who has read which part of a partition: what a query keeps beside the offsets that it commits for its group.
+"""The holders of a partition, and the part that each has read, kept beside the offsets that a query commits.
 
-A committed offset says how far a partition is read, but not by whom, nor whether somebody has planned to read on. A
-query's checkpoint says how far that query is, but not what others have read since. The metadata of the commit holds
-what is needed to bring both together: the chain of those who held the partition, each with the offset at which it took
-over, and the end of the batch that the last of them has planned.
+A committed offset says how far a partition is read, but not by which query, nor whether a query has planned to read on.
+A query's checkpoint says how far that query is, but not what others have read since. The metadata of the commit brings
+both together: it has the chain of holders, each with the offset at which it took over, and the end of the batch that
+the last holder has planned.
 
-Laws: what this query has read itself is settled by its checkpoint alone, what others have read by the group alone; a
-checkpoint that was put back to an older copy makes the query read again what it read after the copy, and only that;
-offsets that nobody is known to have read are read; an offset that was committed from outside, without our metadata, to
-a partition that this query held is an order, which it follows; what was said of a topic that was deleted does not count
-for the one that has its name now. Nothing here reads a clock or talks to a broker.
+Laws: the checkpoint alone says what this query has read, the group alone says what others have read. A checkpoint that
+was restored from an older copy makes the query read again what it read after the copy, and only that. Offsets that no
+query is known to have read are read. An offset that was committed from outside, without kohort's metadata, to a
+partition that this query held is an order, which the query follows. The state of a deleted topic does not count for a
+new topic of the same name. Nothing here reads a clock or talks to a broker.
 Source: Kafka's OffsetCommit, `metadata` (at most offset.metadata.max.bytes, 4096).
 """
 
@@ -41,7 +41,7 @@ class Holder(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a checkpoint says of a partition: up to which offset the query is done, of those it took at `since`."""
+    """A checkpoint's state of a partition: where the query took over, and how far it has read since."""
 
     #: `None` in a checkpoint of the first form, or of Spark's own source.
     since: int | None
@@ -50,17 +50,17 @@ class Known(NamedTuple):
     orders: int = 0
 
     def is_of(self, holder: Holder) -> bool:
-        """Whether it is about what that holder has taken."""
+        """Whether this state belongs to that holder's time with the partition."""
         return (self.since, self.orders) == (holder.since, holder.orders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What a group remembers of a partition."""
+    """A group's state of a partition: the committed offset with the chain of its holders."""
 
-    #: The next offset to read, but for what is planned.
+    #: The next offset to read; the planned batch is not counted.
     offset: int
-    #: In the order in which they held it; empty where somebody else has committed.
+    #: The holders in order; empty where another program has committed.
     chain: tuple[Holder, ...] = ()
     #: End of the batch that the last holder has planned; `None` while nothing is in doubt.
     planned: int | None = None
@@ -71,12 +71,12 @@ class Ledger:
 
     @property
     def holder(self) -> str | None:
-        """Who held it last."""
+        """Name of the last holder; `None`: there is none."""
         return self.chain[-1].name if self.chain else None
 
     @property
     def doubt(self) -> Span | None:
-        """What was planned and is not known to be finished."""
+        """Return the planned span that is not known to be finished; `None` if there is none."""
         if self.planned is None or self.planned <= self.offset:
             return None
         return Span(self.offset, self.planned)
@@ -166,10 +166,11 @@ def find_place(
 
 
 def trim(span: Span, ledger: Ledger | None, taken: Holder | None) -> Span:
-    """What a query still has to read of a batch that it planned before: not what others have taken meanwhile.
+    """Return the rest of a planned span, without the part that others have taken over since.
 
     Args:
-        taken: as whom the query had taken the partition when it planned; `None` in a checkpoint of the first form.
+        taken: the holder as which the query had taken the partition when it planned; `None` in a checkpoint of the
+            first form.
     """
     if ledger is None:
         return span
@@ -193,23 +194,23 @@ def build_claims(
     spans: Mapping[TopicPartition, Span],
     found: Mapping[TopicPartition, Ledger],
 ) -> tuple[dict[TopicPartition, Ledger], dict[TopicPartition, Holder]]:
-    """What the group has to be told before these spans are read.
+    """Build the ledgers to commit before these spans are read.
 
     Args:
         name: of the query that reads them.
-        places: where it goes on; `None` in a partition that nobody has begun.
-        spans: what it reads there, perhaps nothing.
-        found: what the group remembers.
+        places: where it goes on; `None` in a partition that no query has begun.
+        spans: the offsets that it reads there, perhaps none.
+        found: the group's ledgers.
 
     Returns:
-        Ledgers to commit, of those that change anything, and as whom the query has taken what it reads.
+        The changed ledgers, to be committed, and the holder as which the query has taken each partition.
     """
     claims: dict[TopicPartition, Ledger] = {}
     taken: dict[TopicPartition, Holder] = {}
     for partition, span in spans.items():
         place = places[partition]
         if place is None or (place.stop is None and span.start < place.since):
-            # Nobody has begun it, or it begins again: what was taken over was a topic that was made anew since.
+            # No query has begun it, or it begins again: the topic that was taken over was made anew since.
             place = Place(span.start, None, (Holder(name, span.start),), span.start)
         taken[partition] = Holder(name, place.since, place.orders)
         before = found.get(partition)
@@ -243,9 +244,9 @@ def _format_holder(holder: Holder) -> list[object]:
 
 
 def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple[int, int, Holder]]:
-    """Start and end of what the query has read, handed over, and does not know any more, with its holder; in order.
+    """Yield each span that the query read, handed over and no longer knows, with its holder, in order.
 
-    That happens when its checkpoint is put back to an older copy.
+    That happens when its checkpoint is restored from an older copy.
     """
     at = None if known is None or known.since is None else _index(ledger, Holder(name, known.since, known.orders))
     for number, (holder, following) in enumerate(zip(ledger.chain, ledger.chain[1:], strict=False)):

@@ -15,13 +15,13 @@ from kohort.spark.member.requests import Names, ReadNotes, Steps
 
 
 class Doubts:
-    """What one query waits for.
+    """The open batches of other queries for which one query waits.
 
     Args:
         name: of the query.
         told: where sentences for the log go.
         waits: whether it waits at all.
-        patience_ms: how long it waits for somebody who is there.
+        patience_ms: how long it waits for a query that is still a member.
     """
 
     def __init__(self, name: str, told: list[str], *, waits: bool, patience_ms: int) -> None:
@@ -35,9 +35,9 @@ class Doubts:
     def find_held(
         self, found: dict[TopicPartition, Ledger], readable: set[TopicPartition], now_ms: int
     ) -> Steps[set[TopicPartition]]:
-        """Partitions in which somebody else has a batch open that he may finish yet.
+        """Find the partitions in which another query has an open batch that it may still finish.
 
-        What he has noted meanwhile goes into `found`.
+        The notes that the other query has left meanwhile go into `found`.
         """
         doubted = {each for each in readable if found[each].doubt is not None and found[each].holder != self._name}
         for name in sorted({found[each].holder or "" for each in doubted}):

@@ -67,7 +67,8 @@ class Lookout:
         self._thread.start()
 
     def note_logged(self) -> None:
-        """The end that was watched for is written: what comes now is the commit, behind the tasks."""
+        """Note that Spark has written the awaited end into its log."""
+        # Spark writes the commit next, after the tasks.
         self._is_logged.set()
 
     def _watch(self, end: OffsetJson) -> None:

@@ -1,4 +1,4 @@
-"""Names of queries in a group: who is there, and who bears a name that is another's.
+"""Names of queries in a group: those present, and names that another query already bears.
 
 Source: KIP-345; a name is a member's `group.instance.id`.
 """

@@ -1,8 +1,8 @@
-"""What a query says about a batch whose partitions others hold by now.
+"""A query's notes about batches of partitions that other queries hold by now.
 
 A group takes no commit for a partition from a member that does not hold it. A query that comes back, or is fenced, and
-finishes a batch all the same says so in a group of its own, which has offsets and never a member; whoever holds the
-partition by now, and waits for that batch, looks there.
+finishes a batch all the same commits that to a group of its own, which has offsets and never a member. The present
+holder of the partition, which waits for that batch, looks there.
 
 Laws: a note answers one plan, and counts only while the group's ledger has that plan.
 Source: Kafka's offsets of groups without members; they expire by `offsets.retention.minutes`.
@@ -31,7 +31,7 @@ def group_of_notes(group_id: str, name: str) -> str:
 def to_offsets(
     ledgers: Mapping[TopicPartition, Ledger], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Ledgers as what is committed of each partition, with the id of its topic.
+    """Convert ledgers to the offsets and metadata to commit, each with the id of its topic.
 
     A commit that a broker refuses because the topic is gone may be tried again until there is one of the same name.
 
@@ -75,7 +75,7 @@ def leave_notes(
 def read_notes(
     client: Mapping[str, str], group: str, partitions: Sequence[TopicPartition], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, Ledger]:
-    """What was said of these partitions."""
+    """Read the notes about these partitions."""
     with _open(client, group) as consumer:
         return from_offsets(consumer.committed(partitions, metadata=True), topic_ids)
 

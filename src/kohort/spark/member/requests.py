@@ -1,6 +1,6 @@
-"""What a query's membership asks for, as values, and what it gives.
+"""Requests of a query's membership to its shell, as values, and its results.
 
-Laws: the core yields one of these at a time and gets the answer sent; whoever carries them out decides nothing.
+Laws: the core yields one request at a time and gets the answer sent. The shell that carries it out decides nothing.
 Source: the calls of `client/consumer/steps.py`, which are generators for the same reason.
 """
 
@@ -21,7 +21,10 @@ Places = dict[TopicPartition, Place | None]
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Answer: what the group remembers of these partitions, `dict[TopicPartition, Ledger]` without what it does not."""
+    """A fetch of the group's ledgers.
+
+    Answer: `dict[TopicPartition, Ledger]`, without partitions that the group does not know.
+    """
 
     partitions: tuple[TopicPartition, ...]
 
@@ -42,7 +45,7 @@ class LeaveNotes:
 
 @dataclass(frozen=True, slots=True)
 class ReadNotes:
-    """Answer: what the query of that name has noted of these partitions, `dict[TopicPartition, Ledger]`."""
+    """A look at another query's notes about these partitions; answer: `dict[TopicPartition, Ledger]`."""
 
     name: str
     partitions: tuple[TopicPartition, ...]
@@ -60,7 +63,7 @@ class Existing:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Answer: spans, one for each of these places; `None` is a partition that nobody has begun."""
+    """A choice of spans; answer: one for each place. A place of `None`: no query has begun the partition."""
 
     places: Places
 
@@ -75,7 +78,7 @@ Steps = Generator[Request, Any, T]
 
 
 class NoAssignment(Exception):
-    """The group has given nothing in time; the shell says so to the user, who may own partitions elsewhere."""
+    """The group assigned no partition in time; the shell tells the user, who may own them elsewhere."""
 
     def __init__(self, *, is_joined: bool) -> None:
         super().__init__(is_joined)
@@ -85,10 +88,10 @@ class NoAssignment(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a batch reads, with what its offset says beside it."""
+    """The spans that a batch reads, with the other contents of its offset."""
 
     spans: dict[TopicPartition, Span]
-    #: Of what is not in the batch: where the query left it.
+    #: Spans of partitions that are not in the batch: where the query left them.
     others: dict[TopicPartition, Span] = field(default_factory=dict)
     #: As whom the query has taken what it has read.
     taken: dict[TopicPartition, Holder] = field(default_factory=dict)
@@ -105,10 +108,10 @@ class Plan:
         renewed: Mapping[str, str] | None = None,
         has_skipped: bool = False,
     ) -> OffsetJson:
-        """What stands for the end of the batch; `start` itself, which is `done`, if there is nothing to do.
+        """Build the offset of the batch's end; `start` itself, which is `done`, if there is nothing to do.
 
-        A new query writes where it starts into its checkpoint even if there is nothing to read yet, and one that has
-        skipped something where it goes on.
+        A new query writes its start into its checkpoint even if there is nothing to read yet. A query that has
+        skipped offsets writes where it goes on.
 
         Args:
             topic_ids: of the topics that are read, by their names.

@@ -36,7 +36,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What happens to a query."""
+    """An event in the life of a query."""
 
     ASSIGNED = "assigned"
     PLANNED = "planned"

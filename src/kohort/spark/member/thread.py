@@ -140,14 +140,14 @@ class GroupMember:
             self._lookout.watch(end)
 
     def note_logged(self) -> None:
-        """Spark has written down what was planned last."""
+        """Note that Spark has written the last planned end into its log."""
         self._lookout.note_logged()
         self._check_location()
 
     def resume(
         self, start: QueryOffset, end: QueryOffset, existing: Existing, renewed: Collection[str]
     ) -> dict[TopicPartition, Span]:
-        """A batch that an earlier run has planned is read again: what of it is still to be read."""
+        """Return the spans still to be read of a batch that an earlier run has planned."""
         self._note(existing)
         return self._carry_out(lambda: self._core.resume(start, end, _now_ms(), renewed=renewed))
 
@@ -156,7 +156,7 @@ class GroupMember:
         self._topic_ids = {partition.topic: topic_id for partition, topic_id in existing.items()}
 
     def check(self) -> None:
-        """Raise what has ended the membership."""
+        """Raise the error that has ended the membership, if there is one."""
         if self._failure is not None:
             raise self._failure
 
@@ -385,7 +385,7 @@ class GroupMember:
         self._has_told = True
 
     def _check_location(self) -> None:
-        """Say once that the folder of the option `checkpointLocation` does not have what Spark has just written."""
+        """Warn once that the `checkpointLocation` of the source lacks the batch Spark has just written."""
         location = self._options.checkpoint_location
         if location is None or self._has_told or self._look() is not BatchState.UNKNOWN:
             return
@@ -397,7 +397,8 @@ class GroupMember:
         )
 
     def _end_batch(self, said: str | None) -> None:
-        """Tell the group, if the open batch is what was `said` or is in Spark's log; Spark's thread does it itself."""
+        """Commit the open batch if it is the one `said`, or finished in Spark's log."""
+        # Where Spark's thread has its turn, it does this itself.
         if not self._turn.acquire(blocking=False):
             return
         try:
@@ -447,7 +448,7 @@ class GroupMember:
             self._turn.release()
 
     def _look(self) -> BatchState:
-        """What Spark's checkpoint says of the open batch."""
+        """Return the state of the open batch in Spark's checkpoint."""
         return read_batch_state(self._options.checkpoint_location or self._lookout.location, self._planned)
 
 
