@@ -1,10 +1,10 @@
-"""How even a group's target is, kept up to date so that one join looks only at the members that give or take.
+"""Balance of a group's target, kept up to date so that a join looks only at members that give or take.
 
 It serves groups whose members all subscribe to the same topics: there only numbers of partitions count. The moves are
-those of the uniform assignor: as few as evenness needs, from the largest loads to the smallest.
+those of the uniform assignor: as few as an even distribution needs, from the largest loads to the smallest.
 
-Laws: what is planned depends on targets, members and topics alone, whether the balance was kept or built for this one
-plan. Nothing here depends on the order in which members came.
+Laws: a plan depends on targets, members and topics alone, whether the balance was kept or built for this plan. Nothing
+here depends on the order in which members came.
 Source: requirements G7 and H2; KIP-848 (uniform assignor). The figure of issue 4: the cost of one join into a group at
 rest depends on what moves, not on the size of the group.
 """
@@ -22,19 +22,19 @@ from kohort.ids import TopicId
 #: topic id -> ascending partitions.
 Target = Mapping[TopicId, tuple[int, ...]]
 
-#: Where more than this part of all partitions moves, a pass over all of them is cheaper.
+#: Where more than this fraction (one in `_FEW`) of all partitions moves, a pass over all of them is cheaper.
 _FEW: Final = 8
 _NONE: Final[Target] = {}
 
 
 class TargetBalance:
-    """Who has how many partitions of a target, and which partitions it gives to nobody."""
+    """Loads of the members by a target, and the partitions that it leaves unassigned."""
 
     __slots__ = ("by_load", "free", "metadata_hash", "rank", "topic_ids", "total")
 
     def __init__(self, topics: Sequence[tuple[TopicId, int]], metadata_hash: int) -> None:
         """`topics`: (topic id, number of partitions) in the order of their names."""
-        #: Hash of the topics that this is about; with another one it says nothing.
+        #: Hash of the topics of this balance; it is not valid for other topics.
         self.metadata_hash = metadata_hash
         #: Ids of the topics, in order.
         self.topic_ids = tuple(topic_id for topic_id, _ in topics)
@@ -42,13 +42,13 @@ class TargetBalance:
         self.rank = {topic_id: place for place, topic_id in enumerate(self.topic_ids)}
         #: Number of partitions of all topics.
         self.total = sum(count for _, count in topics)
-        #: Number of partitions -> ids of the members that shall have so many, ascending; no empty list.
+        #: Number of partitions -> ids of the members with so many in their target, ascending; no empty list.
         self.by_load: dict[int, list[str]] = {}
-        #: (place of the topic, partition) that nobody shall have.
+        #: (place of the topic, partition) of each unassigned partition.
         self.free: set[tuple[int, int]] = set()
 
     def copy(self) -> TargetBalance:
-        """One that may be changed without changing this one."""
+        """Return an independent copy."""
         twin = TargetBalance.__new__(TargetBalance)
         twin.metadata_hash = self.metadata_hash
         twin.topic_ids, twin.rank, twin.total = self.topic_ids, self.rank, self.total
@@ -57,7 +57,7 @@ class TargetBalance:
         return twin
 
     def as_value(self) -> dict[str, object]:
-        """Everything, to be compared."""
+        """Return all attributes as one comparable value."""
         return {
             "metadata_hash": self.metadata_hash,
             "topics": self.topic_ids,
@@ -67,15 +67,18 @@ class TargetBalance:
         }
 
     def add_member(self, member_id: str) -> None:
-        """A member without a target is new."""
+        """Add a member without a target."""
         insort(self.by_load.setdefault(0, []), member_id)
 
     def remove_member(self, member_id: str, target: Target | None) -> bool:
-        """A member goes with the target that it has; whether it was known."""
+        """Remove a member and its target; return whether the balance knew both."""
         return self.change_target(member_id, target, None) and self._take_out(member_id, 0)
 
     def change_target(self, member_id: str, before: Target | None, after: Target | None) -> bool:
-        """A member has another target; whether the balance could follow. If it could not it is of no use any more."""
+        """Change the target of a member; return whether the balance could follow.
+
+        A balance that could not follow must be discarded.
+        """
         before, after = before or _NONE, after or _NONE
         rank = self.rank
         if not all(topic_id in rank for topic_id in after) or not all(topic_id in rank for topic_id in before):
@@ -106,14 +109,14 @@ class TargetBalance:
 
 
 def load_of(target: Target) -> int:
-    """How many partitions a target has."""
+    """Return the number of partitions of a target."""
     return sum(map(len, target.values()))
 
 
 def build_balance(
     members: Iterable[str], targets: Mapping[str, Target], topics: Sequence[tuple[TopicId, int]], metadata_hash: int
 ) -> TargetBalance | None:
-    """The balance of `targets`; `None` if they name partitions that are not there."""
+    """Build the balance of `targets`; `None` if they name partitions that do not exist."""
     balance = TargetBalance(topics, metadata_hash)
     counts = [count for _, count in topics]
     left = list(counts)
@@ -132,7 +135,7 @@ def build_balance(
 
 
 def has_few_free(members: Iterable[str], targets: Mapping[str, Target], topics: Sequence[tuple[TopicId, int]]) -> bool:
-    """Whether `plan_targets` may find that little moves; a balance need not be built to find the contrary."""
+    """Whether `plan_targets` may find a small plan; answered without building a balance."""
     total = sum(count for _, count in topics)
     owned = sum(load_of(targets[member_id]) for member_id in members if member_id in targets)
     return (total - owned) * _FEW <= total
@@ -141,7 +144,7 @@ def has_few_free(members: Iterable[str], targets: Mapping[str, Target], topics: 
 def _unowned(
     balance: TargetBalance, targets: Mapping[str, Target], counts: Mapping[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """The partitions that nobody shall have, of the topics whose places are in `counts`."""
+    """Yield the unassigned partitions of the topics whose places are in `counts`."""
     if not counts:
         return
     unowned = {place: set(range(count)) for place, count in counts.items()}
@@ -158,13 +161,13 @@ def _unowned(
 def plan_targets(
     balance: TargetBalance, targets: Mapping[str, Target], *, max_moves: int, imbalance: int
 ) -> dict[str, dict[TopicId, tuple[int, ...]]] | None:
-    """The targets of the members that get another one; `None` if so many partitions move that it is not worth it.
+    """Plan the changed targets; `None` if a pass over all partitions is cheaper.
 
     Args:
         balance: of `targets`, and of all members.
-        targets: member id -> what it shall have so far.
+        targets: member id -> its present target.
         max_moves: no more partitions than this leave a member, below 0 as many as evenness needs.
-        imbalance: by how many partitions two members may differ beyond 1 before it is worth a move.
+        imbalance: by how many partitions two members may differ beyond 1 before a move is made.
     """
     counts = {load: len(members) for load, members in balance.by_load.items()}
     free = len(balance.free)
@@ -190,7 +193,7 @@ def _sum_below(counts: Mapping[int, int], level: int) -> int:
 
 
 def _lowered(by_load: Mapping[int, list[str]], counts: Mapping[int, int], moves: int) -> dict[str, tuple[int, int]]:
-    """Take `moves` partitions away, each from a largest load; member -> (load before, load after) of who gives."""
+    """Take `moves` partitions away, each from a largest load; return giver -> (load before, load after)."""
     loads: dict[str, tuple[int, int]] = {}
     if not moves:
         return loads
@@ -200,7 +203,7 @@ def _lowered(by_load: Mapping[int, list[str]], counts: Mapping[int, int], moves:
         if load > low:
             loads.update((member, (load, low)) for member in members)
     rest = moves - _sum_above(counts, low)
-    # Who gives anyway gives one more, so that fewer members are concerned; then those with the last names.
+    # A member that gives anyway gives one more, so that fewer members are concerned; then those with the last ids.
     givers += by_load.get(low, [])[: -rest - 1 : -1]
     for member in givers[:rest]:
         before = loads[member][0] if member in loads else low
@@ -209,7 +212,7 @@ def _lowered(by_load: Mapping[int, list[str]], counts: Mapping[int, int], moves:
 
 
 def _raise(by_load: Mapping[int, list[str]], loads: dict[str, tuple[int, int]], count: int) -> None:
-    """Add `count` partitions, each to a smallest load; `loads` gets the members that take."""
+    """Add `count` partitions, each to a smallest load, and add the takers to `loads`."""
     counts = {load: len(members) for load, members in by_load.items()}
     for before, after in loads.values():
         counts[before] -= 1
@@ -226,7 +229,7 @@ def _raise(by_load: Mapping[int, list[str]], loads: dict[str, tuple[int, int]], 
             takers += members
             loads.update((member, (load, low)) for member in members)
     takers.sort()
-    # Who takes anyway takes one more, then those with the first names; who gave comes last.
+    # A member that takes anyway takes one more, then those with the first ids; givers come last.
     takers += [member for member in by_load.get(low, [])[: rest + len(loads)] if member not in loads]
     for member in (takers + givers)[:rest]:
         before = loads[member][0] if member in loads else low
@@ -236,7 +239,7 @@ def _raise(by_load: Mapping[int, list[str]], loads: dict[str, tuple[int, int]], 
 def _hand_over(
     balance: TargetBalance, targets: Mapping[str, Target], loads: Mapping[str, tuple[int, int]]
 ) -> dict[str, dict[TopicId, tuple[int, ...]]]:
-    """The new targets: givers lose their last partitions, takers get one each in turn."""
+    """Return the new targets: givers lose their last partitions, takers get one each in turn."""
     free = list(balance.free)
     planned: dict[str, dict[TopicId, tuple[int, ...]]] = {}
     wants: list[tuple[str, int]] = []
@@ -262,7 +265,7 @@ def _hand_over(
 def _without_last(
     balance: TargetBalance, target: Target, count: int, free: list[tuple[int, int]]
 ) -> dict[TopicId, tuple[int, ...]]:
-    """`target` without its last `count` partitions, which are added to `free`."""
+    """Return `target` without its last `count` partitions, which are added to `free`."""
     left = dict(target)
     for topic_id in sorted(target, key=balance.rank.__getitem__, reverse=True):
         partitions = target[topic_id]
@@ -281,7 +284,7 @@ def _without_last(
 def _with(
     balance: TargetBalance, target: Target, partitions: Sequence[tuple[int, int]]
 ) -> dict[TopicId, tuple[int, ...]]:
-    """`target` and `partitions`, topics in the order of their names."""
+    """Return `target` with `partitions` added, topics in the order of their names."""
     added: dict[int, list[int]] = {}
     for place, partition in partitions:
         added.setdefault(place, []).append(partition)

@@ -1,6 +1,6 @@
-"""What a coordinator knows of the assignors that the members of one group run themselves.
+"""State of the client-side assignors of one group.
 
-Laws: only `apply` functions mutate it. What is marked "derived" follows from the rest; `check` recomputes it.
+Laws: only `apply` functions mutate it. An attribute marked "derived" follows from the others; `fault` recomputes it.
 Source: KIP-848 as drafted.
 """
 
@@ -14,37 +14,37 @@ from kohort.coordinator.assigncommands import ClientAssignment, ClientAssignor
 #: Name, lowest and highest version of each assignor of a member, in the order of its preference.
 Shape = tuple[tuple[str, int, int], ...]
 
-#: The key under which `ClientSide.said` has what concerns every member.
+#: The key of `ClientSide.said` for every member.
 EVERYBODY: Final = ""
 NOTHING_SAID: Final = ClientAssignment(0, 0, b"")
 
 
 class ClientSide:
-    """Of one KIP-848 group."""
+    """Client-side assignors of one KIP-848 group, and their messages to members."""
 
     __slots__ = ("assignors", "failed", "failure", "held", "metadata_bytes", "said", "shapes", "untold")
 
     def __init__(self) -> None:
         #: member id -> its assignors in the order of its preference (record 20,006); never empty.
         self.assignors: Final[dict[str, tuple[ClientAssignor, ...]]] = {}
-        #: member id -> what came with the target for it (record 20,007); by `EVERYBODY` the error of the latest
-        #: computation.
+        #: member id -> message of the assignor beside its target (record 20,007); at `EVERYBODY` the error of the
+        #: latest computation.
         self.said: Final[dict[str, ClientAssignment]] = {}
-        #: Derived: what members' assignors differ by -> number of members; never 0.
+        #: Derived: names and versions of a member's assignors -> number of members; never 0.
         self.shapes: Final[dict[Shape, int]] = {}
-        #: Derived: what the metadata of all members take, bytes.
+        #: Derived: size of the metadata of all members, bytes.
         self.metadata_bytes = 0
-        #: Members that have not been told what is said to them now. After a restart those are all to whom there is.
+        #: Members with an undelivered message; after a restart all members with a message.
         self.untold: Final[set[str]] = set()
-        #: Members whose heartbeat waits for news, and which hear at once what they are asked. A restart forgets them.
+        #: Members with a held heartbeat, which get a request to compute at once. A restart forgets them.
         self.held: Final[set[str]] = set()
-        #: Members that could not compute the target that is due. A restart forgets them.
+        #: Members that failed to compute the target that is due. A restart forgets them.
         self.failed: Final[set[str]] = set()
-        #: How they did, in words, one after the other; "" where none has since the latest target. A restart forgets it.
+        #: Their errors in words, one after the other; "" if none failed since the latest target. A restart forgets it.
         self.failure = ""
 
     def put(self, member_id: str, assignors: tuple[ClientAssignor, ...]) -> None:
-        """The member has these from now on; none forgets it."""
+        """Set the assignors of a member; none removes them."""
         before = self.assignors.pop(member_id, ())
         if before:
             self.metadata_bytes -= size_of(before)
@@ -59,23 +59,24 @@ class ClientSide:
             self.shapes[shape] = self.shapes.get(shape, 0) + 1
 
     def forget_member(self, member_id: str) -> None:
-        """Who is gone is told nothing and not asked; what the log has of it goes by records of its own."""
+        """Remove a member that is gone from the delivery and computation state."""
+        # Its assignors and messages are removed by records of their own.
         self.untold.discard(member_id)
         self.held.discard(member_id)
         self.failed.discard(member_id)
 
     def forget_failures(self) -> None:
-        """There is a target."""
+        """Forget failures, as there is a new target."""
         self.failed.clear()
         self.failure = ""
 
     def said_to(self, member_id: str) -> ClientAssignment:
-        """What a member is told when it asks now."""
+        """Return the message to a member, with the error of the latest computation."""
         error = self.said.get(EVERYBODY, NOTHING_SAID).error
         return self.said.get(member_id, NOTHING_SAID)._replace(error=error)
 
     def fault(self) -> str:
-        """What is derived and does not follow from the rest; "" if all of it does."""
+        """Return a derived value that does not follow from the others; "" if all do."""
         shapes = Counter(map(shape_of, self.assignors.values()))
         if dict(shapes) != self.shapes:
             return f"counted assignors of members are {self.shapes}, and should be {dict(shapes)}"
@@ -84,10 +85,10 @@ class ClientSide:
 
 
 def shape_of(assignors: tuple[ClientAssignor, ...]) -> Shape:
-    """What of a member's assignors decides which one its group has."""
+    """Return the part of a member's assignors that decides which assignor its group uses."""
     return tuple((each.name, each.minimum_version, each.maximum_version) for each in assignors)
 
 
 def size_of(assignors: tuple[ClientAssignor, ...]) -> int:
-    """What a member's metadata take, bytes."""
+    """Return the size of a member's metadata, bytes."""
     return sum(len(each.metadata) for each in assignors)

@@ -1,7 +1,7 @@
-"""What a decision consists of: records to append, and effects to carry out after that.
+"""Decisions: records to append, and effects to carry out after that.
 
-Laws: a decision is a value; making one changes nothing. Timers are set when its records are applied; replies leave
-when its records are as durable as asked.
+Laws: a decision is a value; making one changes nothing. Timers are set when its records are applied; replies leave when
+its records are as durable as asked.
 Source: architecture rules 2 to 4.
 """
 
@@ -15,10 +15,9 @@ from kohort.coordinator.commands import ReplyBody
 from kohort.coordinator.records import Record
 from kohort.ids import RequestToken, TopicId
 
-#: "assignment" belongs to a KIP-848 group whose target is to be computed, "moves" to one whose moves wait, "edition" to
-#: one whose members publish, "clock" to a static group, "compute" to a member that computes a target, "hold" to a
-#: heartbeat whose answer waits; the others are
-#: Kafka's.
+#: Kinds of deadlines. Kohort's own: "assignment": a KIP-848 group whose target is to be computed; "moves": a group with
+#: waiting moves; "edition": a group whose members publish metadata; "clock": a static group; "compute": a member that
+#: computes a target; "hold": a held heartbeat. The others are Kafka's.
 TimerKind = Literal[
     "session",
     "rebalance",
@@ -36,7 +35,7 @@ TimerKind = Literal[
 
 
 class TimerKey(NamedTuple):
-    """What a deadline is for; `member_id` is empty where it belongs to the group."""
+    """Key of a deadline; `member_id` is empty where the deadline belongs to the group."""
 
     kind: TimerKind
     group_id: str
@@ -45,7 +44,7 @@ class TimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the request that `request` names; each request is answered exactly once."""
+    """Reply to the request that `request` names; each request is answered exactly once."""
 
     request: RequestToken
     body: ReplyBody
@@ -53,7 +52,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Set the deadline of `key`, in place of the one that it had; `if_absent` leaves one that it has as it is."""
+    """Set the deadline of `key`, in place of an older one; `if_absent` keeps an older one."""
 
     key: TimerKey
     deadline_ms: int
@@ -62,18 +61,19 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Disarm:
-    """Forget the deadline of `key`."""
+    """Remove the deadline of `key`."""
 
     key: TimerKey
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeTarget:
-    """Let an assignor of the user's own work beside the coordinator; `TargetComputed` tells what came of it.
+    """Run an assignor of the user's own beside the coordinator; `TargetComputed` brings its result.
 
-    `is_step`: the group has not changed, see `consumer.steps`. `timeout_ms`: how long it may take. `is_offloaded`:
-    whether it runs in a process of its own. `member_id`: the member that runs it, "" the broker does; then it is no
-    effect, but asked for in an answer to that member, in which `version`, and `is_prepared` once it knows of what.
+    `is_step`: the group has not changed, see `consumer.steps`. `timeout_ms`: how long the assignor may take.
+    `is_offloaded`: whether it runs in a process of its own. `member_id`: the member that runs it; "": the broker does.
+    With a `member_id` this is no effect: the reply to that member asks for the computation, in `version`;
+    `is_prepared`: the member has fetched the input.
     """
 
     group_id: str
@@ -90,7 +90,7 @@ class ComputeTarget:
 
 @dataclass(frozen=True, slots=True)
 class MeasureLogs:
-    """Look how much there is in partitions; `LogsMeasured` tells it."""
+    """Measure the logs of partitions; `LogsMeasured` brings the sizes."""
 
     group_id: str
     places: tuple[tuple[TopicId, int], ...]
@@ -101,9 +101,11 @@ Effect = Reply | Arm | Disarm | ComputeTarget | MeasureLogs
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`records` are appended as one batch, applied in order, then `effects` are carried out in order.
+    """The result of a decision function.
 
-    `due`: the deadline that led to it, `None` where a command did.
+    `records` are appended as one batch and applied in order, then `effects` are carried out in order.
+
+    `due`: the deadline that led to the decision, `None` where a command did.
     """
 
     records: tuple[Record, ...] = ()

@@ -1,16 +1,16 @@
-"""A member's connection was closed without a word: it may be given up before its session ends.
+"""Removal of a member whose connection closed without a leave, before its session ends.
 
-With `group.disconnect.grace.ms` a member lives on for that long, unless it is heard of again; without it (-1, as in
-Apache Kafka) its session timeout decides alone. A KIP-848 member has the grace from the time on at which its next
-heartbeat is due: a client that has a new connection already need not say anything before. What a classic member's
-interval is, only the member knows: the grace has to be longer.
+With `group.disconnect.grace.ms` a member stays for that long, unless it is heard of again; without it (-1, as in Apache
+Kafka) its session timeout decides alone. The grace of a KIP-848 member begins when its next heartbeat is due: a client
+with a new connection sends nothing before. Only a classic member itself knows its heartbeat interval: the grace has to
+be longer.
 
-A static member is never given up for its connection: that it may be away for a session is what its name is for; but a
-new process may take its name at once.
+A static member is never removed for its connection: its instance id lets it be away for a session. A new process may
+take its instance id at once.
 
-Laws: nobody is given up later for it. Whoever is heard of again has its whole session. The parked request of a classic
-member whose connection is gone is answered to nobody: the group goes on as if the member had not rejoined, where Kafka
-waits up to five minutes.
+Laws: no member is removed later for it. A member that is heard of again has its whole session. The parked request of a
+disconnected classic member gets no response: the group goes on as if the member had not rejoined, where Kafka waits up
+to five minutes.
 Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for new classic members.
 """
 
@@ -39,7 +39,7 @@ def decide_disconnected(
     *,
     now_ms: int,
 ) -> Decision:
-    """What follows from the end of a member's connection; nothing, if there is no such member any more."""
+    """Decide the end of a member's connection; no effect if the id is not a member."""
     grace_ms = settings.group_disconnect_grace_ms
     group = groups.consumer.get(command.group_id)
     if group is not None:
@@ -66,7 +66,7 @@ def _of_consumer(
         return Decision()
     grace_ms = settings.group_disconnect_grace_ms
     if member.classic is not None:
-        # It is not marked: a classic heartbeat, which takes no mark away, is all that it will be heard of by.
+        # The member is not marked: a classic heartbeat does not remove the mark, and it may be the only sign of life.
         is_spared = grace_ms < 0 or member.instance_id is not None
         return Decision() if is_spared else Decision((), _earlier(member.session_key, timers, now_ms + grace_ms))
     if member.instance_id is not None:
@@ -89,7 +89,7 @@ def _of_static(
     *,
     now_ms: int,
 ) -> Decision:
-    """It is offline since it was last heard of, and may use what it has until its session ends."""
+    """Mark a static member offline since it was last heard of; it keeps its partitions for its session."""
     records = decide_connection_gone(group, member.member_id)
     own, deadline_ms = member.classic, timers.deadline(member.session_key)
     if is_away(member) or not records:

@@ -1,4 +1,4 @@
-"""Configs of single groups are set, taken back and told; what a change means for a group that is there.
+"""Set, remove and describe configs of single groups, and apply a change to an existing group.
 
 Laws: all changes of one command are made, or none. A deadline that a config concerns is set anew at once.
 Source: Apache Kafka 4.3's IncrementalAlterConfigs of groups; G8, H2; KIP-345's draft (mode, forced rebalance).
@@ -32,7 +32,7 @@ from kohort.coordinator.staticmode.mode import check_switch
 from kohort.errors import ConfigError, ErrorCode, Refused, UnknownOptionError
 from kohort.timers import TimerTable
 
-#: Kafka's configs of kinds of groups that are not served.
+#: Prefixes of Kafka's configs for group types that are not served.
 _NOT_OFFERED: Final = ("share.", "streams.", "errors.deadletterqueue.")
 
 
@@ -44,7 +44,7 @@ def decide_alter(
     *,
     now_ms: int,
 ) -> Decision:
-    """Set and take back configs of one group, all or none; deadlines that they concern are set anew at once.
+    """Set and remove configs of one group, all or none, and rearm the deadlines that depend on them.
 
     Raises:
         Refused: INVALID_CONFIG.
@@ -85,7 +85,7 @@ def decide_alter(
 
 
 def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, base: GroupSettings) -> Decision:
-    """What was set for a group, and what its configs come to."""
+    """Describe the configs of a group and the settings that result from them."""
     configs = groups.configs.get(command.group_id, {})
     reply = DescribeGroupConfigsReply(
         configs=dict(configs), effective=configs_in(effective_settings(base, configs)), defaults=configs_in(base)
@@ -94,7 +94,7 @@ def decide_describe_configs(groups: GroupsState, command: DescribeGroupConfigs, 
 
 
 def decide_list_configs(groups: GroupsState, command: ListGroupConfigs) -> Decision:
-    """The groups that have configs of their own."""
+    """List the groups that have configs of their own."""
     return Decision(effects=(Reply(command.request, ListGroupConfigsReply(group_ids=tuple(sorted(groups.configs)))),))
 
 
@@ -104,7 +104,7 @@ def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSet
     if name.startswith(_NOT_OFFERED):
         raise ConfigError(f"the group config {name} is not offered: this broker has no share and no streams groups")
     if text is None and name in configs:
-        # Also one of a newer version, which this one does not know.
+        # Also a config of a newer version, which this one does not know.
         del configs[name]
         return
     config = GROUP_CONFIGS.get(name)
@@ -118,7 +118,7 @@ def _change(configs: dict[str, str], name: str, text: str | None, base: GroupSet
 
 
 def _check_pair(configs: Mapping[str, str], base: GroupSettings) -> None:
-    """A session has to outlast an interval, whichever of the two is the group's own."""
+    """Check that the session timeout outlasts the heartbeat interval, each the group's or the broker's."""
     shown: dict[str, tuple[int, str]] = {}
     for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"):
         text = configs.get(name)
@@ -132,14 +132,14 @@ def _check_pair(configs: Mapping[str, str], base: GroupSettings) -> None:
 def _rearm(
     group: ConsumerGroup, old: GroupSettings, new: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
 ) -> list[Effect]:
-    """The deadlines of a group whose limits change from `old` to `new`."""
+    """Return the effects for deadlines of a group whose settings change from `old` to `new`."""
     effects: list[Effect] = []
     session_ms = new.group_consumer_session_timeout_ms
     is_shorter = session_ms < old.group_consumer_session_timeout_ms
     if session_ms != old.group_consumer_session_timeout_ms:
-        # A member was told when to come next, and does not know of the new session before that.
+        # A member knows only when its next heartbeat is due, and learns of the new session timeout then.
         fair_ms = now_ms + session_ms + (longest_interval_ms(old) if is_shorter else 0)
-        # Classic members have asked for sessions of their own.
+        # Classic members have session timeouts of their own.
         for member in [member for member in group.members.values() if member.classic is None]:
             deadline_ms = timers.deadline(member.session_key)
             if deadline_ms is None:
@@ -155,16 +155,16 @@ def _rearm(
     if deadline_ms is not None:
         effects.append(Arm(key, min(deadline_ms, max(now_ms, target_due_ms(group, new, now_ms=now_ms)))))
     elif group.members and _balance_wanted(old) != _balance_wanted(new):
-        # More balance may be had now, or what a limit held back, or another assignor wants something else.
+        # A better balance may be possible now, a limit may allow more moves, or the assignor is another one.
         effects.append(Arm(key, max(now_ms, target_due_ms(group, new, now_ms=now_ms))))
     return effects
 
 
 def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, members: int, *, now_ms: int) -> int:
-    """When a member whose connection is gone is given up once its session is longer.
+    """Return when a disconnected member is removed once its session timeout is longer.
 
-    Its grace may have been cut by the end of the shorter session, and nobody knows any more by how much: it ends as
-    late as it can have been meant to, at most one grace from now.
+    The end of the shorter session may have cut its grace, and no one knows by how much: the grace ends as late as
+    possible, at most one grace from now.
     """
     if new.group_disconnect_grace_ms < 0:
         return 2**63 - 1

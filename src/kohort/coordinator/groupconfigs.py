@@ -1,10 +1,10 @@
-"""Configs of single groups: what may be set, and what the limits of a group come to.
+"""Configs of single groups: which may be set, and the settings that result from them.
 
-A group has the broker's settings, but for what was set for it by name. Configs may be set before the group exists and
-outlive it, as in Apache Kafka: deleting a group leaves them.
+A group has the broker's settings, overridden by its own configs. Configs may be set before the group exists and outlive
+it, as in Apache Kafka: deleting a group leaves them.
 
-Laws: a value lies within the broker's bounds when it is set. One that was stored under other bounds counts as the
-nearest that is allowed, and one that this version does not know is kept and not used: a start never fails for it.
+Laws: a value lies within the broker's bounds when it is set. A value stored under other bounds counts as the nearest
+allowed one. A config that this version does not know is kept and not used: a start never fails for it.
 Source: Apache Kafka 4.3's group configs (KIP-848, KIP-1263); G8, H2.
 """
 
@@ -29,16 +29,16 @@ from kohort.coordinator.settings import (
 from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
-#: No name and no value of a config is longer.
+#: Longest name and longest value of a config.
 LONGEST_TEXT: Final = 249
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """One config: `setting` is the field of `GroupSettings` that it replaces, `low` and `high` its bounds.
+    """One group config: `setting` is the field of `GroupSettings` that it replaces.
 
-    A bound is a number, or the field of the broker's setting that says it. `choices`: what a text may be, or the
-    field that says it; `None`: any text.
+    `low`, `high`: its bounds, each a number or the field of the broker's setting that has it. `choices`: the allowed
+    texts, or the field that has them; `None`: any text.
     """
 
     option: Option
@@ -49,28 +49,28 @@ class GroupConfig:
 
     @property
     def broker_option(self) -> str:
-        """The broker's option that every group follows which has no config of its own."""
+        """Return the broker's option that applies to groups without this config."""
         return self.setting.replace("_", ".")
 
     def bounds(self, settings: GroupSettings) -> tuple[int, int]:
-        """The least and the greatest number that is allowed."""
+        """Return the least and the greatest allowed number."""
         low, high = (getattr(settings, bound) if isinstance(bound, str) else bound for bound in (self.low, self.high))
         return low, high
 
     def chosen_from(self, settings: GroupSettings) -> tuple[str, ...] | None:
-        """What a text may be; `None`: anything."""
+        """Return the allowed texts; `None`: any."""
         if not isinstance(self.choices, str):
             return self.choices
         found: tuple[str, ...] = getattr(settings, self.choices)
         return found
 
     def may_be(self, text: str, settings: GroupSettings) -> bool:
-        """Whether the text is one of them."""
+        """Whether the text is allowed."""
         choices = self.chosen_from(settings)
         return choices is None or text in choices
 
     def parse(self, text: str, settings: GroupSettings) -> float | bool | str:
-        """The value of `text`; `ConfigError` tells what is allowed and which options of the broker say so."""
+        """Parse `text`; `ConfigError` names the allowed values and the broker's options that set them."""
         value: float | bool | str = self.option.check(text)
         if isinstance(value, str):
             if self.may_be(value, settings):
@@ -86,7 +86,7 @@ class GroupConfig:
 
 
 def _of_consumers(name: str, doc: str) -> GroupConfig:
-    """One of Kafka's configs, whose bounds are the broker's options with min and max in their names."""
+    """Build one of Kafka's configs, whose bounds are the broker's options with min and max in their names."""
     what = name.replace(".", "_")
     return GroupConfig(
         option=Option(name=f"consumer.{name}", parse=parse_int, default=None, doc=doc),
@@ -105,7 +105,10 @@ def _of_ours(
     high: int | str = _INT32_MAX,
     choices: tuple[str, ...] | str | None = (),
 ) -> GroupConfig:
-    """A config that Kafka does not have; the broker's option, if there is one, has the same name."""
+    """Build a config that Kafka does not have.
+
+    The broker's option, if there is one, has the same name.
+    """
     option = Option(name=name, parse=parse, default=None, doc=doc)
     return GroupConfig(option=option, setting=name.replace(".", "_"), low=low, high=high, choices=choices)
 
@@ -207,12 +210,12 @@ _ALL: Final = (
         choices=STATIC_FALLBACKS,
     ),
 )
-#: Config -> what it is; the order is that of the documentation.
+#: Config name -> config; the order is that of the documentation.
 GROUP_CONFIGS: Final[dict[str, GroupConfig]] = {config.option.name: config for config in _ALL}
 
 
 def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> GroupSettings:
-    """The settings of a group that has `configs` of its own; what cannot be taken as it stands is made to fit."""
+    """Return the settings of a group with `configs`; a value out of bounds becomes the nearest allowed."""
     values: dict[str, float | bool] = {}
     texts: dict[str, str] = {}
     for name, text in configs.items():
@@ -224,7 +227,7 @@ def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> Group
         except ConfigError:
             continue
         if isinstance(value, str):
-            # One that the broker no longer offers counts as none.
+            # A choice that the broker no longer offers counts as not set.
             if config.may_be(value, base):
                 texts[config.setting] = value
             continue
@@ -233,7 +236,7 @@ def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> Group
     session_ms = values.get("group_consumer_session_timeout_ms", base.group_consumer_session_timeout_ms)
     interval_ms = values.get("group_consumer_heartbeat_interval_ms", base.group_consumer_heartbeat_interval_ms)
     if interval_ms >= session_ms:
-        # The broker's own values were changed since: the session is what was promised.
+        # The broker's own values were changed since: the session timeout of the group takes precedence.
         values["group_consumer_heartbeat_interval_ms"] = session_ms // 2
         values["group_consumer_min_heartbeat_interval_ms"] = min(
             session_ms // 2, base.group_consumer_min_heartbeat_interval_ms
@@ -243,15 +246,15 @@ def effective_settings(base: GroupSettings, configs: Mapping[str, str]) -> Group
 
 
 def configs_in(settings: GroupSettings) -> dict[str, str]:
-    """Every group config as text, as `settings` have it."""
+    """Return every group config of `settings` as text."""
     return {name: as_text(getattr(settings, config.setting)) for name, config in GROUP_CONFIGS.items()}
 
 
 def apply_configs_set(groups: GroupsState, record: GroupConfigsSet) -> None:
-    """Type 20,001."""
+    """Set the configs of a group (type 20,001)."""
     groups.configs[record.group_id] = record.configs
 
 
 def apply_configs_forgotten(groups: GroupsState, record: GroupConfigsForgotten) -> None:
-    """Tombstone of type 20,001."""
+    """Remove the configs of a group (tombstone of type 20,001)."""
     groups.configs.pop(record.group_id, None)

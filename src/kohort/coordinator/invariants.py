@@ -1,21 +1,21 @@
-"""The laws that hold after every step, as functions that raise `InvariantViolation`.
+"""Invariants that hold after every step, as functions that raise `InvariantViolation`.
 
-They look at everything: the simulation and the tests call them after each step, the broker does not. A violation
-begins with the name of its law. What only the members themselves can show (ClientSideMemberEpochIsMonotonic, the
-client's half of NoDoubleClientAssignment, EventuallyConverges) is in `kohort.testing`.
+The functions look at the whole state: the simulation and the tests call them after each step, the broker does not. A
+violation begins with the name of its law. Laws about the members themselves (ClientSideMemberEpochIsMonotonic, the
+client's half of NoDoubleClientAssignment, EventuallyConverges) are in `kohort.testing`.
 
 | law | function |
 | --- | --- |
-| TypeOK | `check_type`: what is derived follows from the rest, epochs of a group are in order |
+| TypeOK | `check_type`: derived values follow from the others, epochs of a group are in order |
 | LegalTargetAssignment | `check_legal_target_assignment` |
 | NoDoubleClientAssignment | `check_no_double_assignment`: the coordinator's half |
 | ValidPartitionEpoch | `check_valid_partition_epoch` |
 | ValidMemberEpoch | `check_valid_member_epoch` |
 | ValidStableGroupState | `check_valid_stable_group_state` |
 | GcSideMemberEpochIsMonotonic | `check_step` |
-| OwnedUntilItBegins | `check_kept`: of ours; what waits for its move stays in its owner's hands |
-| NoEpochForNothing | `check_untouched`: of ours; a new epoch is written and told only with news |
-| SharedValuesStay | `check_shared`: of ours; equal values that are kept once never change in place |
+| OwnedUntilItBegins | `check_kept`: kohort's own; a partition whose move waits stays with its owner |
+| NoEpochForNothing | `check_untouched`: kohort's own; a member gets a new epoch only with news |
+| SharedValuesStay | `check_shared`: kohort's own; shared equal values never change in place |
 
 Source: the names and meanings are those of Vanlightly's TLA+ model of KIP-848; the architecture's checkers.
 """
@@ -52,7 +52,7 @@ from kohort.timers import TimerTable
 
 
 def check_groups(groups: GroupsState) -> None:
-    """Every law about one moment."""
+    """Check every law about one moment."""
     both = groups.consumer.keys() & groups.classic.keys()
     if both:
         raise InvariantViolation(f"TypeOK: group {min(both)} is classic and KIP-848 at once")
@@ -64,14 +64,14 @@ def check_groups(groups: GroupsState) -> None:
 
 
 def check_shared(groups: GroupsState) -> None:
-    """What groups have in common was not changed for one of them."""
+    """Check that no shared value was changed for one of its groups."""
     check_sharing(groups.sharing)
     if NO_GRANTS or NO_TARGET or NOBODY or NO_NAMES or NO_PATTERNS:
         raise InvariantViolation("SharedValuesStay: what is empty for all groups was changed in place")
 
 
 def check_group_id(groups: GroupsState, group_id: str) -> None:
-    """Every law about one moment of one KIP-848 group, and that its id is of one kind only."""
+    """Check every law about one moment of one KIP-848 group, and that its id is of one type only."""
     group = groups.consumer.get(group_id)
     if group is not None:
         if group_id in groups.classic:
@@ -81,7 +81,7 @@ def check_group_id(groups: GroupsState, group_id: str) -> None:
 
 
 def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey], group_ids: Iterable[str]) -> None:
-    """EventuallyConverges, the coordinator's half: a target that is older than its group is going to be computed."""
+    """EventuallyConverges, the coordinator's half: a target older than its group is due to be computed."""
     for group_id in group_ids:
         group = groups.consumer.get(group_id)
         order = None if group is None else group.computing
@@ -95,7 +95,10 @@ def check_assignment_is_due(groups: GroupsState, timers: TimerTable[TimerKey], g
 
 
 def check_group(group: ConsumerGroup, image: TopicImage, clock: StaticClock | None = None) -> None:
-    """Every law about one KIP-848 group; `clock`: if it is a static one of which somebody is offline or waits."""
+    """Check every law about one KIP-848 group.
+
+    `clock`: that of a static group with offline or waiting members.
+    """
     check_type(group)
     _check_clock(group, clock)
     _check_balance(group, image)
@@ -107,7 +110,7 @@ def check_group(group: ConsumerGroup, image: TopicImage, clock: StaticClock | No
     check_valid_stable_group_state(group)
     _check_waiting(group)
     _check_published(group)
-    # Last, because whatever is wrong with a member's state or epoch makes this wrong as well.
+    # Last, because an error in a member's state or epoch makes this fail as well.
     behind = {
         member_id for member_id, member in group.members.items() if not is_settled(member, way_of(group, member_id))
     }
@@ -131,7 +134,7 @@ def _check_published(group: ConsumerGroup) -> None:
 def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: GroupsState) -> None:
     """GcSideMemberEpochIsMonotonic: epochs only rise; `before` is `epochs_of` before the step.
 
-    A member that is gone and came back in one step starts anew; no decision does both.
+    A member that leaves and returns within one step starts anew; no decision does both.
     """
     law = "GcSideMemberEpochIsMonotonic"
     for group_id, (epoch, members) in before.items():
@@ -151,7 +154,7 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
 
 
 def check_untouched(groups: GroupsState, decision: Decision) -> None:
-    """NoEpochForNothing, between `handle` and `commit`: only a member that gets or loses something gets an epoch."""
+    """NoEpochForNothing, between `handle` and `commit`: only a member with a new assignment gets an epoch."""
     for record in decision.records:
         group = groups.consumer.get(record.group_id)
         if group is None or not isinstance(record, CurrentAssignmentSet):
@@ -166,9 +169,9 @@ def check_untouched(groups: GroupsState, decision: Decision) -> None:
 
 
 def check_kept(groups: GroupsState, decision: Decision) -> None:
-    """OwnedUntilItBegins, between `handle` and `commit`: nobody is asked for what waits for its move.
+    """OwnedUntilItBegins, between `handle` and `commit`: no owner revokes a partition whose move waits.
 
-    Who goes, is away or wants other topics leaves it behind.
+    A member that leaves, is away or changes its subscription gives such a partition up.
     """
     subscribed = {record.member_id for record in decision.records if isinstance(record, ConsumerMemberSubscribed)}
     if any(isinstance(record, MovesHeldBack | MovesBegun) for record in decision.records):
@@ -189,7 +192,10 @@ def check_kept(groups: GroupsState, decision: Decision) -> None:
 
 
 def epochs_of(groups: GroupsState, group_ids: Iterable[str] | None = None) -> dict[str, tuple[int, dict[str, int]]]:
-    """group id -> (group epoch, member id -> member epoch), for `check_step`; `None` means every group."""
+    """Return group id -> (group epoch, member id -> member epoch), for `check_step`.
+
+    `group_ids` `None` means every group.
+    """
     found = groups.consumer if group_ids is None else (each for each in group_ids if each in groups.consumer)
     return {group_id: _epochs_of(groups.consumer[group_id]) for group_id in found}
 
@@ -220,7 +226,7 @@ def _ints(found: object) -> list[int]:
 
 
 def check_type(group: ConsumerGroup) -> None:
-    """TypeOK: values are in their ranges, and what is derived follows from the rest."""
+    """TypeOK: values are in their ranges, and derived values follow from the others."""
     law = "TypeOK"
     if group.target_epoch > group.epoch:
         raise _fail(group, law, "the target is newer than the group")
@@ -234,7 +240,7 @@ def check_type(group: ConsumerGroup) -> None:
 
 
 def _check_counts(group: ConsumerGroup) -> None:
-    """What is counted of the members follows from them."""
+    """TypeOK: the counts of a group follow from its members."""
     law = "TypeOK"
     subscriptions = Counter(topics_of(group, member) for member in group.members.values())
     if dict(subscriptions) != group.subscriptions:
@@ -265,7 +271,7 @@ def _check_counts(group: ConsumerGroup) -> None:
 
 
 def _check_clock(group: ConsumerGroup, clock: StaticClock | None) -> None:
-    """TypeOK of a static group's clock: it measures something, and knows whoever is away."""
+    """TypeOK of a static group's clock: it runs only if needed, and its offline members are members."""
     if clock is None:
         return
     if clock.is_idle:
@@ -276,7 +282,7 @@ def _check_clock(group: ConsumerGroup, clock: StaticClock | None) -> None:
 
 
 def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:
-    """TypeOK of the balance that is kept: one that is built anew is the same."""
+    """TypeOK of the kept balance: one that is built anew equals it."""
     kept = group.balance
     if kept is None or not image.version:
         return
@@ -289,7 +295,7 @@ def _check_balance(group: ConsumerGroup, image: TopicImage) -> None:
 
 
 def _check_waiting(group: ConsumerGroup) -> None:
-    """TypeOK of what waits for its move: one member has it and shall not have it."""
+    """TypeOK of waiting moves: the keeper has the partition and its target does not."""
     for (topic_id, partition), move in group.waiting.items():
         keeper = group.members.get(move.keeper)
         if keeper is None or partition not in keeper.assigned.get(topic_id, {}):
@@ -299,7 +305,7 @@ def _check_waiting(group: ConsumerGroup) -> None:
 
 
 def check_no_double_assignment(group: ConsumerGroup) -> None:
-    """NoDoubleClientAssignment: no two members hold one partition, and `holders` says who does."""
+    """NoDoubleClientAssignment: no two members hold one partition, and `holders` agrees."""
     law = "NoDoubleClientAssignment"
     holders: dict[TopicId, dict[int, str]] = {}
     for member in group.members.values():
@@ -316,9 +322,9 @@ def check_no_double_assignment(group: ConsumerGroup) -> None:
 
 
 def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is_gathering: bool = False) -> None:
-    """LegalTargetAssignment: one member at most per partition; exactly one for all that is subscribed, once current.
+    """LegalTargetAssignment: one owner at most per partition; exactly one per subscribed one, once current.
 
-    `is_gathering`: what only new members subscribe to that wait is nobody's yet.
+    `is_gathering`: topics that only waiting new members subscribe to have no owner yet.
     """
     law = "LegalTargetAssignment"
     targeted: dict[tuple[TopicId, int], str] = {}
@@ -353,7 +359,7 @@ def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is
 
 
 def check_valid_partition_epoch(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """ValidPartitionEpoch: what a member holds was granted to it, at an epoch that it had."""
+    """ValidPartitionEpoch: every partition was granted to its member at an epoch that the member had."""
     law = "ValidPartitionEpoch"
     for topic_id, partitions in member.assigned.items():
         if partitions.keys() & member.pending_revocation.get(topic_id, {}).keys():
@@ -366,7 +372,7 @@ def check_valid_partition_epoch(group: ConsumerGroup, member: ConsumerMember) ->
 
 
 def check_valid_member_epoch(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """ValidMemberEpoch: a member at the target epoch holds nothing that the target gives to another."""
+    """ValidMemberEpoch: a member at the target epoch holds only partitions of its target."""
     law = "ValidMemberEpoch"
     if member.member_epoch > group.target_epoch:
         raise _fail(group, law, f"{member.member_id} is ahead of the target")
@@ -379,7 +385,7 @@ def check_valid_member_epoch(group: ConsumerGroup, member: ConsumerMember) -> No
 
 
 def check_valid_stable_group_state(group: ConsumerGroup) -> None:
-    """ValidStableGroupState: STABLE means at the group's epoch, nothing to give up, all of the target in hand."""
+    """ValidStableGroupState: STABLE means the group's epoch, no pending revocation, the whole target."""
     law = "ValidStableGroupState"
     for member in group.members.values():
         if member.pending_revocation and member.state not in (MemberState.UNREVOKED_PARTITIONS, MemberState.UNKNOWN):
@@ -395,5 +401,5 @@ def check_valid_stable_group_state(group: ConsumerGroup) -> None:
 
 
 def _has_begun_since(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a move may have begun after the member had reached its target: then it is on its way at this epoch."""
+    """Whether a move may have begun after the member reached its target: it is behind at this epoch."""
     return group.has_held_back and member.member_id in group.behind

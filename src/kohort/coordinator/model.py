@@ -247,7 +247,7 @@ class ConsumerGroup:
         self.moves: dict[Place, MoveFacts] = {}
         #: The latest submitted move of each partition (record 20,002), open or over.
         self.submitted: dict[Place, MoveFacts] = {}
-        #: Whether moves ever waited: a member whose move begins is behind although at the target epoch.
+        #: Whether moves may have waited, also before a restart: a mover may be behind at the target's own epoch.
         self.has_held_back = False
         #: Progress of moves at the pace. A restart forgets it.
         self.paced = Paced(0.0, 0.0)

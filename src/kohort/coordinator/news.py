@@ -1,9 +1,10 @@
-"""For whom of those whose heartbeat is held a decision may be news.
+"""Held heartbeats and watches for which a decision may be news.
 
-Only they are looked at: who shall have what was given up, whose target changed, who was changed by somebody else. So
-what a change costs follows from what moves, and not from how many wait.
+Only the members that a decision concerns are looked at: those whose target has a released partition, those with a new
+target, those that another member's request changed. So the cost of a change depends on its moves, and not on the number
+of held heartbeats.
 
-Laws: nobody is left out for whom there is news; whoever is named for nothing goes on waiting.
+Laws: every member with news is found; a member that is found without news goes on waiting.
 Source: requirements H1, G7.
 """
 
@@ -25,12 +26,12 @@ from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, Grants, GroupsState
 from kohort.ids import TopicId
 
-#: A member's place: group id and member id.
+#: Group id and member id of a member.
 Place = tuple[str, str]
 #: A partition of a topic.
 Spot = tuple[TopicId, int]
 
-#: News for every member of a group, whatever else it would be told, if the interval is another one by them.
+#: News for every member of a group if the heartbeat interval changes by them.
 _OF_CONFIGS: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
 #: Perhaps news for every member of a group.
 _OF_GROUP: Final = (
@@ -42,7 +43,7 @@ _OF_GROUP: Final = (
     classic.RebalanceBegun,
     classic.GenerationBegun,
 )
-#: Perhaps news for the member that is named.
+#: Perhaps news for the named member.
 _OF_MEMBER: Final = (
     facts.MemberTargetSet,
     facts.ConsumerMemberForgotten,
@@ -51,12 +52,15 @@ _OF_MEMBER: Final = (
     facts.ClientAssignmentForgotten,
     classic.MemberRemoved,
 )
-#: With these the members that wait may want something else.
+#: Records that may change which partitions the waiting members are to get.
 _OF_TARGET: Final = (facts.MemberTargetSet, facts.TargetAssignmentEpochSet, MovesHeldBack, MovesBegun)
 
 
 def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tuple[str, Spot]]:
-    """Partitions that nobody has any more once `records` are applied, with their group; of groups with holds."""
+    """Return the partitions, with group id, that no member holds once `records` are applied.
+
+    Only of groups with held heartbeats or watches.
+    """
     freed: list[tuple[str, Spot]] = []
     for record in records:
         if not isinstance(record, facts.CurrentAssignmentSet | facts.ConsumerMemberForgotten):
@@ -66,7 +70,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
         member = parking.find_member(groups, record.group_id, record.member_id)
         if member is None:
             continue
-        # What a member that is away shall not have any more is in nobody's way.
+        # A revoked partition of a member that is away blocks no one.
         after: tuple[Grants, ...] = ()
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_epoch > 0:
             after = record.assigned, record.pending_revocation
@@ -87,11 +91,11 @@ class News:
     __slots__ = ("_paced", "_places", "_wanted")
 
     def __init__(self) -> None:
-        #: The member of a held heartbeat -> whether there is news for sure.
+        #: Member of a held heartbeat or watch -> whether there is news for sure.
         self._places: Final[dict[Place, bool]] = {}
-        #: Groups that heartbeat at another interval since the latest `note`.
+        #: Groups whose heartbeat interval changed since the latest `note`.
         self._paced: Final[set[str]] = set()
-        #: group id -> partition -> id of the member that is behind, or waits for a move, and shall have it; of groups
+        #: group id -> partition -> id of the member that is behind, or waits for a move, and is to own it; of groups
         #: with holds, since their latest target.
         self._wanted: Final[dict[str, dict[Spot, str]]] = {}
 
@@ -99,20 +103,20 @@ class News:
         return bool(self._places)
 
     def take(self) -> tuple[Place, bool]:
-        """One of them, and whether there is news for sure."""
+        """Take one member, with whether there is news for sure."""
         place = next(iter(self._places))
         return place, self._places.pop(place)
 
     def put_back(self, place: Place, *, is_sure: bool) -> None:
-        """It is not over with this one."""
+        """Put a member back that has more to be told."""
         self._places[place] = is_sure
 
     def note_interval(self, group_id: str) -> None:
-        """A config that is being applied is another interval."""
+        """Note a group config that changes the heartbeat interval."""
         self._paced.add(group_id)
 
     def note(self, groups: GroupsState, records: Iterable[facts.Record], freed: Iterable[tuple[str, Spot]]) -> None:
-        """Look at what was carried out; `freed` is what `find_freed` said before."""
+        """Note the members that committed records concern; `freed` is the earlier result of `find_freed`."""
         if not groups.holds and not groups.watches:
             self._wanted.clear()
             self._paced.clear()
@@ -123,7 +127,7 @@ class News:
             if held is None:
                 self._wanted.pop(group_id, None)
             elif isinstance(record, parking.HeartbeatHeld):
-                # What was told before it came was told to an earlier one.
+                # News before this heartbeat was told to an earlier one.
                 if record.command.member_id not in groups.watches.get(group_id, ()):
                     self._places.pop((group_id, record.command.member_id), None)
             elif isinstance(record, _OF_CONFIGS) and group_id in self._paced:
@@ -136,14 +140,14 @@ class News:
                 asked = "" if record.computing is None else record.computing.member_id
                 self._add(group_id, (asked,) if asked in held else ())
             elif isinstance(record, MemberHeard) and record.is_behind and record.member_id in held:
-                # Whichever way it is told first: the other waits, too.
+                # The member has both a hold and a watch: either may deliver the news first.
                 self._add(group_id, (record.member_id,))
             elif isinstance(record, EditionIssued):
                 self._add(group_id, [each for each, command in held.items() if watches(command)])
             elif isinstance(record, classic.StaticMemberReplaced):
                 self._add(group_id, (record.replaced_id,))
             elif isinstance(record, MovesBegun) and group_id in groups.consumer:
-                # Who has it is asked for it; who shall have it hears when it is free.
+                # The owner is asked to revoke the partition; the next owner gets its news when it is free.
                 holders = groups.consumer[group_id].holders
                 keepers = {holders.get(topic_id, {}).get(partition, "") for topic_id, partition in record.places}
                 self._add(group_id, sorted(keepers & held.keys()))
@@ -181,7 +185,7 @@ class News:
 
 
 def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | WatchMember] | None:
-    """Members of a group that may be told something now, by the command that waits; `None`: there are none."""
+    """Return the waiting commands of a group by member id; `None`: there are none."""
     held = groups.holds.get(group_id)
     watched = groups.watches.get(group_id) if groups.watches else None
     if held is None or watched is None:
@@ -190,8 +194,10 @@ def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | 
 
 
 def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
-    """Whether a newer target may be news though the member's own part of it is not: who joins is complete by it, and a
-    classic member fetches what is free once for each."""
+    """Whether a newer target may be news even if the member's own part is unchanged.
+
+    It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
+    """
     return isinstance(command, Heartbeat) or command.member_epoch == JOIN_EPOCH
 
 

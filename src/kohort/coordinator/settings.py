@@ -1,7 +1,7 @@
 """Limits of a group coordinator, under Kafka's names with underscores.
 
-Source: Apache Kafka's group coordinator configuration. The lower bounds are ours: Kafka's (45 s and 5 s for KIP-848
-groups) would forbid a group to react faster than that.
+Source: Apache Kafka's group coordinator configuration. The lower bounds are kohort's own: Kafka's (45 s and 5 s for
+KIP-848 groups) would forbid a group to react faster than that.
 """
 
 from __future__ import annotations
@@ -13,55 +13,57 @@ from kohort.assign.interface import UNLIMITED
 from kohort.assign.registry import BUILT_IN
 from kohort.errors import ConfigError
 
-#: Which way a group with members may change its protocol; empty groups change either way under each of them.
+#: In which direction a group with members may change its protocol; an empty group may always change it.
 MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 _INT32_MAX: Final = 2**31 - 1
-#: A pace of moves is no faster, and as many begin together at most.
+#: Upper limits of the pace of moves, and of the moves that begin together.
 MOST_MOVES_PER_SECOND: Final = 10_000
 MOST_MOVES_AT_ONCE: Final = 10_000
-#: What becomes of a member that names another assignor than its group uses.
+#: Policies for a member that names another assignor than its group uses.
 MISMATCH_POLICIES: Final = ("vote", "refuse")
-#: In which order moves that wait begin.
+#: Orders in which waiting moves begin.
 MOVE_ORDERS: Final = ("name", "lag", "size")
-#: Who a group's members are: any that come, or those with names, which keep what they have while they are away.
+#: Membership of a group: "dynamic" admits any member; "static" has members with instance ids, which keep their
+#: partitions while they are away.
 DYNAMIC: Final = "dynamic"
 STATIC: Final = "static"
 MEMBERSHIPS: Final = (DYNAMIC, STATIC)
-#: Who may make a static group dynamic again: an administrator, or also the first member that joins without a name.
+#: Conditions that make a static group dynamic again: an administrator's change alone, or also the first join without an
+#: instance id.
 STATIC_FALLBACKS: Final = ("admin", "join")
-#: What is bounded by two further settings -> the least that its lower bound may be.
+#: Settings with a minimum and a maximum setting -> the least value of the minimum.
 _BOUNDED: Final = {"session_timeout_ms": 100, "heartbeat_interval_ms": 50, "assignment_interval_ms": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """What groups may ask for and what they get if they do not ask; times in milliseconds, sizes in members or bytes.
+    """Limits and defaults of groups; times in milliseconds, sizes in members or bytes.
 
-    `group_consumer_assignment_interval_ms`: least time between two computations of one group's target; 0 computes
-    at once.
+    `group_consumer_assignment_interval_ms`: least time between two computations of one group's target; 0 computes at
+    once.
     `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
-    than `group_consumer_assignment_window_max_ms` after the first; 0 computes with the change.
-    `group_consumer_assignors`: what a KIP-848 member may name; the first is used where none is named.
-    `group_assignor`: the one of them that computes whatever members name; empty leaves it to them.
+    than `group_consumer_assignment_window_max_ms` after the first change; 0 computes with the change.
+    `group_consumer_assignors`: assignors that a KIP-848 member may name; the first is the default.
+    `group_assignor`: the assignor that computes whatever members name; empty leaves the choice to them.
     `group_consumer_assignor_mismatch`: one of `MISMATCH_POLICIES`.
     `own_assignors`: names that are not built in, for which the shell has found an assignor.
     `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.
     `group_consumer_assignor_offload_enable`: whether an assignor of the user's own runs beside the coordinator's loop.
-    `group_consumer_rebalance_heartbeat_interval_ms`: the interval that a KIP-848 member is told while it is on its way
-    to its target; 0 tells it the ordinary one, as Apache Kafka does.
-    `group_heartbeat_rate_max`: heartbeats per second of one KIP-848 group above which its members are told longer
-    intervals.
-    `group_disconnect_grace_ms`: how long a member lives on whose connection closed without a word; -1 lets the session
-    timeout decide alone.
+    `group_consumer_rebalance_heartbeat_interval_ms`: the heartbeat interval of a KIP-848 member that is on its way to
+    its target; 0 uses the ordinary one, as Apache Kafka does.
+    `group_heartbeat_rate_max`: heartbeats per second of one KIP-848 group above which its members get longer intervals.
+    `group_disconnect_grace_ms`: how long a member stays whose connection closed without a leave; -1 leaves it to the
+    session timeout.
     `group_consumer_migration_policy`: one of `MIGRATION_POLICIES`.
-    `incremental_from_partitions`: a group with as many has its balance kept, so that a join does not look at all of it.
-    `group_moves_per_second`: how many partitions of one KIP-848 group begin to move from member to member in a second,
-    0 sets no pace; `group_moves_burst`: how many of them begin together at most; `group_moves_paused`: none begins;
+    `incremental_from_partitions`: number of partitions from which a group's balance is kept, so that a join does not
+    look at all of them.
+    `group_moves_per_second`: how many partitions of one KIP-848 group begin to move between members in a second, 0 sets
+    no pace; `group_moves_burst`: how many of them begin together at most; `group_moves_paused`: none begins;
     `group_moves_order`: one of `MOVE_ORDERS`.
-    `group_membership`: one of `MEMBERSHIPS`; `group_registration_timeout_ms`: how long a static group keeps what an
-    offline member has; `group_expansion_timeout_ms`: how long it gathers new members before they get something;
-    `group_rebalance_token`: a new value makes a static group rebalance; `group_static_fallback`: one of
+    `group_membership`: one of `MEMBERSHIPS`; `group_registration_timeout_ms`: how long a static group keeps the
+    partitions of an offline member; `group_expansion_timeout_ms`: how long it gathers new members before they get
+    partitions; `group_rebalance_token`: a new value makes a static group rebalance; `group_static_fallback`: one of
     `STATIC_FALLBACKS`.
     `group_assignor_max_moves`, `group_assignor_imbalance`: see `kohort.assign.interface.Assignable`.
     """
@@ -171,17 +173,17 @@ class GroupSettings:
 
     @property
     def assignor_choices(self) -> tuple[str, ...]:
-        """What `group_assignor` may be."""
+        """Return the allowed values of `group_assignor`."""
         return ("", *self.group_consumer_assignors)
 
     @property
     def is_static(self) -> bool:
-        """Whether a group's members are those with names."""
+        """Whether the group is static: its members have instance ids."""
         return self.group_membership == STATIC
 
     @property
     def has_paced_moves(self) -> bool:
-        """Whether moves wait for their turn."""
+        """Whether moves wait for a pace or a pause."""
         return self.group_moves_per_second > 0 or self.group_moves_paused
 
     @property
@@ -191,11 +193,11 @@ class GroupSettings:
 
     @property
     def can_downgrade(self) -> bool:
-        """Whether a KIP-848 group whose last members are classic ones may become a classic group."""
+        """Whether a KIP-848 group with only classic members left may become a classic group."""
         return self.group_consumer_migration_policy in ("bidirectional", "downgrade")
 
     def _check_bounded(self, name: str, lowest: int, *, kind: str = "group_consumer") -> None:
-        """A limit that groups may change for themselves: it lies within bounds that only the broker's start sets."""
+        """Check a setting that groups may change, and the bounds that only the broker's configuration sets."""
         values = {bound: getattr(self, f"{kind}_{bound}{name}") for bound in ("min_", "max_", "")}
         of, dotted = kind.replace("_", "."), name.replace("_", ".")
         _within(f"{of}.min.{dotted}", values["min_"], lowest)

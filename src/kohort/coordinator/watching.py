@@ -1,12 +1,12 @@
-"""News for a member that come beside its heartbeats: by the answers to its fetches and commits.
+"""News for a member beside its heartbeats, in the responses to its fetches and commits.
 
-Whoever tells them says what the member knows: its epoch, and all the partitions that it was told it may have. If that
-is not what a heartbeat would be told now, it is answered at once; else it is kept, and answered when there is news.
+The shell that watches a member names its known state: its epoch, and all its assigned partitions. If a heartbeat would
+return something else now, the watch is answered at once; else it waits until there is news.
 
-Laws: what is told is what a heartbeat of now would be told, and is carried out alike; what would tell nothing changes
-nothing. It is no sign of life, and acknowledges nothing: a partition is released only by a heartbeat's list. A member
-that does not know yet what it was told aside is not fenced for that. Nor does it bring back who is offline in a static
-group: that one is told nothing here before its heartbeat.
+Laws: the news equals the response to a heartbeat sent now, and is carried out alike; a watch without news changes
+nothing. It is no sign of life and acknowledges nothing: only a heartbeat that lists the owned partitions releases one.
+A member that does not know its news yet is not fenced for that. Nor does a watch bring back an offline member of a
+static group: that member gets no news before its heartbeat.
 Source: requirement H10; KIP-848 (a coordinator answers heartbeats).
 """
 
@@ -31,12 +31,13 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.mode import is_offline
 from kohort.errors import ErrorCode, Refused
 
-#: A fetch says nothing of the connection by which the member is to heartbeat, and no more than what is assigned.
+#: Records that a watch leaves out: a fetch tells nothing of the connection for heartbeats, and delivers assignments
+#: alone.
 _OF_HEARTBEATS: Final = (MemberConnectionSeen, AssignmentTold)
 
 
 def decide_watch(groups: GroupsState, command: WatchMember, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Answer what is new for the member, or wait for it; a watch that is answered is over."""
+    """Answer a watch with the news of its member, or let it wait; an answered watch ends."""
     try:
         return _decide(groups, command, settings, now_ms=now_ms)
     except Refused as refused:
@@ -45,7 +46,7 @@ def decide_watch(groups: GroupsState, command: WatchMember, settings: GroupSetti
 
 
 def drop_watch(command: WatchMember) -> Decision:
-    """There is nobody to be answered any more."""
+    """Drop the watch of a member that has disconnected."""
     return Decision(_ended(command))
 
 
@@ -79,7 +80,8 @@ def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, 
 
 
 def _tell_nothing(command: WatchMember) -> Decision:
-    """The answer to who is offline: its next heartbeat brings it back, and is told all there is."""
+    """Answer the watch of an offline member without news, or let it wait."""
+    # The next heartbeat of the member brings it back, and gets all news.
     if not command.is_look:
         return Decision((MemberWatched(group_id=command.group_id, command=command),))
     nothing = ConsumerGroupHeartbeatReply(
@@ -89,7 +91,7 @@ def _tell_nothing(command: WatchMember) -> Decision:
 
 
 def _heartbeat_of(member: ConsumerMember, command: WatchMember, *, tells_all: bool) -> ConsumerGroupHeartbeat:
-    """The heartbeat that the member would send now if it had nothing to say."""
+    """Build the heartbeat that the member would send now if its state had not changed."""
     return ConsumerGroupHeartbeat(
         cause=command.cause,
         request=command.request,
