@@ -1,4 +1,4 @@
-"""What a client machine asks its driver to do.
+"""The actions that a client machine asks its driver to carry out.
 
 Laws: actions are values, carried out in the order of the list; none of them waits for another.
 Source: architecture rules 4 and 6.
@@ -14,7 +14,7 @@ from kohort.wire.schema import Message
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens."""
+    """The host and the port of a broker."""
 
     host: str
     port: int
@@ -24,7 +24,10 @@ class Endpoint(NamedTuple):
 
 
 class Lane(Enum):
-    """Which of the connections to a broker: answers come in order, so a slow one must not hold up the others."""
+    """One of the connections to a broker.
+
+    Answers come in order, so each kind of request that may be slow has a connection of its own.
+    """
 
     #: Metadata, offsets by time, administration.
     CONTROL = "control"
@@ -32,7 +35,7 @@ class Lane(Enum):
     COORDINATOR = "coordinator"
     #: Long-polling fetches.
     FETCH = "fetch"
-    #: Fetches that do not wait, of partitions that were not ready when the long one went out.
+    #: Fetches that do not wait, for partitions that were not ready when the long one was sent.
     FETCH_AT_ONCE = "fetch at once"
     PRODUCE = "produce"
 
@@ -48,19 +51,19 @@ class Send:
     to: Endpoint
     lane: Lane
     request: Message
-    #: Limits on the version that is agreed with the broker; `None` leaves it to what both sides know.
+    #: Limits of the version that is agreed with the broker; `None`: whatever both sides know.
     min_version: int | None
     max_version: int | None
-    #: Counted from now, waiting for a connection included.
+    #: Counted from now, including the wait for a connection.
     timeout_ms: int
-    #: `False` where the broker never answers (Produce with acks=0): the send itself counts as an answer-less
+    #: `False`: the broker never answers (Produce with acks=0). Then the end of the sending counts as a
     #: `ResponseReceived` whose message is the request.
     has_response: bool
 
 
 @value
 class Disconnect:
-    """Close that connection; what is under way on it fails as DISCONNECTED."""
+    """Close a connection; its requests under way fail as DISCONNECTED."""
 
     to: Endpoint
     lane: Lane
@@ -68,7 +71,7 @@ class Disconnect:
 
 @value
 class Complete:
-    """What the application asked for under this ticket is done."""
+    """End the application's call of this ticket with a value."""
 
     ticket: object
     value: object
@@ -76,7 +79,7 @@ class Complete:
 
 @value
 class Fail:
-    """What the application asked for under this ticket ends in an exception."""
+    """End the application's call of this ticket with an exception."""
 
     ticket: object
     error: Exception
@@ -84,7 +87,7 @@ class Fail:
 
 @value
 class Deliver:
-    """Hand `item` to the application's side (the function given to the driver), without waiting for it."""
+    """Hand `item` to the application's side, by the driver's function, without waiting for it."""
 
     item: object
 
@@ -94,13 +97,13 @@ class Warn:
     """One line for the log."""
 
     text: str
-    #: `False` where all is well: it is news, not a warning.
+    #: `False`: it is information, not a warning.
     is_warning: bool = True
 
 
 @value
 class Stop:
-    """The machine is finished: close every connection and end."""
+    """Close every connection and end: the machine is finished."""
 
 
 Action = Send | Disconnect | Complete | Fail | Deliver | Warn | Stop

@@ -1,6 +1,9 @@
-"""What a client machine is told by its driver. What the application asks is declared beside each machine.
+"""The events that a driver hands to a client machine.
+
+The application's calls are events, too; they are declared beside each machine.
 
 Laws: events are values; the driver hands them over one at a time, in the order in which they happened.
+
 Source: architecture rule 6.
 """
 
@@ -13,13 +16,13 @@ from kohort.wire.schema import Message
 
 
 class Failure(Enum):
-    """Why a request got no answer."""
+    """The reason why a request got no answer."""
 
     #: No connection could be opened: refused, no route, unknown host.
     UNREACHABLE = "unreachable"
-    #: A connection was opened, but no Kafka broker answered on it; nothing was sent.
+    #: A connection was opened, but the other side does not speak Kafka's protocol; nothing was sent.
     NO_BROKER = "no broker"
-    #: A broker is there, but one of the two does not believe the other: login or certificate. Nothing was sent.
+    #: Login or TLS certificate failed on one of the two sides; nothing was sent.
     NOT_AUTHENTICATED = "not authenticated"
     #: The connection closed or broke while the request was queued or under way; it may have been carried out.
     DISCONNECTED = "disconnected"
@@ -36,27 +39,27 @@ class ResponseReceived:
     """The answer to the `Send` with that token."""
 
     token: int
-    #: The version in which request and response travelled.
+    #: The version of request and response.
     version: int
     message: Message
-    #: Whether the broker is one of kohort's.
+    #: Whether the broker is kohort's.
     is_kohort: bool = False
 
 
 @value
 class RequestFailed:
-    """The `Send` with that token will not be answered."""
+    """The failure of the `Send` with that token."""
 
     token: int
     failure: Failure
-    #: For people: what the operating system or the codec said.
+    #: For people: the message of the operating system or of the codec.
     detail: str
 
 
 @value
 class DeadlineReached:
-    """`next_deadline()` has come."""
+    """The time of `next_deadline()` has come."""
 
 
-#: Everything that every machine must understand.
+#: The events that every machine must understand.
 DriverEvent = ResponseReceived | RequestFailed | DeadlineReached

@@ -1,8 +1,8 @@
-"""Requests under way, and who takes their answers; the outbox that the parts of a machine share.
+"""Requests under way with the takers of their answers; the outbox that parts of a machine share.
 
 Laws: each request ends in exactly one call of its `then`; a request that was forgotten ends in none.
-Source: architecture rule 6; KIP-219 (a broker that throttles answers at once, and says how long it wants to be left
-alone).
+
+Source: architecture rule 6; KIP-219 (a broker that throttles answers at once, and says for how long to leave it alone).
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from kohort.client.actions import Action, Complete, Deliver, Endpoint, Fail, Lan
 from kohort.client.events import RequestFailed, ResponseReceived
 from kohort.wire.schema import Message
 
-#: The end of a request.
+#: The end of a request, good or bad.
 Answer = ResponseReceived | RequestFailed
-#: Takes the end of a request and the time.
+#: Called with the end of a request and the time.
 Then = Callable[[Answer, int], None]
 M = TypeVar("M", bound=Message)
 
 
 class Requests:
-    """Collects the actions of one call of `handle` and remembers what each answer is for."""
+    """The actions of one call of `handle`, and the takers of all outstanding answers."""
 
     __slots__ = ("_actions", "_latest", "_next_token", "_throttled_ms", "_waiting", "on_end", "request_timeout_ms")
 
     def __init__(self, *, request_timeout_ms: int) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
         self._actions: list[Action] = []
-        #: token -> where it was sent and who takes the answer, for every request that has not ended.
+        #: token -> broker and taker of the answer, for every request that has not ended.
         self._waiting: dict[int, tuple[Endpoint, Then]] = {}
         self._next_token = 1
-        #: coordinator -> the token of what it was asked last as one.
+        #: coordinator -> token of the latest request that was sent to it by the coordinator's connection.
         self._latest: dict[Endpoint, int] = {}
-        #: broker -> until when it wants to be left alone, for those that ever did.
+        #: broker -> end of its throttling, for each that ever throttled.
         self._throttled_ms: dict[Endpoint, int] = {}
-        #: Called with where it was sent, the answer and the time after the end of every request.
+        #: Called after the end of every request, with the broker, the answer and the time.
         self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
 
     def send(
@@ -51,7 +51,7 @@ class Requests:
         timeout_ms: int | None = None,
         has_response: bool = True,
     ) -> int:
-        """Queue a request; `then(answer, now_ms)` is called once when it ends. Returns its token."""
+        """Queue a request and return its token; `then(answer, now_ms)` is called once when it ends."""
         token = self._next_token
         self._next_token += 1
         self._waiting[token] = (to, then)
@@ -72,7 +72,7 @@ class Requests:
         return token
 
     def answer(self, event: Answer, now_ms: int) -> bool:
-        """Pass the end of a request on; `False` if nobody waits for it any more."""
+        """Pass the end of a request on; return `False` if it was forgotten."""
         waiting = self._waiting.pop(event.token, None)
         if waiting is None:
             return False
@@ -86,51 +86,51 @@ class Requests:
         return True
 
     def is_followed(self, to: Endpoint, token: int) -> bool:
-        """Whether that coordinator was asked anything behind that request, by the same connection."""
+        """Return whether the coordinator was sent a later request by the same connection."""
         return self._latest.get(to, token) > token
 
     def not_before_ms(self, to: Endpoint) -> int:
-        """Until when that broker wants to be left alone; 0 if it does not."""
+        """Return until when the broker throttles; 0: it does not."""
         return self._throttled_ms.get(to, 0)
 
     def forget(self, token: int) -> None:
-        """The answer to that request interests nobody any more."""
+        """Drop the answer to a request when it comes."""
         self._waiting.pop(token, None)
 
     def add(self, action: Action) -> None:
-        """Queue any action."""
+        """Queue an action."""
         self._actions.append(action)
 
     def complete(self, ticket: object, value: object = None) -> None:
-        """Queue the good end of what the application asked for; a ticket of `None` is nobody's."""
+        """Queue the good end of the application's call; a ticket of `None` has no call."""
         if ticket is not None:
             self._actions.append(Complete(ticket=ticket, value=value))
 
     def fail(self, ticket: object, error: Exception) -> None:
-        """Queue the bad end of what the application asked for; a ticket of `None` is nobody's."""
+        """Queue the bad end of the application's call; a ticket of `None` has no call."""
         if ticket is not None:
             self._actions.append(Fail(ticket=ticket, error=error))
 
     def deliver(self, item: object) -> None:
-        """Queue something for the application's side."""
+        """Queue an item for the application's side."""
         self._actions.append(Deliver(item=item))
 
     def warn(self, text: str) -> None:
-        """Queue one line for the log."""
+        """Queue a warning for the log."""
         self._actions.append(Warn(text=text))
 
     def inform(self, text: str) -> None:
-        """Queue one line for the log of those who want to know everything."""
+        """Queue a line of information for the log."""
         self._actions.append(Warn(text=text, is_warning=False))
 
     def drain(self) -> list[Action]:
-        """Everything queued since the last call, in order."""
+        """Return every action queued since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
 
 
 def message_of(answer: Answer, expected: type[M]) -> M | None:
-    """The response in `answer` if it is one; `None` if the request failed."""
+    """Return the response in `answer`; `None`: the request failed."""
     if isinstance(answer, RequestFailed):
         return None
     assert isinstance(answer.message, expected), f"{type(answer.message).__name__} answers for {expected.__name__}"

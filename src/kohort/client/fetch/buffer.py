@@ -1,10 +1,10 @@
-"""How many bytes are fetched ahead of the application, and how brokers share them.
+"""The buffer of data that is fetched ahead of the application, and the share of each broker.
 
-Laws: what is held and what is asked for together stay within the limit, but for what one answer brings beyond what it
-was asked for: a broker sends one batch in any case, however large. What is held of an answer, be it one record, keeps
-the whole answer in memory, so it counts whole until nothing of it is held. Each broker has an equal share that no other
-one can use up; answers of which only paused partitions hold something do not count there. Counted in bytes, never in
-records.
+Laws: held and requested bytes together stay within the limit, except for what one answer brings beyond its request: a
+broker sends one batch in any case, however large. One held record of an answer keeps the whole answer in memory, so the
+answer counts whole until nothing of it is held. Each broker has an equal share that no other broker can use up. Answers
+held only by paused partitions do not count there. The buffer counts bytes, never records.
+
 Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
 """
 
@@ -20,11 +20,11 @@ from kohort.ids import TopicPartition
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Pinned:
-    """One answer of which something is held."""
+    """An answer of which some bytes are held."""
 
     broker: Endpoint
     size_bytes: int
-    #: Pieces that are held, and how many of them are of partitions that are not paused.
+    #: Number of held pieces, and how many of them are of partitions that are not paused.
     pieces: int
     active_pieces: int
 
@@ -55,10 +55,10 @@ class FetchBuffer:
 
     def __init__(self, *, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        #: partition -> its pieces that are not taken, in the order in which they came; no empty ones.
+        #: partition -> its pieces that the application has not taken, oldest first; no empty ones.
         self._pieces: dict[TopicPartition, deque[_Piece]] = {}
         self._paused: set[TopicPartition] = set()
-        #: broker -> bytes of its answers of which partitions that are not paused hold something.
+        #: broker -> bytes of its answers that a partition holds which is not paused.
         self._active: dict[Endpoint, int] = {}
         #: broker -> bytes that fetches under way may bring.
         self._reserved: dict[Endpoint, int] = {}
@@ -67,27 +67,27 @@ class FetchBuffer:
 
     @property
     def room(self) -> int:
-        """Bytes that may still be asked for."""
+        """Bytes that a fetch may still ask for."""
         return max(0, self.limit_bytes - self._pinned_bytes - self._reserved_bytes)
 
     def share(self, brokers: int) -> int:
-        """Bytes that each of so many brokers may have under way and held."""
+        """Return the bytes that each of so many brokers may have requested and held."""
         return max(1, self.limit_bytes // max(1, brokers)) if self.limit_bytes else 0
 
     def used(self, broker: Endpoint) -> int:
-        """Bytes of its share that a broker uses: asked for, or held by partitions that are not paused."""
+        """Return the bytes of its share that a broker uses: requested, or held by unpaused partitions."""
         return self._reserved.get(broker, 0) + self._active.get(broker, 0)
 
     def held(self, partition: TopicPartition) -> int:
-        """Bytes of a partition that are not taken."""
+        """Return the bytes of a partition that the application has not taken."""
         return sum(piece.left_bytes for piece in self._pieces.get(partition, ()))
 
     def paused(self) -> list[TopicPartition]:
-        """The paused partitions of which something is held."""
+        """Return the paused partitions that hold data, sorted."""
         return sorted(partition for partition in self._paused if partition in self._pieces)
 
     def reserve(self, broker: Endpoint, size_bytes: int) -> None:
-        """A fetch for so many bytes goes out."""
+        """Count the bytes that a fetch asks for."""
         self._reserved[broker] = self._reserved.get(broker, 0) + size_bytes
         self._reserved_bytes += size_bytes
 
@@ -99,7 +99,7 @@ class FetchBuffer:
         pinned_bytes: int = 0,
         held: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        """That fetch has ended; its answer keeps `pinned_bytes` in memory until these pieces of it are taken."""
+        """End a fetch: `pinned_bytes` of its answer stay in memory until the pieces in `held` are taken."""
         self._reserved[broker] -= reserved
         self._reserved_bytes -= reserved
         assert self._reserved[broker] >= 0, f"{broker} ended more fetches than it was sent"
@@ -114,7 +114,7 @@ class FetchBuffer:
             self._count(answer, int(partition not in self._paused))
 
     def release(self, sizes: Mapping[TopicPartition, int]) -> None:
-        """So many bytes of these partitions are not held any more, the oldest ones."""
+        """Give back so many bytes of each partition, oldest pieces first."""
         for partition, size_bytes in sizes.items():
             pieces, left_bytes = self._pieces.get(partition), size_bytes
             while left_bytes:
@@ -129,7 +129,7 @@ class FetchBuffer:
                 self._pieces.pop(partition, None)
 
     def pause(self, partition: TopicPartition, *, is_paused: bool) -> None:
-        """Whether what is held of a partition waits for the application to resume it."""
+        """Note whether a partition is paused: what it holds then does not count in its broker's share."""
         if is_paused == (partition in self._paused):
             return
         (self._paused.add if is_paused else self._paused.remove)(partition)
@@ -144,7 +144,7 @@ class FetchBuffer:
             self._pinned_bytes -= answer.size_bytes
 
     def _count(self, answer: _Pinned, by: int) -> None:
-        """More or fewer of its pieces are of partitions that are not paused."""
+        """Change the number of active pieces of an answer, and with it the broker's share."""
         was_active = answer.active_pieces > 0
         answer.active_pieces += by
         is_active = answer.active_pieces > 0

@@ -1,9 +1,10 @@
-"""Takes in what a broker answers to a fetch: records, ends of logs, errors, other replicas, logs that were cut.
+"""The answers to fetches: records, ends of logs, errors, other replicas, truncated logs.
 
-Laws: what was asked for an earlier reading of a partition, or from where it is no more, changes nothing. Records are
-passed on as slices of the answer, without a copy, up to the end of the last whole batch.
-Source: Kafka's Fetch API; KIP-320 (a log that was cut is found by the epoch of the last record, which each fetch
-names), KIP-392 (preferred replica).
+Laws: an answer has no effect on a partition that has a newer reading or another position by now. Records are passed on
+as slices of the answer, without a copy, up to the end of the last whole batch.
+
+Source: Kafka's Fetch API; KIP-320 (a truncated log is found by the epoch of the last record, which each fetch names),
+KIP-392 (preferred replica).
 """
 
 from __future__ import annotations
@@ -24,28 +25,32 @@ from kohort.ids import TopicPartition
 from kohort.records.header import check_batch, parse_header
 from kohort.wire.messages.fetch import FetchResponse, PartitionData
 
-#: Base offset, length and leader epoch in front, and the offset delta of the last record, of a batch of format 2.
+#: The start of a batch of format 2: base offset, length, leader epoch; further behind its last offset's delta.
 _BATCH_START: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
 _LAST_DELTA_AT: Final = 23
-#: So many answers without a whole batch are no coincidence: a broker sends the first one whole, however large.
+#: Answers in a row without a whole batch that prove damage: a broker sends the first batch whole, however large.
 _TORN_ANSWERS: Final = 5
 _LENGTH_END: Final = 12
 
 
 class Held(NamedTuple):
-    """What of an answer is held."""
+    """The data of an answer that stays in memory."""
 
-    #: Memory that stays in use until the last of it is taken.
+    #: Memory that stays in use until its last record is taken.
     pinned_bytes: int
-    #: partition -> bytes of its piece; only what is above 0.
+    #: partition -> bytes of its piece; no zeros.
     pieces: dict[TopicPartition, int]
 
 
 class FetchAnswers:
-    """Changes the readings by what brokers say of them.
+    """Changes the readings by the brokers' answers.
 
     Args:
+        requests: takes deliveries to the application.
+        cluster: the brokers and the leaders.
+        readings: of all partitions.
+        retry: pauses after an error.
         preference_ms: how long a replica that the leader has named is preferred.
     """
 
@@ -59,14 +64,14 @@ class FetchAnswers:
         self._preference_ms = preference_ms
 
     def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> Held:
-        """Take in a good answer; returns what of it is held from now on."""
+        """Take in a good answer; return the data that is held from now on."""
         seen: dict[TopicPartition, Watermarks] = {}
         chunks: list[Chunk] = []
         for topic in response.responses:
             name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
             for data in topic.partitions:
                 asked = fetch.asked.get(TopicPartition(name, data.partition_index))
-                # Nothing may have changed since it was asked.
+                # A seek, a reset or another fetch may have moved the reading since.
                 if asked is None or asked.reading.is_over or asked.reading.offset != asked.entry.fetch_offset:
                     continue
                 if data.error_code:
@@ -88,7 +93,7 @@ class FetchAnswers:
         return Held(sum(pinned.values()), {chunk.partition: chunk.size_bytes for chunk in chunks})
 
     def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> Chunk | None:
-        """Take in one partition's part; returns what the application gets of it."""
+        """Take in one partition's part of an answer; return the application's records of it, if any."""
         assert reading.offset is not None
         if data.preferred_read_replica >= 0:
             reading.preferred_node = data.preferred_read_replica
@@ -98,7 +103,7 @@ class FetchAnswers:
             self._on_divergence(reading, data)
             return None
         if data.records is None or len(data.records) == 0:
-            # One that was asked beside the long fetch waits with the others from now on.
+            # A partition that was asked for by the short fetch waits in the next long fetch.
             reading.is_waiting, reading.attempts = fetch.lane is Lane.FETCH_AT_ONCE, 0
             return None
         assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
@@ -122,7 +127,7 @@ class FetchAnswers:
         return chunk
 
     def _on_nothing_whole(self, reading: Reading, now_ms: int) -> None:
-        """Not even one whole batch, or nothing new: nothing is lost by asking again, but not for ever."""
+        """Pause a partition whose answer has no whole batch; report it as damaged after several in a row."""
         reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
         reading.attempts += 1
         if reading.attempts >= _TORN_ANSWERS:
@@ -142,7 +147,7 @@ class FetchAnswers:
                     "reading goes on there"
                 )
         else:
-            # Only the epoch was lost: nothing was written under it here.
+            # Only the epoch is gone: no record was written under it before this position.
             reading.offset_epoch = now.epoch
             self._readings.touch(reading)
 
@@ -152,12 +157,12 @@ class FetchAnswers:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetch.source.endpoint != self._cluster.leader_of(
             reading.partition
         ):
-            # A replica that lags behind knows less than the leader, which is asked next.
+            # A replica that lags behind may lack an offset. The leader is asked next.
             return
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._readings.reset(reading, f"offset {reading.offset} of {reading.partition} does not exist (any more)")
         elif code is ErrorCode.CORRUPT_MESSAGE:
-            # Java's consumer stops, too: what is damaged stays so, whoever asks again.
+            # Java's consumer stops, too: damage stays, whichever client asks again.
             text = (
                 f"{reading.partition} cannot be read at offset {reading.offset}: the records there are damaged in the "
                 "broker's log, which says where they end; seek behind them to go on"
@@ -172,16 +177,16 @@ class FetchAnswers:
 
 
 class End(NamedTuple):
-    """Where the whole batches of an answer end; a broker cuts the last one where the limit of bytes is."""
+    """The end of the whole batches in an answer; a broker cuts the last batch at the limit of bytes."""
 
     next_offset: int
     size_bytes: int
-    #: Of the last batch (KIP-320).
+    #: Leader epoch of the last batch (KIP-320).
     leader_epoch: int
 
 
 def end_of(records: memoryview, offset: int) -> End | None:
-    """The end of the last whole batch; `None` if there is no whole batch. They were asked for from `offset` on."""
+    """Find the end of the last whole batch; `None`: there is none. `offset` is the one that was asked for."""
     position, size = 0, len(records)
     last: int | None = None
     while size - position > _LAST_DELTA_AT + _LAST_DELTA.size:
@@ -195,7 +200,7 @@ def end_of(records: memoryview, offset: int) -> End | None:
     (last_delta,) = _LAST_DELTA.unpack_from(records, last + _LAST_DELTA_AT)
     next_offset = base_offset + last_delta + 1
     if next_offset <= offset and _is_damaged(records, last):
-        # A broker knows better where it ends; whoever decodes it will say what is wrong, and where to go on.
+        # The length may be all that is right. The decoder reports the damage, and where to go on.
         next_offset = offset + 1
     return End(next_offset, position, leader_epoch)
 

@@ -1,8 +1,9 @@
-"""The application's half of fetching: what has arrived, how far each partition has been handed out.
+"""The application's half of fetching: the data that has arrived, and each partition's position.
 
-Laws: positions of a reading never skip a record and never repeat one; data of an earlier reading of a partition, or of
-one that was given up, is dropped unread; data of a paused partition waits, and gives way when it is in the way of
-others. Nothing is decoded before it is wanted.
+Laws: the positions of a reading never skip a record and never repeat one. Data of an earlier reading, or of a partition
+that was given up, is dropped unread. Data of a paused partition waits, and is dropped when other partitions need its
+room. Nothing is decoded before it is asked for.
+
 Source: the consumer threading refactor (CTR): FetchHandler.
 """
 
@@ -23,20 +24,20 @@ from kohort.records.arrays import Allocate, ArrayPool
 
 Deserialize: TypeAlias = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], DeserializationError | None]]
 
-#: Records that are made at once for calls that take them one by one.
+#: Records that are decoded at once for calls that take them one by one.
 _READY_ROWS: Final = 256
-#: Memory for decoding that is kept warm.
+#: Memory for decoding that is kept for the next batch.
 _POOL_BYTES: Final = 12 * 1024 * 1024
 
 
 class FetchHandler:
-    """Holds the assignment and the data of the application's side; used by the application's thread alone.
+    """The assignment and the data of the application's side; used by the application's thread alone.
 
     Args:
         check_crcs: compare checksums when decoding.
         is_read_committed: leave out aborted transactions.
         skips_corrupt: go on behind records that cannot be read, instead of raising.
-        deserialize: makes of records those that are handed out, up to the first that it refuses, and its error.
+        deserialize: converts records up to the first that a deserializer refuses; returns them, and that error.
     """
 
     def __init__(
@@ -52,27 +53,28 @@ class FetchHandler:
         self._skips_corrupt: Final = skips_corrupt
         self._skipped: list[CorruptRecordError] = []
         self._deserialize: Final = deserialize
-        #: Makes the arrays that fetched data is decoded to.
+        #: Allocates the arrays that fetched data is decoded to.
         self.allocate: Allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
         self._held: dict[TopicPartition, Held] = {}
-        #: Of partitions that are held, and of their latest fence.
+        #: Data of held partitions, under their latest fence.
         self._pieces: Final = PieceQueue()
-        #: Records of `_ready_piece`, the first piece, the next one last: whoever pops one has been handed it.
+        #: Decoded records of `_ready_piece`, the first piece; the next record is the last element. Popping hands it
+        #: out.
         self.ready: list[ConsumerRecord] = []
         self._ready_piece: Piece | None = None
-        #: So many they were: what is missing has been handed out.
+        #: Their number at first: the missing ones have been handed out.
         self._ready_count = 0
         self._next_fence = 1
-        #: Bytes that have arrived, and records that were handed out, in all.
+        #: Bytes that have arrived, and records that were handed out, since the start.
         self.fetched_bytes = 0
         self.handed_out = 0
-        #: partition -> bytes that are not held any more, since `released_bytes` was last asked.
+        #: partition -> bytes given back since the last call of `released_bytes`.
         self._released: dict[TopicPartition, int] = {}
-        #: Partitions whose data was dropped, for others or since their topic was made again, with their new fences.
+        #: Partitions whose data was dropped, for room or because their topic was made again, with their new fences.
         self._given_way: dict[TopicPartition, Fence] = {}
-        #: partition -> position, where it has moved since `consumed` was last asked.
+        #: partition -> position, if it has moved since the last call of `consumed`.
         self._moved: dict[TopicPartition, int] = {}
-        #: partition -> position before what the application was handed last.
+        #: partition -> position before the records that were handed out last.
         self._in_work: dict[TopicPartition, int] = {}
 
     # -- the assignment ---------------------------------------------------------------------------------------------
@@ -83,17 +85,17 @@ class FetchHandler:
         return set(self._held)
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Whether the application holds that partition."""
+        """Return whether the application holds that partition."""
         return partition in self._held
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions are gained; those that are held already go on as they are."""
+        """Add partitions; those that are held already stay as they are."""
         for each in partitions:
             if each not in self._held:
                 self._held[each] = Held(fence=self._new_fence(), position=None)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
-        """How the background is to read these partitions."""
+        """Return how the background is to read these partitions."""
         self._settle()
         return {
             each: Start(
@@ -107,7 +109,7 @@ class FetchHandler:
         }
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions are given up."""
+        """Drop partitions and their data."""
         self._settle()
         for each in partitions:
             self._held.pop(each, None)
@@ -119,13 +121,13 @@ class FetchHandler:
     def seek(
         self, partition: TopicPartition, offset: int | None, timestamp: int | None = None, leader_epoch: int = -1
     ) -> Fence:
-        """Go on elsewhere, at an offset or where a timestamp leads; returns the fence of the new reading."""
+        """Move a position to an offset or to a timestamp; return the fence of the new reading."""
         self._settle()
         held = self._held[partition]
         held.fence, held.position, held.timestamp = self._new_fence(), offset, timestamp
         held.leader_epoch = leader_epoch
         if offset is None:
-            # Where it goes on is known when the background has found it.
+            # The position is known when the background has found it.
             self._moved.pop(partition, None)
         else:
             self._moved[partition] = offset
@@ -133,14 +135,14 @@ class FetchHandler:
         return held.fence
 
     def pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
-        """Hand out nothing of these, or again."""
+        """Stop handing out records of these partitions, or resume."""
         self._settle()
         for each in partitions:
             self._held[each].is_paused = is_paused
         self._pieces.divide(self.paused())
 
     def give_way(self, partition: TopicPartition, fence: Fence) -> None:
-        """Drop the data of a paused partition: it is to be read again from the application's position."""
+        """Drop the data of a paused partition: it is read again from the application's position."""
         self._settle()
         held = self._held.get(partition)
         if held is None or held.fence != fence or not held.is_paused:
@@ -151,25 +153,25 @@ class FetchHandler:
             self._drop_outdated()
 
     def begin_anew(self, partition: TopicPartition, fence: Fence) -> None:
-        """Another topic has the name by now: drop what is held of the old one, and find where to begin."""
+        """Drop the data of a topic that was made again under the same name, and find a new first offset."""
         self._settle()
         held = self._held.get(partition)
         if held is not None and held.fence == fence:
             self._given_way[partition] = self.seek(partition, None)
 
     def given_way(self) -> dict[TopicPartition, Start]:
-        """How the background is to read what gave way since the last call, and was not changed otherwise."""
+        """Return how to read the partitions that dropped data since the last call and were not changed since."""
         given, self._given_way = self._given_way, {}
         return {each: start for each, start in self.starts(given).items() if start.fence == given[each]}
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         return {each for each, held in self._held.items() if held.is_paused}
 
     # -- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset to be handed out; `None` if only the background can know."""
+        """Return the offset of the next record to hand out; `None`: only the background can know it."""
         self._settle()
         held = self._held[partition]
         if held.position is not None:
@@ -178,7 +180,7 @@ class FetchHandler:
         return None if first is None else first.position
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """The known positions of these partitions, or of all."""
+        """Return the known positions of these partitions, or of all."""
         self._settle()
         chosen = self._held if partitions is None else partitions
         return {
@@ -188,25 +190,25 @@ class FetchHandler:
         }
 
     def with_epoch(self, partition: TopicPartition, offset: int) -> Committable:
-        """An offset of that partition with the leader epoch that belongs to it, if that is known."""
+        """Return an offset of a partition with its leader epoch, if that is known."""
         return offset if (held := self._held.get(partition)) is None else held.with_epoch(offset)
 
     def note_watermarks(self, seen: Mapping[TopicPartition, Watermarks]) -> None:
-        """Where logs begin and end by now."""
+        """Take the first and end offsets that a fetch has brought."""
         for each, watermarks in seen.items():
             if each in self._held:
                 self._held[each].watermarks = watermarks
 
     def watermarks(self, partition: TopicPartition) -> Watermarks | None:
-        """Where the log begins and ends, as the last fetch has said; `None` before the first one."""
+        """Return first and end offset of a log, as the last fetch has said; `None`: none has yet."""
         return self._held[partition].watermarks
 
     def end_offset(self, partition: TopicPartition) -> int | None:
-        """Where this reader's log ends, as the last fetch has said; `None` if that is not known yet."""
+        """Return the end offset for this isolation level, as the last fetch has said; `None`: none has yet."""
         return self._held[partition].end_offset(self._is_read_committed)
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Offsets between what was handed out and the end, where both are known; may be called from any thread."""
+        """Return position to end in offsets, where both are known; may be called from any thread."""
         committed = self._is_read_committed
         return {each: lag for each, held in list(self._held.items()) if (lag := held.lag(committed)) is not None}
 
@@ -217,14 +219,14 @@ class FetchHandler:
 
     @property
     def has_moved(self) -> bool:
-        """Whether `consumed` has something to tell."""
+        """Whether `consumed` returns anything."""
         self._settle()
         return bool(self._moved)
 
     def consumed(self, *, but_the_last: bool = False) -> Mapping[TopicPartition, int]:
-        """Positions that have moved since the last call: the application has returned from what is below them.
+        """Return the positions that have moved since the last call: the application has the records below.
 
-        `but_the_last`: it has not returned from what it was handed last.
+        `but_the_last`: it has not processed the records that were handed out last.
         """
         self._settle()
         moved, self._moved = self._moved, {}
@@ -233,7 +235,7 @@ class FetchHandler:
         return moved
 
     def released_bytes(self) -> dict[TopicPartition, int]:
-        """Bytes of each partition's data that are not held any more, since the last call."""
+        """Return each partition's bytes that were given back since the last call."""
         self._settle()
         released, self._released = self._released, {}
         return released
@@ -241,7 +243,7 @@ class FetchHandler:
     # -- data -------------------------------------------------------------------------------------------------------
 
     def add(self, chunk: Chunk) -> None:
-        """Data has arrived."""
+        """Take data that has arrived, or give back its bytes if it belongs to an earlier reading."""
         self.fetched_bytes += chunk.size_bytes
         held = self._held.get(chunk.partition)
         if held is None or held.fence != chunk.fence:
@@ -251,20 +253,20 @@ class FetchHandler:
         self._pieces.add(Piece(chunk, parts), is_paused=held.is_paused)
 
     def begin(self) -> None:
-        """The application is back for more, by a call that may take several times."""
+        """Note that the application asks for more: it has processed what was handed out before."""
         self._settle()
         self._in_work = {}
 
     @property
     def has_data(self) -> bool:
-        """Whether `take` would find anything to look at."""
+        """Whether `take` has data to look at."""
         return bool(self.ready) or self._pieces.first is not None
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
-        """Up to so many records, in the order in which they arrived.
+        """Hand out up to so many records, in the order of arrival.
 
         Raises:
-            CorruptRecordError: the next record that would be handed out cannot be read.
+            CorruptRecordError: the next record cannot be read.
             DeserializationError: a deserializer refuses it.
         """
         self._settle()
@@ -277,14 +279,14 @@ class FetchHandler:
                 self._advanced(piece)
                 records += rows
         except (CorruptRecordError, DeserializationError):
-            # What was taken before it is handed out first; a later call meets the damage again.
+            # The records before it are handed out first. A later call meets the damage again.
             if not records:
                 raise
         self.handed_out += len(records)
         return records
 
     def take_one(self) -> ConsumerRecord | None:
-        """The next record that has arrived; otherwise like `take`."""
+        """Hand out the next record that has arrived; otherwise like `take`."""
         if not self.ready:
             self._settle()
             piece = self._first()
@@ -296,16 +298,16 @@ class FetchHandler:
         return self.ready.pop()
 
     def take_slices(self, *, max_records: int, max_bytes: int, at_least_one: bool) -> list[Taken]:
-        """Records to be made columns of, in the order in which they arrived; they count as handed out.
+        """Hand out records as slices to be made columns of, in the order of arrival.
 
-        What is taken refers to fetched data, whose memory is reported as free: copy it before that matters.
+        The slices refer to fetched data whose memory is reported as free: copy them before the next call.
 
         Args:
             max_records, max_bytes: of all slices together.
             at_least_one: take the first record also if it is larger.
 
         Raises:
-            CorruptRecordError: the next record that would be handed out cannot be read.
+            CorruptRecordError: the next record cannot be read.
         """
         self._settle()
         slices: list[Taken] = []
@@ -326,7 +328,7 @@ class FetchHandler:
         return slices
 
     def _rows(self, piece: Piece, count: int) -> list[ConsumerRecord]:
-        """The next records of a piece, at least one; none counts as handed out yet."""
+        """Decode the next records of a piece, at least one; they do not count as handed out yet."""
         rows = piece.peek_rows(count)
         if self._deserialize is not None:
             rows, error = self._deserialize(rows)
@@ -336,14 +338,14 @@ class FetchHandler:
         return rows
 
     def _first(self) -> Piece | None:
-        """The piece whose records are next, ready to be taken; what is used up is removed on the way."""
+        """Return the piece of the next records, decoded; remove used-up pieces on the way."""
         while (piece := self._pieces.first) is not None:
             held = self._held[piece.partition]
             before = piece.position
             if not piece.is_begun:
                 piece.is_begun = True
                 if held.position not in (None, before):
-                    # Its offset did not exist: auto.offset.reset has sent it elsewhere, back perhaps.
+                    # Its offset did not exist: auto.offset.reset has moved the position, perhaps backwards.
                     self._move(piece.partition, before, -1)
             damage = piece.load(check_crcs=self._check_crcs, allocate=self.allocate)
             if piece.position != before:
@@ -357,18 +359,19 @@ class FetchHandler:
         return None
 
     def _meet(self, partition: TopicPartition, damage: CorruptRecordError) -> None:
-        """Raise it, or read anew from behind it: what has been fetched behind it may not be what it seems."""
+        """Raise a damaged record's error, or read anew from the offset behind it."""
         assert damage.next_offset is not None, "a piece says where to go on"
         if not self._skips_corrupt:
             self._pieces.set_back(partition)
             raise damage
+        # The data behind it was located by a damaged length, so it is dropped, too.
         self._move(partition, damage.next_offset, -1)
         self._held[partition].fence = self._given_way[partition] = self._new_fence()
         self._drop_outdated()
         self._skipped.append(damage)
 
     def skipped(self) -> list[CorruptRecordError]:
-        """What was skipped since the last call."""
+        """Return the errors that were skipped since the last call."""
         skipped, self._skipped = self._skipped, []
         return skipped
 
@@ -385,19 +388,19 @@ class FetchHandler:
             self._move(piece.partition, piece.next_offset, piece.leader_epoch)
 
     def _settle(self) -> None:
-        """Count what `take_one` has handed out, and forget what it was about to."""
+        """Count the records that `take_one` has handed out, and forget the decoded rest."""
         piece, self._ready_piece = self._ready_piece, None
         if piece is not None:
             left = 0
             with suppress(IndexError):
-                # One by one: what another thread pops at the same moment is either its own or counted here.
+                # One by one: a record that another thread pops at the same moment is either handed out or counted here.
                 while True:
                     self.ready.pop()
                     left += 1
             count = self._ready_count - left
             self.handed_out += count
             if count:
-                # Each was a call's, and the last of them is that which the application may be at.
+                # Each call took one record. The application may still be at the last of them.
                 piece.advance(count - 1)
                 self._in_work = {piece.partition: piece.position}
                 piece.advance(1)

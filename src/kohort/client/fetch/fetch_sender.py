@@ -1,11 +1,12 @@
-"""Sends fetches on its own, as far as the buffer has room: the background half of fetching.
+"""The background half of fetching: it sends fetches on its own, as far as the buffer has room.
 
-Laws: a partition that can be read is asked for within one round trip of its broker, whatever other partitions, brokers
-and the application do with theirs. So one long fetch per broker is under way, and beside it one that does not wait, for
-what was not ready when the long one went out; where that one finds nothing, the partition waits for the next long one.
-Each broker has its share of the buffer, and keeps some of it for the fetch beside; paused data gives way. Data of an
-earlier reading of a partition is dropped; a fetch that serves no reading any more is broken off. A broker that asks for
-patience gets it.
+Laws: a readable partition is asked for within one round trip of its broker, whatever other partitions, brokers and the
+application do. So each broker has one long fetch under way, and beside it a short one that does not wait, for
+partitions that were not ready when the long one was sent. A partition for which the short fetch finds nothing waits for
+the next long one. Each broker has its share of the buffer, and keeps some of it for the short fetch. Paused data gives
+way. Data of an earlier reading of a partition is dropped. A fetch whose readings have all ended is broken off. A broker
+that throttles is left alone as long as it says.
+
 Source: the consumer threading refactor (CTR): FetchSender; Kafka's Fetch API: KIP-227 (sessions, for the long fetches),
 KIP-219 (throttling), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic ids).
 """
@@ -32,19 +33,24 @@ from kohort.ids import ZERO_TOPIC_ID, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse
 from kohort.wire.messages.membership import MemberWord
 
-#: From the next version on topics go by id only.
+#: Last version by topic name; later ones go by topic id only.
 _LAST_BY_NAME: Final = 12
 _FIRST_WITH_SESSIONS: Final = 7
-#: What only the next fetch has to do differently.
+#: Errors after which the next long fetch has to be a full one, without a pause.
 _SESSION_LOST: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 _NOTHING: Final = Held(0, {})
 
 
 class FetchSender:
-    """Decides which partitions to fetch from which broker, when.
+    """Decides which partitions to fetch from which broker, and when.
 
     Args:
-        lookup: finds the coordinator, which may tell by fetches what there is for the member whose they are.
+        requests: sends requests, and takes deliveries to the application.
+        cluster: the brokers and the leaders.
+        readings: of all partitions.
+        lookup: finds the coordinator, whose answers to fetches may carry news for the member; `None` without a group.
+        settings: limits of fetches and of the buffer.
+        retry: pauses after an error.
         preference_ms: how long a replica that the leader has named is preferred to it.
     """
 
@@ -66,13 +72,13 @@ class FetchSender:
         self._settings = settings
         self._retry = retry
         self.buffer = FetchBuffer(limit_bytes=settings.fetch_buffer_bytes)
-        #: Bytes of records that have come so far.
+        #: Bytes of records that have arrived since the start.
         self.fetched_bytes = 0
         self._sources = Sources(cluster, readings, self.buffer)
         self._answers = FetchAnswers(requests, cluster, readings, retry=retry, preference_ms=preference_ms)
 
     def next_deadline(self) -> int | None:
-        """When a partition or broker may be asked again; 0 means at once."""
+        """Return when a partition or broker may be asked again; 0 means at once."""
         if self._readings.has_touched:
             return 0
         brokers = len(self._sources)
@@ -86,21 +92,21 @@ class FetchSender:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room to ask any broker for more."""
+        """Whether the buffer has no room to ask any broker for more."""
         return self.buffer.room < self._least(max(1, len(self._sources)))
 
     def on_cluster_change(self) -> None:
-        """There is a new picture of the cluster."""
+        """Find each partition's leader anew in new metadata."""
         self._sources.look_at_all()
 
     def configure(self, settings: ConsumerSettings) -> None:
-        """Other limits hold, from the next fetch on; what is held beyond them is kept until it is taken."""
+        """Take other limits, from the next fetch on; data beyond them is held until it is taken."""
         self._settings = settings
         self.buffer.limit_bytes = settings.fetch_buffer_bytes
         self._sources.look_at_all()
 
     def end_sessions(self) -> None:
-        """Nothing will be read any more: let brokers forget what for, whether they hear of it or not."""
+        """End the brokers' fetch sessions, without waiting for an answer."""
         for endpoint, session in self._sources.sessions():
             session_id = session.end()
             if session_id:
@@ -108,7 +114,7 @@ class FetchSender:
                 self._requests.send(endpoint, Lane.CONTROL, request, lambda *_: None, min_version=_FIRST_WITH_SESSIONS)
 
     def on_tick(self, now_ms: int) -> None:
-        """Send what can be sent."""
+        """Send the fetches that are due, and break off those that serve no reading any more."""
         self._sources.on_tick(now_ms)
         for fetch in self._sources.under_way():
             if fetch.serves_nobody:
@@ -118,7 +124,7 @@ class FetchSender:
         brokers = len(self._sources)
         missing = 0
         for source in self._sources.all():
-            # Over the first lane that is free, then over the other.
+            # Through the first lane that is free, then through the other one.
             while self._not_before_ms(source) <= now_ms and (due := source.askable()):
                 size = self._room_for(source, brokers)
                 if not size:
@@ -129,29 +135,29 @@ class FetchSender:
             self._make_room(missing)
 
     def _not_before_ms(self, source: Source) -> int:
-        """When that broker may be asked again: it has failed, or wants to be left alone."""
+        """Return when the broker may be asked again, after a failure or throttling."""
         return max(source.not_before_ms, self._requests.not_before_ms(source.endpoint))
 
     # -- room -------------------------------------------------------------------------------------------------------
 
     def _least(self, brokers: int) -> int:
-        """Bytes below which a fetch is not worth sending: it would cost more than it brings."""
+        """Return the bytes below which a fetch is not worth sending: it would cost more than it brings."""
         settings = self._settings
         quarter = max(1, self.buffer.share(brokers) // 4)
         return min(settings.fetch_max_bytes, settings.max_partition_fetch_bytes, quarter)
 
     def _share_left(self, source: Source, brokers: int) -> int:
-        """What the broker may use of its share; 0 if that is too little."""
+        """Return what is left of the broker's share; 0: too little for a fetch."""
         left = self.buffer.share(brokers) - self.buffer.used(source.endpoint)
         return left if left >= self._least(brokers) else 0
 
     def _room_for(self, source: Source, brokers: int) -> int:
-        """Most bytes that the broker can be asked for now; 0 if that is too little."""
+        """Return the most bytes that the broker can be asked for now; 0: too little for a fetch."""
         size = min(self._share_left(source, brokers), self.buffer.room)
         return size if size >= self._least(brokers) > 0 else 0
 
     def _make_room(self, missing: int) -> None:
-        """Have paused partitions give up what they hold, those with the most first."""
+        """Have paused partitions drop their data, those with the most first."""
         paused = [(reading, self.buffer.held(reading.partition)) for reading in self._paused()]
         paused.sort(key=lambda each: (not each[0].is_giving_way, -each[1]))
         for reading, held in paused:
@@ -173,7 +179,7 @@ class FetchSender:
         lane = Lane.FETCH if source.long is None else Lane.FETCH_AT_ONCE
         size = min(settings.fetch_max_bytes, len(due) * settings.max_partition_fetch_bytes, room)
         if lane is Lane.FETCH:
-            # The rest is for partitions that become ready while this one is under way.
+            # The rest is for a short fetch of partitions that become ready while this one is under way.
             size = min(size, max(1, room * 3 // 4))
             contents = self._renew(source)
             asked, names = source.session.asked, source.session.names
@@ -208,7 +214,7 @@ class FetchSender:
         self.buffer.reserve(source.endpoint, size)
 
     def _say(self, source: Source) -> MemberWord | None:
-        """What the member has to say to that broker which it has not said within the session."""
+        """Return the member's word for that broker if it was not sent in this session; otherwise `None`."""
         lookup, session = self._lookup, source.session
         if lookup is None or lookup.endpoint != source.endpoint:
             return None
@@ -219,7 +225,7 @@ class FetchSender:
         return word
 
     def _renew(self, source: Source) -> Contents:
-        """What the next long fetch is to say."""
+        """Build the contents of the next long fetch from the partitions that have changed."""
         session = source.session
         before = [asked for partition in source.changed if (asked := session.asked.get(partition)) is not None]
         changes = {
@@ -232,7 +238,7 @@ class FetchSender:
         return contents
 
     def _hand_down(self, before: list[Asked], changes: Mapping[TopicPartition, Asked | None]) -> None:
-        """Tell new readings the ends of logs that earlier ones have heard: within a session they are said once."""
+        """Tell new readings the log ends of earlier ones: within a session a broker sends them once."""
         seen: dict[TopicPartition, Watermarks] = {}
         for old in before:
             new = changes[old.reading.partition]
@@ -264,7 +270,7 @@ class FetchSender:
         if fetch.lane is Lane.FETCH:
             source.session.on_answer(response)
         if response.member_news is not None and self._lookup is not None:
-            # Whatever comes of it: the next one says what the member knows then.
+            # Whether or not it is taken: the next fetch says what the member knows then.
             source.session.said = None
             self._lookup.hearing.hear(response.member_news, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
         code = ErrorCode.of(response.error_code)
@@ -290,7 +296,7 @@ class FetchSender:
         self._cluster.refresh(now_ms)
 
     def _break_off(self, fetch: Fetch) -> None:
-        # The broker may hold it for fetch.max.wait.ms, and would serve nothing else on that connection meanwhile.
+        # The broker may hold it for fetch.max.wait.ms. Meanwhile it would serve nothing else on that connection.
         self._requests.forget(fetch.token)
         self._requests.add(Disconnect(to=fetch.source.endpoint, lane=fetch.lane))
         if fetch.lane is Lane.FETCH:

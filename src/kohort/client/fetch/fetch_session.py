@@ -1,8 +1,9 @@
-"""What a broker has been asked for, partition by partition, so that the next fetch names only what is different.
+"""The incremental fetch session with one broker: a fetch names only partitions that have changed.
 
-Laws: a session's epoch grows by one with each good answer; any doubt about what the broker remembers, be it a failed
-request or a refusal, ends in a fetch that names everything. A broker that keeps no sessions is asked for everything
-each time. Partitions that brought data move to the back, since a broker fills its answer from the front.
+Laws: a session's epoch grows by one with each good answer. After a failed request or a refusal the client cannot know
+what the broker remembers, so the next fetch is a full one. A broker that keeps no sessions gets a full fetch each time.
+Partitions that brought data move to the back, since a broker fills its answer from the front.
+
 Source: KIP-227 (incremental fetch sessions); KIP-516 (a session goes by topic ids or by names, not by both).
 """
 
@@ -17,14 +18,14 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic
 from kohort.wire.messages.membership import MemberWord
 
-#: Epochs in a request: the first of a session; a fetch without one, or the end of that which is named.
+#: Epochs in a request: the first one of a session; no session, or the end of the named one; the greatest one.
 _FIRST: Final = 0
 NO_SESSION: Final = -1
 _LAST: Final = 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """One partition of a fetch: the reading that it is for, and what is asked."""
+    """One partition of a fetch: its reading, its topic id and its row in the request."""
 
     reading: Reading
     topic_id: TopicId
@@ -32,27 +33,27 @@ class Asked(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The part of a fetch request that says which partitions."""
+    """The part of a fetch request that names the session and its partitions."""
 
     session_id: int
     session_epoch: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
-    #: Every topic has an id; without that only versions that go by name will do.
+    #: Whether every topic has an id; otherwise the request goes by topic name.
     has_ids: bool
 
 
 class FetchSession:
-    """The partitions that one broker's long fetch asks for."""
+    """The partitions of one broker's long fetch."""
 
     __slots__ = ("_epoch", "_had_ids", "_id", "_nameless", "asked", "names", "said")
 
     def __init__(self) -> None:
-        #: What the last request stood for, whether it named all of it or not; unchanged while a fetch is under way.
+        #: Partitions that the last request stood for, named in it or not; unchanged while a fetch is under way.
         self.asked: dict[TopicPartition, Asked] = {}
-        #: topic id -> name, of the topics that were asked for.
+        #: topic id -> name, of all topics that were asked for.
         self.names: dict[bytes, str] = {}
-        #: What the member said last within this session, if it has not been told anything since.
+        #: The member's latest word in this session; `None` if it has to be sent again.
         self.said: MemberWord | None = None
         #: Number of asked partitions whose topic has no id.
         self._nameless = 0
@@ -62,12 +63,12 @@ class FetchSession:
         self._epoch = _FIRST
 
     def renew(self, changes: Mapping[TopicPartition, Asked | None]) -> Contents:
-        """Take in what is different from the last request, `None` for what is asked for no more; build the next one."""
+        """Take the partitions that have changed, `None` for a dropped one; build the next request's contents."""
         named: list[tuple[TopicPartition, Asked]] = []
         forgotten: list[tuple[TopicPartition, Asked]] = []
         for partition, new in changes.items():
             old = self.asked.get(partition)
-            # Mostly the offset is another one, and the rest need not be compared.
+            # Mostly the offset has changed; then the rest need not be compared.
             if (
                 old is not None
                 and new is not None
@@ -95,7 +96,7 @@ class FetchSession:
         return Contents(self._id, self._epoch, topics_of(named), _forgotten_topics(forgotten), has_ids)
 
     def on_answer(self, response: FetchResponse) -> None:
-        """The last request was answered, well or with a code."""
+        """Take the error code or the session id of an answer."""
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -105,23 +106,23 @@ class FetchSession:
             self._id = response.session_id
             self._epoch = 1 if self._id else _FIRST
         elif response.session_id != self._id:
-            # The broker needed the place for others.
+            # The broker has closed the session for others.
             self._id, self._epoch = 0, _FIRST
         else:
             self._epoch = 1 if self._epoch == _LAST else self._epoch + 1
 
     def on_failure(self) -> None:
-        """Nobody knows whether the last request has arrived: the next one takes the session's place."""
+        """Start a new session with the next request: the last one may have arrived or not."""
         self._epoch = _FIRST
 
     def end(self) -> int:
-        """Its id, for whoever tells the broker that it is over; 0 if the broker keeps none."""
+        """Forget the session; return its id, for the request that closes it, 0: there is none."""
         ended, self._id, self._epoch = self._id, 0, _FIRST
         return ended
 
 
 def topics_of(asked: Iterable[tuple[TopicPartition, Asked]]) -> list[FetchTopic]:
-    """The rows of a request, in the order in which their topics first come up."""
+    """Build the rows of a request, in the order in which their topics first come up."""
     topics: dict[tuple[str, TopicId], FetchTopic] = {}
     for (name, _), each in asked:
         topic = topics.get((name, each.topic_id))

@@ -1,4 +1,4 @@
-"""A partition that the application holds: how far it has been handed out."""
+"""One held partition and how far it has been handed out."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ class Held:
     """A partition of the application's assignment."""
 
     fence: Fence
-    #: Next offset to hand out; `None` until the first data, unless the application chose it.
+    #: Offset of the next record to hand out; `None` until the first data, unless the application has chosen it.
     position: int | None
-    #: Leader epoch of what lies before the position (KIP-320); -1 means unknown.
+    #: Leader epoch of the records before the position (KIP-320); -1 means unknown.
     leader_epoch: int = -1
-    #: Where the position is to be found, as in `Start`; `None` where the application has not said.
+    #: The timestamp that leads to the position, as in `Start`; `None`: the application has not given one.
     timestamp: int | None = None
     is_paused: bool = False
-    #: Beginning and end of its log; `None` before the first answer.
+    #: First and end offset of its log; `None` before the first answer.
     watermarks: Watermarks | None = None
 
     def with_epoch(self, offset: int) -> Committable:
-        """An offset with the leader epoch that belongs to it, if that is known."""
+        """Return an offset with its leader epoch, if that is known."""
         if self.position != offset or self.leader_epoch < 0:
             return offset
         return OffsetAndMetadata(offset, "", self.leader_epoch)
 
     def end_offset(self, is_read_committed: bool) -> int | None:
-        """Where a reader's log ends, as the last fetch has said; `None` if that is not known yet."""
+        """Return the end offset for an isolation level, as the last fetch has said; `None`: none has yet."""
         if self.watermarks is None:
             return None
         end = self.watermarks.last_stable_offset if is_read_committed else self.watermarks.high_watermark
         return None if end < 0 else end
 
     def lag(self, is_read_committed: bool) -> int | None:
-        """Offsets between what was handed out and the end; `None` where one of them is not known."""
+        """Return position to end in offsets; `None`: one of them is not known."""
         end, position = self.end_offset(is_read_committed), self.position
         return None if end is None or position is None else max(0, end - position)

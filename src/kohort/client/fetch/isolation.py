@@ -1,7 +1,8 @@
-"""Leaves out the batches of aborted transactions, for readers of committed records.
+"""The batches without those of aborted transactions, for `isolation.level` read_committed.
 
-Laws: a batch is left out if its producer's transaction began at or before it and was aborted behind it; everything
-else stays, in order and without a copy.
+Laws: a batch is left out if its producer's transaction began at or before it and was aborted behind it. Everything else
+stays, in order and without a copy.
+
 Source: Kafka's `isolation.level` read_committed: the Fetch answer lists aborted transactions by producer and first
 offset, and a control batch ends each.
 """
@@ -21,7 +22,7 @@ _ABORT: Final = 0
 
 
 def committed_parts(records: memoryview, aborted: Sequence[tuple[int, int]]) -> list[memoryview]:
-    """The stretches of `records` without the batches of aborted transactions.
+    """Return the stretches of `records` without the batches of aborted transactions.
 
     Args:
         records: whole batches.

@@ -1,7 +1,8 @@
-"""What has been fetched of a partition, on its way to the application.
+"""The fetched data of the partitions, on its way to the application.
 
-Laws: nothing is decoded before it is wanted, and no more than a step of it at once; the position never skips a record
-and never repeats one.
+Laws: nothing is decoded before it is asked for, and no more than a step of it at once. The position never skips a
+record and never repeats one.
+
 Source: the consumer threading refactor (CTR): completed fetches; architecture, room `client`.
 """
 
@@ -22,23 +23,23 @@ from kohort.records.layout import HEADERS, KEY, SPAN_WIDTH
 from kohort.records.rows import build_rows
 from kohort.records.scan import ScannedRecords, scan_batches
 
-#: Bytes of records that are unfolded and scanned at once, or one batch: what is compressed stays so until it is wanted.
+#: Bytes of records that are decompressed and scanned at once; at least one batch.
 _STEP_BYTES: Final = 1024 * 1024
 
 
 class Taken(NamedTuple):
-    """Records of one partition that are handed out as columns: the rows [start, stop) of what was scanned."""
+    """Records of one partition that are handed out as columns: the rows [start, stop) of scanned batches."""
 
     partition: TopicPartition
     scanned: ScannedRecords
     start: int
     stop: int
-    #: Of the records, without what their batches add.
+    #: Bytes of the records, without the headers of their batches.
     size_bytes: int
 
 
 class Piece:
-    """One chunk: `position` is the offset that is handed out next."""
+    """One chunk of a partition's data; `position` is the offset of the next record to hand out."""
 
     __slots__ = (
         "_parts",
@@ -58,26 +59,26 @@ class Piece:
         self.fence: Final[Fence] = chunk.fence
         #: Offset behind its last batch.
         self.next_offset: Final[int] = chunk.next_offset
-        #: Of its last batch: no record of it was appended under a later one.
+        #: Leader epoch of its last batch: no record of it was appended under a later one.
         self.leader_epoch: Final[int] = chunk.leader_epoch
-        #: What is given back when it is used up.
+        #: Bytes that are given back when it is used up.
         self.size_bytes: Final[int] = chunk.size_bytes
         self.position = chunk.offset
-        #: The application's position has come to it.
+        #: Whether the application's position has come to it.
         self.is_begun = False
-        #: What is not handed out yet; `_scanned` is of the first one.
+        #: Parts that are not handed out yet; `_scanned` is of the first one.
         self._parts = deque(part for part in parts if len(part))
         self._scanned: ScannedRecords | None = None
-        #: First row of `_scanned` that is not handed out.
+        #: First row of `_scanned` that is not handed out yet.
         self._row = 0
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left to be handed out."""
+        """Whether all its records are handed out."""
         return self._scanned is None and not self._parts
 
     def load(self, *, check_crcs: bool, allocate: Allocate) -> CorruptRecordError | None:
-        """Have rows ready, or be used up; returns what is wrong if the batch at the position is damaged."""
+        """Scan batches until a row is ready, or all is used up; return the error of a damaged batch."""
         while self._scanned is None and self._parts:
             try:
                 scanned = scan_batches(
@@ -95,14 +96,14 @@ class Piece:
         return None
 
     def peek_rows(self, count: int) -> list[ConsumerRecord]:
-        """Up to so many records, of which none counts as handed out before `advance`; `load` says if there are any."""
+        """Return up to so many records; they count as handed out only by `advance`. Call `load` first."""
         scanned = self._scanned
         assert scanned is not None
         stop = min(self._row + count, len(scanned))
         return build_rows(ConsumerRecord, self.partition, scanned, self._row, stop)
 
     def take_slice(self, max_records: int, max_bytes: int, *, at_least_one: bool) -> Taken | None:
-        """Records of which that many, and that many bytes, are to go out; `None` if the first is too large already."""
+        """Hand out rows within both limits; `None`: the first row is too large."""
         scanned, row = self._scanned, self._row
         assert scanned is not None
         stop, size_bytes = _cut(scanned, row, min(row + max_records, len(scanned)), max_bytes)
@@ -114,7 +115,7 @@ class Piece:
         return Taken(self.partition, scanned, row, stop, size_bytes)
 
     def advance(self, count: int) -> None:
-        """So many more rows are handed out."""
+        """Count so many more rows as handed out."""
         scanned = self._scanned
         assert scanned is not None
         self._row += count
@@ -124,7 +125,7 @@ class Piece:
             self.position = scanned.offsets[self._row - 1] + 1
 
     def _locate(self, error: CorruptRecordError) -> CorruptRecordError:
-        """The same error with its place in the log."""
+        """Return the error with its place in the log."""
         behind = self._behind(error.byte)
         located = CorruptRecordError(
             f"{self.partition} cannot be read at offset {self.position}: {error}; seek to offset {behind} to go on",
@@ -136,7 +137,7 @@ class Piece:
         return located
 
     def _behind(self, byte: int | None) -> int:
-        """Where to go on behind the damaged batch that begins at `byte`, as far as its header can be believed."""
+        """Return the offset to go on at behind the damaged batch at `byte`, as far as its header is plausible."""
         data = self._parts[0]
         if byte is not None and len(data) - byte >= HEADER_SIZE:
             damaged = _header_at(data, byte)
@@ -155,12 +156,12 @@ class Piece:
         rest = self._parts.popleft()[scanned.consumed_bytes :]
         if len(rest) and scanned.consumed_bytes:
             self._parts.appendleft(rest)
-        # Behind control batches and compacted offsets too, which no record shows.
+        # Control batches and compacted offsets have no record, so the position moves behind them here.
         self.position = max(self.position, scanned.next_offset if self._parts else self.next_offset)
 
 
 class PieceQueue:
-    """What has arrived of all partitions, in order; that of paused ones stands aside."""
+    """The data of all partitions, in the order of arrival; that of paused ones waits aside."""
 
     __slots__ = ("_next", "_paused")
 
@@ -170,38 +171,38 @@ class PieceQueue:
 
     @property
     def first(self) -> Piece | None:
-        """What is handed out next."""
+        """The piece whose records are handed out next."""
         return self._next[0] if self._next else None
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all; may be asked from any thread."""
+        """Bytes of all pieces; may be asked from any thread."""
         return sum(piece.size_bytes for piece in (*self._next, *self._paused))
 
     def of(self, partition: TopicPartition) -> Piece | None:
-        """The first of that partition."""
+        """Return the first piece of a partition; `None`: it has none."""
         return next((piece for piece in (*self._next, *self._paused) if piece.partition == partition), None)
 
     def add(self, piece: Piece, *, is_paused: bool) -> None:
-        """Behind all others."""
+        """Append a piece behind all others."""
         (self._paused if is_paused else self._next).append(piece)
 
     def divide(self, paused: Container[TopicPartition]) -> None:
-        """These partitions are paused from now on, and no others."""
+        """Set aside the pieces of these partitions, and only these."""
         pieces = (*self._next, *self._paused)
         self._next = deque(piece for piece in pieces if piece.partition not in paused)
         self._paused = deque(piece for piece in pieces if piece.partition in paused)
 
     def remove_first(self) -> None:
-        """It is used up."""
+        """Remove the first piece, which is used up."""
         self._next.popleft()
 
     def set_back(self, partition: TopicPartition) -> None:
-        """Others come first: what cannot be read of one partition is in nobody's way."""
+        """Move a partition's pieces behind all others, so that its damage does not hold them up."""
         self._next = deque(sorted(self._next, key=lambda piece: piece.partition == partition))
 
     def drop(self, is_wanted: Callable[[Piece], bool]) -> list[Piece]:
-        """Forget what is not wanted any more, and return it."""
+        """Remove and return the pieces for which `is_wanted` is false."""
         dropped = [piece for piece in (*self._next, *self._paused) if not is_wanted(piece)]
         self._next = deque(filter(is_wanted, self._next))
         self._paused = deque(filter(is_wanted, self._paused))
@@ -212,18 +213,18 @@ _UNLIMITED: Final = 1 << 62
 
 
 def _header_at(data: memoryview, byte: int) -> BatchHeader:
-    """What stands there, believable or not."""
+    """Unpack the batch header at `byte`, plausible or not."""
     return BatchHeader._make(HEADER.unpack_from(data, byte))
 
 
 def _cut(scanned: ScannedRecords, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
-    """The last row behind `start` up to which the records fit, and their bytes."""
+    """Find the last row behind `start` up to which the records fit; return it and the bytes."""
     spans, size_bytes = scanned.spans, 0
     for region in scanned.regions:
         first, last = max(region.first_row, start), min(region.stop_row, stop)
         if first >= last:
             continue
-        # Records lie behind each other: where the headers of one begin, its value has ended.
+        # Records lie behind each other, so the value of a record ends where its headers begin.
         base = spans[first * SPAN_WIDTH + KEY]
         fitting = bisect_right(
             range(last),

@@ -1,11 +1,12 @@
-"""From where each partition is read: the table of readings, and finding a first offset for those that have none.
+"""The table of readings: from which offset each partition is read, and how a first offset is found.
 
-Laws: a reading is one of the topic id under which it began: when the topic is made again nothing more is read, until
-the group gives the new one or the application's side begins anew. A reading has the fence that the application's side
-gave it; an answer that was asked under another fence changes nothing; a partition without a first offset is not
-fetched. A paused partition needs none, so none is looked for. A refusal is told once and the broker asked again, with
-pauses that grow; that it has passed is one line. Who changes a reading touches it, so that nobody has to look at all of
-them.
+Laws: a reading belongs to the topic id under which it began. When the topic is made again nothing more is read, until
+the group assigns the new topic or the application's side begins anew. A reading has the fence that the application's
+side gave it. An answer that was asked under another fence changes nothing. A partition without a first offset is not
+fetched. A paused partition needs none, so none is looked up. A refusal is told once, and the broker is asked again
+after growing pauses; one line says that it has passed. A part that changes a reading touches it, so that no part has to
+look at all readings.
+
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -23,44 +24,44 @@ from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
-#: A look-up without an answer for so long starts again; it has no other limit.
+#: A look-up without an answer for so long is started again.
 _PATIENCE_MS: Final = 30_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reading:
-    """One partition that is being read."""
+    """One partition that is being read, from its start or seek to the next."""
 
     partition: TopicPartition
     fence: Fence
-    #: Next offset to fetch; `None` while that is being found.
+    #: Offset of the next fetch; `None` while it is being looked up.
     offset: int | None
     is_paused: bool
-    #: Of the topic that is read, zero where brokers have none; `None` until the cluster's picture shows the topic.
+    #: Id of the topic that is read, zero where brokers have none; `None` until the metadata show the topic.
     topic_id: TopicId | None = None
-    #: The topic with that id is gone, and another one has its name.
+    #: Whether the topic with that id is gone, and another one has its name.
     is_bygone: bool = False
-    #: Find the offset by this, as in `Start`; `None` means by what is committed, or by the reset option.
+    #: The timestamp that leads to the offset, as in `Start`; `None`: the committed offset, or the reset option.
     timestamp: int | None = None
-    #: The committed offset counts no more: start where `auto.offset.reset` says.
+    #: Whether the committed offset counts no more: start where `auto.offset.reset` says.
     must_reset: bool = False
-    #: `auto.offset.reset` has had it begin at the end of its log.
+    #: Whether `auto.offset.reset` has had it begin at the end of its log.
     began_at_end: bool = False
-    #: It was read already when it was reset: the application has to hear of its new offset.
+    #: Whether it was read already when it was reset: then the application has to learn the new offset.
     is_sent_elsewhere: bool = False
-    #: A group has given it: it is there, though the cluster's picture may not show it yet.
+    #: Whether a group has assigned it: the partition exists, even if the metadata do not show it yet.
     is_given: bool = False
-    #: It was given by the topic's id: when the topic is made again the group says what comes next.
+    #: Whether it was assigned by topic id: when the topic is made again the group decides.
     is_given_by_id: bool = False
-    #: It cannot be read until the application seeks.
+    #: Whether it cannot be read until the application seeks.
     is_stuck: bool = False
-    #: Why brokers do not let it be read, which the application was told; they are asked again. `NONE` otherwise.
+    #: The brokers' refusal that the application was told; they are asked again. `NONE` otherwise.
     refusal: ErrorCode = ErrorCode.NONE
-    #: A look-up of its first offset is under way.
+    #: Whether its first offset is being looked up.
     is_asked: bool = False
-    #: The application wants to know its offset, though it may be paused.
+    #: Whether the application has asked for its offset, though it may be paused.
     is_wanted: bool = False
-    #: No fetch, and no look-up of its first offset, before this instant: the last one failed.
+    #: No fetch and no look-up before this time: the last one failed.
     not_before_ms: int = 0
     attempts: int = 0
     #: Leader epoch of the record before `offset` (KIP-320); -1 means unknown.
@@ -68,13 +69,13 @@ class Reading:
     #: Replica to read from (KIP-392), and until when; -1 means the leader.
     preferred_node: int = -1
     preferred_until_ms: int = 0
-    #: A fetch that did not wait found nothing: it waits for data together with its broker's other partitions.
+    #: A short fetch found nothing: it waits for data in its broker's long fetch.
     is_waiting: bool = False
-    #: Beginning and end of the log as the application's side knows them; `None` before the first answer.
+    #: First and end offset of the log as the application's side knows them; `None` before the first answer.
     watermarks: Watermarks | None = None
-    #: The application was told to drop what it holds of this paused partition.
+    #: The application's side was told to drop the data of this paused partition.
     is_giving_way: bool = False
-    #: The partition is not read any more, or under another fence.
+    #: Whether the partition is not read any more, or under another fence.
     is_over: bool = False
 
     @property
@@ -87,16 +88,17 @@ class Readings:
     """The partitions that are being read.
 
     Args:
-        known_id: says the id of a topic that is there, as `Cluster.known_id`.
-        committed: asked for committed offsets; `None` without a group.
+        queries: looks up offsets by timestamp.
+        known_id: returns the id of an existing topic, as `Cluster.known_id`.
+        committed: looks up committed offsets; `None` without a group.
         reset: `earliest`, `latest` or `none`.
         retry: pauses after a refusal.
-        on_trouble: told of a partition for which no first offset can be found.
-        on_back: told of a partition whose refusal has passed.
-        on_remade: told of a partition whose topic was made again, unless a group says itself what is read of it.
-        deliver: takes to the application's side where a reading goes on whose offset did not exist.
-        on_skipped: told how many records lie before the ends at which partitions without a committed offset start;
-            `None` if nobody wants to know.
+        on_trouble: called for a partition that cannot be read.
+        on_back: called for a partition whose refusal has passed.
+        on_remade: called for a partition whose topic was made again, unless a group assigned it by topic id.
+        deliver: takes the new offset of a reading to the application's side when the old one did not exist.
+        on_skipped: called with the number of records before the ends at which partitions without a committed offset
+            start; `None`: they are not counted.
     """
 
     def __init__(
@@ -123,51 +125,52 @@ class Readings:
         self._on_remade = on_remade
         self._deliver = deliver
         self._on_skipped = on_skipped
-        #: Partitions whose start at the end was told: each rebalance starts there anew until something is committed.
+        #: Partitions whose skipped records were told already: each rebalance starts there anew until an offset is
+        #: committed.
         self._told: set[TopicPartition] = set()
         self._table: dict[TopicPartition, Reading] = {}
         #: topic -> number of its partitions that are read.
         self._topics: dict[str, int] = {}
         self._topic_names: frozenset[str] | None = frozenset()
-        #: Touched since `take_touched` was called last, in order.
+        #: Readings touched since the last call of `take_touched`, in order.
         self._touched: dict[Reading, None] = {}
-        #: Those of them that had no offset, since `on_tick` was called last.
+        #: Readings without an offset, touched since the last call of `on_tick`.
         self._without_offset: dict[Reading, None] = {}
-        #: Those without an offset that pause after a refusal.
+        #: Readings without an offset that pause after a refusal.
         self._resting: dict[Reading, None] = {}
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._table
 
     def get(self, partition: TopicPartition) -> Reading | None:
-        """The reading of a partition, if there is one."""
+        """Return the reading of a partition, if there is one."""
         return self._table.get(partition)
 
     def all(self) -> list[Reading]:
-        """Every reading."""
+        """Return every reading."""
         return list(self._table.values())
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics that are read from; the same object as long as they are the same."""
+        """The topics that are read from; the same object until they change."""
         if self._topic_names is None:
             self._topic_names = frozenset(self._topics)
         return self._topic_names
 
     def touch(self, reading: Reading) -> None:
-        """Something about it has changed: whoever goes by it looks again."""
+        """Mark a reading as changed, for the parts that keep data about it."""
         self._touched[reading] = None
         if reading.offset is None:
             self._without_offset[reading] = None
 
     def take_touched(self) -> Iterable[Reading]:
-        """What was touched since the last call, in order; those that are over among them."""
+        """Return the readings touched since the last call, in order; those that are over among them."""
         touched, self._touched = self._touched, {}
         return touched
 
     @property
     def has_touched(self) -> bool:
-        """Whether somebody has to look again."""
+        """Whether a reading was touched that no part has looked at."""
         return bool(self._touched or self._without_offset)
 
     def start(
@@ -177,12 +180,12 @@ class Readings:
         are_given: bool = False,
         ids: Mapping[str, TopicId] = MappingProxyType({}),
     ) -> None:
-        """Read these partitions; one that is read under the same fence already goes on as it is.
+        """Start reading these partitions; one with the same fence goes on as it is.
 
         Args:
             starts: partition -> how it is read.
-            are_given: by a group, not by the application.
-            ids: topic -> id under which the group has given its partitions, where it has said so.
+            are_given: whether a group has assigned them, rather than the application.
+            ids: topic -> id by which the group has assigned its partitions, if it names ids.
         """
         for partition, start in starts.items():
             old = self._table.get(partition)
@@ -204,14 +207,14 @@ class Readings:
             )
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these no more."""
+        """Stop reading these partitions."""
         for partition in partitions:
             reading = self._table.pop(partition, None)
             if reading is not None:
                 self._end(reading)
 
     def pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
-        """Fetch nothing of these, or again; a partition that is not read is none of our business."""
+        """Pause or resume partitions; one that is not read is skipped."""
         for partition in partitions:
             reading = self._table.get(partition)
             if reading is not None:
@@ -219,10 +222,10 @@ class Readings:
                 self.touch(reading)
 
     def seek(self, sought: Sought) -> None:
-        """Read on elsewhere; a partition that is not read is none of our business."""
+        """Start a new reading at another offset; a partition that is not read is skipped."""
         old = self._table.get(sought.partition)
         if old is not None:
-            # An offset that was chosen before the application's side heard of the new topic is one of the old one.
+            # An offset that was chosen before the application's side heard of the new topic belongs to the old one.
             is_kept = old.is_given_by_id or (old.is_bygone and sought.offset is not None)
             self._put(
                 Reading(
@@ -240,19 +243,19 @@ class Readings:
             )
 
     def want(self, reading: Reading) -> None:
-        """The application asks for its offset, though it may be paused."""
+        """Look up its offset for the application, though it may be paused."""
         if not reading.is_wanted:
             reading.is_wanted = True
             self.touch(reading)
 
     def stick(self, reading: Reading, error: KohortError) -> None:
-        """It cannot be read until the application seeks; the error says why."""
+        """Stop a reading until the application seeks; the error says why."""
         reading.is_stuck = True
         self.touch(reading)
         self._on_trouble(reading.partition, error)
 
     def rest(self, reading: Reading, now_ms: int) -> None:
-        """Nothing is asked about it for a while, which grows with each failure."""
+        """Pause look-ups and fetches of a reading, for longer after each failure."""
         reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
         reading.attempts += 1
         if reading.offset is None:
@@ -261,19 +264,19 @@ class Readings:
             self.touch(reading)
 
     def refuse(self, reading: Reading, error: BrokerError) -> None:
-        """A broker does not let it be read: the application hears of that once."""
+        """Tell the application once that brokers refuse to let it read a partition."""
         if reading.refusal is not error.code:
             reading.refusal = error.code
             self._on_trouble(reading.partition, error)
 
     def accept(self, reading: Reading) -> None:
-        """A broker lets it be read."""
+        """End a refusal: brokers let the partition be read again."""
         if reading.refusal is not ErrorCode.NONE:
             reading.refusal, reading.attempts = ErrorCode.NONE, 0
             self._on_back(reading.partition)
 
     def next_deadline(self) -> int | None:
-        """When a pause after a refusal is over."""
+        """Return when a pause after a refusal ends."""
         return min((reading.not_before_ms for reading in self._resting), default=None)
 
     def _put(self, reading: Reading) -> None:
@@ -286,12 +289,12 @@ class Readings:
         self._compare(reading)
 
     def on_cluster_change(self) -> None:
-        """There is a new picture of the cluster: topics have appeared in it, or were made again."""
+        """Compare the topic of each reading with new metadata: it may have appeared, or have been made again."""
         for reading in self._table.values():
             self._compare(reading)
 
     def _compare(self, reading: Reading) -> None:
-        """See whether its topic is the one that is there."""
+        """Compare a reading's topic id with the id in the metadata."""
         known = self._known_id(reading.partition.topic)
         if known is None or known == reading.topic_id:
             return
@@ -319,7 +322,7 @@ class Readings:
             self._topic_names = None
 
     def reset(self, reading: Reading, why: str) -> None:
-        """Its offset is out of range: start where the option says."""
+        """Start where auto.offset.reset says, because the offset is out of range."""
         if self._reset == "none":
             self._give_up(reading, f"{why}, and auto.offset.reset is none: seek to an offset that exists")
         else:
@@ -329,7 +332,12 @@ class Readings:
             self.touch(reading)
 
     def truncate(self, reading: Reading, offset: int, epoch: int) -> bool:
-        """The leader's log parts from what was read at that offset, behind a record of that epoch; whether it goes on.
+        """Go on at the offset where the leader's log parts from what was read; return whether it can.
+
+        Args:
+            reading: of the partition.
+            offset: the first one that differs.
+            epoch: leader epoch of the record before it.
 
         Source: KIP-320.
         """
@@ -344,7 +352,7 @@ class Readings:
         return True
 
     def on_tick(self, now_ms: int) -> None:
-        """Find first offsets for readings that have none."""
+        """Look up first offsets for readings that have none."""
         if self._resting:
             for reading in [each for each in self._resting if each.is_over or each.not_before_ms <= now_ms]:
                 del self._resting[reading]
@@ -367,7 +375,7 @@ class Readings:
             self._look_up(sought, now_ms)
             idle = [reading for reading in idle if reading.timestamp is None]
         if self._committed is not None:
-            # One whose topic is not known yet is touched when it is: what is committed is so of an id.
+            # A reading without a topic id is touched when it has one: an offset is committed for a topic id.
             uncommitted = [reading for reading in idle if not reading.must_reset and reading.topic_id is not None]
             if uncommitted:
                 self._ask_committed(self._committed, uncommitted, now_ms)
@@ -431,12 +439,12 @@ class Readings:
         self._queries.ask(wanted, then, deadline_ms=now_ms + _PATIENCE_MS, now_ms=now_ms, on_error=on_error)
 
     def _begin(self, reading: Reading, found: Found) -> bool:
-        """Start where the answer says; whether the application has sent it there, or has to hear of it."""
+        """Start where the answer says; return whether the application's side was told, or chose it."""
         if found is None and reading.timestamp is not None and reading.timestamp >= 0:
-            # No record is that young: those that come are.
+            # No record is that young: reading starts with the next one.
             reading.timestamp = LATEST
             return True
-        # Nothing is below 0; an answer without an offset can only mean an empty log.
+        # No offset is below 0. An answer without an offset means an empty log.
         reading.offset = 0 if found is None else found[0]
         is_told = reading.is_sent_elsewhere or reading.timestamp is not None
         reading.must_reset, reading.is_sent_elsewhere, reading.timestamp = False, False, None
@@ -472,6 +480,7 @@ class Readings:
         return wanted
 
     def _on_error(self, reading: Reading, error: KohortError, now_ms: int) -> None:
+        # The group has assigned it, so the broker's metadata are late.
         is_late = reading.is_given and isinstance(error, UnknownTopicError)
         if error.retriable or is_late:
             return

@@ -1,8 +1,8 @@
-"""From which broker each partition is read, and which of them could be asked for now.
+"""The brokers that partitions are read from, and the partitions of each that could be asked for now.
 
-Laws: what is known of a reading changes only where it was touched, where an instant comes that was armed, and with a
-new picture of the cluster; so what an event costs does not depend on how many partitions there are. A partition is
-asked for by one fetch at a time.
+Laws: the data of a reading change only when it was touched, when its timer is due, and with new metadata. So the cost
+of an event does not depend on the number of partitions. A partition is asked for by one fetch at a time.
+
 Source: the consumer threading refactor (CTR): FetchSender; KIP-392 (preferred replica).
 """
 
@@ -22,7 +22,7 @@ from kohort.timers import TimerTable
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Fetch:
-    """One request under way."""
+    """One fetch request under way."""
 
     source: Source
     lane: Lane
@@ -31,9 +31,9 @@ class Fetch:
     asked: Mapping[TopicPartition, Asked]
     #: topic id -> name, of the topics in the request.
     names: Mapping[bytes, str]
-    #: Of the member's hearing, when it was sent.
+    #: The number of the member's epoch of hearing when it was sent (see `hearing`).
     era: int = 0
-    #: How many of the readings that were asked for are over.
+    #: How many of its readings are over.
     over: int = 0
 
     @property
@@ -44,34 +44,34 @@ class Fetch:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Source:
-    """One broker that something is read from."""
+    """One broker that partitions are read from."""
 
     endpoint: Endpoint
     session: FetchSession = field(default_factory=FetchSession)
-    #: Number of readings that are to be read from here, those that pause after an error among them.
+    #: Number of readings whose source this broker is, paused after an error or not.
     size: int = 0
-    #: What could be asked for now and is in no fetch beside the long one.
+    #: Partitions that could be asked for now and are in no short fetch.
     ready: dict[TopicPartition, Reading] = field(default_factory=dict)
-    #: What the next long fetch asks for otherwise than the last one did, or no more.
+    #: Partitions that have changed for the next long fetch, or are dropped from it.
     changed: dict[TopicPartition, None] = field(default_factory=dict)
-    #: Of what is ready, what became so while the long fetch was under way.
+    #: Ready partitions that became so while the long fetch was under way.
     fresh: dict[TopicPartition, Reading] = field(default_factory=dict)
     long: Fetch | None = None
     beside: Fetch | None = None
-    #: Number of the fetch that was sent last: who has waited longest comes first.
+    #: Token of the fetch that was sent last: the broker that has waited longest comes first.
     turn: int = 0
-    #: Failures in a row, and the instant before which it is not asked again.
+    #: Failures in a row, and the time before which it is not asked again.
     attempts: int = 0
     not_before_ms: int = 0
 
     def askable(self) -> dict[TopicPartition, Reading]:
-        """What a fetch could go out for over a lane that is free."""
+        """Return the partitions for a fetch through a free lane."""
         if self.long is None:
             return self.ready
         return self.fresh if self.beside is None else {}
 
     def offer(self, reading: Reading) -> None:
-        """It could be asked for."""
+        """Add a reading to those that could be asked for."""
         partition = reading.partition
         self.ready[partition] = reading
         self.changed[partition] = None
@@ -81,7 +81,7 @@ class Source:
             self.fresh.pop(partition, None)
 
     def withdraw(self, partition: TopicPartition) -> None:
-        """It is not to be asked for."""
+        """Remove a partition from those that could be asked for."""
         self.ready.pop(partition, None)
         self.fresh.pop(partition, None)
         if partition in self.session.asked:
@@ -93,10 +93,12 @@ class Source:
 
 
 class Sources:
-    """All brokers that are read from.
+    """All brokers that partitions are read from.
 
     Args:
-        buffer: told which partitions are paused.
+        cluster: the brokers and the leaders.
+        readings: of all partitions.
+        buffer: gets to know which partitions are paused.
     """
 
     def __init__(self, cluster: Cluster, readings: Readings, buffer: FetchBuffer) -> None:
@@ -105,49 +107,49 @@ class Sources:
         self._buffer = buffer
         self._table: dict[Endpoint, Source] = {}
         self._homes: dict[Reading, Source] = {}
-        #: Whose session asks for a reading.
+        #: reading -> the source whose session asks for it.
         self._sessions: dict[Reading, Source] = {}
-        #: Readings in fetches beside a long one.
+        #: Readings in short fetches.
         self._besides: dict[Reading, Fetch] = {}
-        #: Ready, but nobody is known to lead them.
+        #: Readable readings without a known leader.
         self._leaderless: dict[Reading, None] = {}
-        #: When a reading is to be looked at again: its pause or its preferred replica's time is over.
+        #: When a reading is to be looked at again: its pause or its preferred replica's time ends.
         self._timers: TimerTable[Reading] = TimerTable()
 
     def __len__(self) -> int:
         return sum(source.size > 0 for source in self._table.values())
 
     def sessions(self) -> list[tuple[Endpoint, FetchSession]]:
-        """What each broker was ever asked for."""
+        """Return the session of each broker that was ever asked."""
         return [(source.endpoint, source.session) for source in self._table.values()]
 
     def all(self) -> list[Source]:
-        """The brokers that something is to be read from, the one that has waited longest first."""
+        """Return the brokers with readings, the one that has waited longest first."""
         return sorted((source for source in self._table.values() if source.size), key=lambda source: source.turn)
 
     def under_way(self) -> list[Fetch]:
-        """The fetches without an answer."""
+        """Return the fetches without an answer."""
         both = [fetch for source in self._table.values() for fetch in (source.long, source.beside)]
         return [fetch for fetch in both if fetch is not None]
 
     @property
     def are_leaders_missing(self) -> bool:
-        """Whether something could be read if only its leader were known."""
+        """Whether a reading waits for its leader to be known."""
         return bool(self._leaderless)
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when `on_tick` is due."""
         return self._timers.next_deadline()
 
     def on_tick(self, now_ms: int) -> None:
-        """Take in what was touched, and what is due."""
+        """Place the readings that were touched or are due."""
         for reading in self._readings.take_touched():
             self._place(reading, now_ms)
         while (due := self._timers.pop_due(now_ms)) is not None:
             self._place(due, now_ms)
 
     def look_at_all(self) -> None:
-        """Leaders may have moved, or what is asked for is another thing."""
+        """Place every reading anew, because leaders or limits may have changed."""
         for endpoint, source in list(self._table.items()):
             if not source.size and source.long is None and source.beside is None:
                 del self._table[endpoint]
@@ -157,7 +159,7 @@ class Sources:
     # -- fetches ----------------------------------------------------------------------------------------------------
 
     def note_asked(self, source: Source, partitions: Iterable[TopicPartition], before: Iterable[Asked]) -> None:
-        """A source's session asks for these partitions now, and no more for what it asked `before`."""
+        """Note that a session asks for these partitions now, and no more for the readings in `before`."""
         for asked in before:
             if self._sessions.get(asked.reading) is source:
                 del self._sessions[asked.reading]
@@ -170,7 +172,7 @@ class Sources:
         source.fresh.clear()
 
     def begin(self, fetch: Fetch) -> None:
-        """A fetch has gone out."""
+        """Note that a fetch was sent."""
         source = fetch.source
         source.turn = fetch.token
         if fetch.lane is Lane.FETCH:
@@ -182,7 +184,7 @@ class Sources:
             source.withdraw(partition)
 
     def end(self, fetch: Fetch) -> None:
-        """A fetch has ended."""
+        """Note that a fetch has ended."""
         if fetch.lane is Lane.FETCH:
             fetch.source.long = None
             return
