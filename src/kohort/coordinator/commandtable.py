@@ -1,7 +1,7 @@
-"""How each command is decided: one table, looked up by the command's type.
+"""Table of decision functions, looked up by the command's type.
 
-Laws: nothing is changed here. A refusal is raised; the shard makes a reply of it, and it has checked the group's id
-before. A command of the classic protocol goes by the kind of group that has the id.
+Laws: nothing is changed here. A refusal is raised; the shard turns it into a reply, and has checked the group id
+before. A command of the classic protocol goes to the functions for the type of group that has the id.
 Source: architecture rule 2.
 """
 
@@ -47,10 +47,10 @@ from kohort.timers import TimerTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a shard knows, for those who decide to look at.
+    """The state of a shard, as decision functions see it.
 
-    `settings`: of every group that has no configs of its own. `settings_of`: group id -> its settings, for the groups
-    that have.
+    `settings`: those of every group without configs of its own. `settings_of`: group id -> its settings, for the groups
+    with configs.
     """
 
     settings: GroupSettings
@@ -59,7 +59,7 @@ class Known:
     timers: TimerTable[TimerKey]
 
     def settings_for(self, group_id: str) -> GroupSettings:
-        """The settings of one group: the broker's, but for the group's own configs."""
+        """Return the settings of one group: the broker's, overridden by the group's own configs."""
         return self.settings_of.get(group_id, self.settings)
 
 
@@ -97,7 +97,7 @@ def _decide_join(groups: GroupsState, command: asked.JoinGroup, settings: GroupS
 
 
 def _entered(entrance: Entrance, decision: Decision) -> Decision:
-    """A join's decision with what it does to the mode of its group."""
+    """Add the change of the group's membership mode to a join's decision."""
     if not entrance.records:
         return decision
     return Decision((*entrance.records, *decision.records), (*entrance.effects, *decision.effects))
@@ -148,17 +148,17 @@ def _topics_changed(known: Known, command: asked.TopicsChanged, _: GroupSettings
 
 
 def _with_settings(decide: Callable[..., Decision]) -> Callable[..., Decision]:
-    """Of a function that looks at the groups, their settings and the time."""
+    """Adapt a function that takes the groups, the command, the settings and the time."""
     return lambda known, command, settings, now_ms: decide(known.groups, command, settings, now_ms=now_ms)
 
 
 def _of_groups(decide: Callable[..., Decision]) -> Callable[..., Decision]:
-    """Of a function that looks at the groups alone."""
+    """Adapt a function that takes the groups and the command."""
     return lambda known, command, _, __: decide(known.groups, command)
 
 
-#: Command type -> what decides it; it is given what is known, the command, the settings of the command's group (the
-#: broker's, if it has none) and the time.
+#: Command type -> its decision function. Arguments: the shard's state, the command, the settings of the command's group
+#: (the broker's, if it has none) and the time.
 DECIDE: Final[dict[type[asked.Command], Callable[..., Decision]]] = {
     asked.ConsumerGroupHeartbeat: _heartbeat,
     asked.JoinGroup: _join,

@@ -1,6 +1,6 @@
-"""The durable state of a shard as one comparable value: what a fold over its log must give as well.
+"""The durable state of a shard as one comparable value: a fold over its log gives the same.
 
-Laws: what a restart forgets is not in it.
+Laws: state that a restart forgets is not in it.
 Source: architecture rule 2: recovery is the same apply.
 """
 
@@ -11,7 +11,7 @@ from kohort.coordinator.model import ConsumerGroup, GroupsState
 
 
 def digest_state(groups: GroupsState) -> dict[str, object]:
-    """Everything durable that is known of `groups`."""
+    """Return the whole durable state of `groups`."""
     views = {group_id: durable_view(group) for group_id, group in groups.classic.items()}
     return {
         "consumer": {group_id: _digest_group(group) for group_id, group in groups.consumer.items()},
@@ -33,7 +33,7 @@ def digest_state(groups: GroupsState) -> dict[str, object]:
             for place, claims in partitions.items()
         },
         "configs": {group_id: dict(configs) for group_id, configs in groups.configs.items()},
-        # How far a clock has run, and not the time at which that was so: a restart sets it on.
+        # The time that the clock has counted, and not the time of day: a restart continues the count.
         "clocks": {
             group_id: (clock.noted_ms - clock.lost_ms, clock.window_opened_ms, dict(clock.offline))
             for group_id, clock in groups.clocks.items()
@@ -42,7 +42,7 @@ def digest_state(groups: GroupsState) -> dict[str, object]:
 
 
 def _digest_group(group: ConsumerGroup) -> dict[str, object]:
-    """The durable part of one KIP-848 group."""
+    """Return the durable part of one KIP-848 group."""
     members: dict[str, object] = {
         member.member_id: (
             member.instance_id,

@@ -1,4 +1,4 @@
-"""Which coordinator a group belongs to.
+"""The assignment of groups to coordinators.
 
 Source: Apache Kafka: the partition of `__consumer_offsets` that holds a group is the hash of its id.
 """
@@ -28,9 +28,9 @@ class Directory:
         self.shard_count: Final = shard_count
 
     def shard_index(self, group_id: str) -> int:
-        """Index of the shard that coordinates the group."""
+        """Return the index of the shard that coordinates the group."""
         return coordinator_partition(group_id, self.shard_count)
 
     def partition_of(self, group_id: str) -> TopicPartition:
-        """The partition that the group's records go to."""
+        """Return the partition of `__consumer_offsets` that holds the group's records."""
         return TopicPartition(OFFSETS_TOPIC, self.shard_index(group_id))

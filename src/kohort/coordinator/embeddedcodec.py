@@ -1,7 +1,7 @@
-"""What classic members say and are told in the blobs of the consumer protocol, as facts.
+"""Subscriptions and assignments of classic members, read from the blobs of the consumer protocol.
 
-Laws: a blob that cannot be read is `None`, never an exception; what is read is bounded before it is kept. Beside the
-codecs of records this is the only place of the coordinator that knows the wire.
+Laws: an unreadable blob is `None`, never an exception; its content is bounded before it is kept. Beside the codecs of
+records this is the only place of the coordinator that knows the wire.
 Source: Kafka's embedded consumer protocol, versions 0 to 3 (KIP-429: owned partitions, KIP-792: their generation,
 KIP-881: racks).
 """
@@ -15,7 +15,7 @@ from typing import Final
 from kohort.errors import ProtocolError
 from kohort.wire import embedded
 
-#: Owned partitions of a subscription that says nothing of its generation, and of a member that owns nothing.
+#: Generation of a subscription that names none, and of a member without partitions.
 NO_GENERATION: Final = -1
 
 #: Topic name -> partitions.
@@ -24,7 +24,7 @@ NamedPartitions = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSubscription:
-    """What a member wants (`topics` ascending, each once) and what it has, as far as its version can say it."""
+    """A member's topics (ascending, each once) and owned partitions, as far as its version has them."""
 
     topics: tuple[str, ...]
     owned: NamedPartitions
@@ -34,14 +34,14 @@ class EmbeddedSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedAssignment:
-    """What a leader gave to a member; `has_user_data` where its assignor keeps something of its own there."""
+    """A member's assignment by the leader; `has_user_data`: its assignor stores data of its own there."""
 
     partitions: NamedPartitions
     has_user_data: bool
 
 
 def read_subscription(blob: bytes) -> EmbeddedSubscription | None:
-    """The subscription of a member, `None` if these bytes are none."""
+    """Decode the subscription of a member, `None` if the bytes are no subscription."""
     try:
         found = embedded.decode_subscription(blob)
     except ProtocolError:
@@ -55,7 +55,7 @@ def read_subscription(blob: bytes) -> EmbeddedSubscription | None:
 
 
 def read_assignment(blob: bytes) -> EmbeddedAssignment | None:
-    """The assignment of a member, `None` if these bytes are none; no bytes at all give nothing."""
+    """Decode the assignment of a member, `None` if the bytes are none; empty bytes assign no partition."""
     try:
         found = embedded.decode_assignment(blob)
     except ProtocolError:
@@ -64,15 +64,15 @@ def read_assignment(blob: bytes) -> EmbeddedAssignment | None:
 
 
 def write_assignment(partitions: Mapping[str, Sequence[int]], *, subscription: bytes) -> bytes:
-    """What a member may use, in the version that its `subscription` is written in."""
+    """Encode an assignment in the version of the member's `subscription`."""
     version = int.from_bytes(subscription[:2], "big", signed=True)
     return embedded.encode_assignment(partitions, version=max(0, min(version, embedded.NEWEST_VERSION)))
 
 
 def with_owned(subscription: bytes, partitions: NamedPartitions, *, generation: int) -> bytes:
-    """The same subscription of a member that has these partitions since that generation, as far as its version says it.
+    """Return a subscription with other owned partitions and generation, as far as its version has them.
 
-    Bytes that are none stay as they are.
+    Bytes that are no subscription stay as they are.
     """
     version = int.from_bytes(subscription[:2], "big", signed=True)
     try:

@@ -1,9 +1,10 @@
-"""What a group's id may be: what every command about a group is asked first.
+"""Validation of group ids, the first step of every command about a group.
 
-An id goes into the keys of the group log, which have an int16 for its length. The empty one is that of consumers which
-name no group: it may have offsets, be described and be deleted, and nobody can be its member.
+An id goes into the keys of the group log, which have an int16 for its length. Consumers that name no group have the
+empty id: it may have offsets, be described and be deleted, and no member can join it.
 
-Laws: nobody else looks at this. The longest id is the same for all; what the empty one is answered follows the command.
+Laws: no other place checks an id. The longest id is the same for all commands; the response to the empty one depends on
+the command.
 Source: the layout of `__consumer_offsets` (Apache Kafka fails to write a longer id and answers UNKNOWN_SERVER_ERROR);
 Apache Kafka's `GroupCoordinatorService` for the empty one, each API for itself.
 """
@@ -23,14 +24,14 @@ from kohort.coordinator.offsetcommands import CommitOffsets, FetchOffsets
 from kohort.coordinator.stimulus import GroupCommand
 from kohort.errors import ErrorCode, Refused
 
-#: Group ids are as long at most, in bytes of UTF-8.
+#: Longest group id, in bytes of UTF-8.
 LONGEST_GROUP_ID: Final = 32_767
-#: No character takes more bytes.
+#: Most bytes of a character in UTF-8.
 _WIDEST: Final = 4
-#: What may be asked about the group without a name, as about any other.
+#: Commands that accept the empty group id like any other.
 _MAY_BE_EMPTY: Final = frozenset({CommitOffsets, FetchOffsets, DescribeClassicGroup, DeleteGroup})
 _NO_CONFIGS: Final = "the group's name is empty: there are no configs for all groups"
-#: Command -> what the empty id is answered, where it is not the ordinary answer.
+#: Command -> error and message for the empty id, where they are not the ordinary ones.
 _EMPTY: Final[dict[type[GroupCommand], tuple[ErrorCode, str]]] = {
     ConsumerGroupHeartbeat: (ErrorCode.INVALID_REQUEST, "GroupId can't be empty"),
     AlterGroupConfigs: (ErrorCode.INVALID_REQUEST, _NO_CONFIGS),
@@ -39,7 +40,7 @@ _EMPTY: Final[dict[type[GroupCommand], tuple[ErrorCode, str]]] = {
 
 
 def check_group_id(command: GroupCommand) -> None:
-    """Refuse an id that no group can have, or that this command cannot be about.
+    """Refuse an id that no group can have, or that this command cannot concern.
 
     Raises:
         Refused: INVALID_GROUP_ID; INVALID_REQUEST for the empty id in a KIP-848 heartbeat and in configs.

@@ -1,7 +1,7 @@
-"""ListGroups and the description of groups that are not there or only hold offsets.
+"""ListGroups, and the description of groups that do not exist or only hold offsets.
 
-Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that was made by commits alone is listed as an Empty
-classic one.
+Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that only commits have made is listed as an Empty
+classic group.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.clock import offline_since_ms
 from kohort.errors import ErrorCode
 
-#: Group types as Kafka prints them.
+#: Group types in Kafka's spelling.
 CLASSIC, CONSUMER = "classic", "consumer"
 
 
 def decide_list(groups: GroupsState, command: ListGroups, settings_for: Callable[[str], GroupSettings]) -> Decision:
-    """Every group of the shard that the filters let through, by group id."""
+    """List the groups of the shard that pass the filters, by group id."""
     states = {state.lower() for state in command.states}
     types = {kind.lower() for kind in command.types}
     found = sorted(
@@ -44,7 +44,7 @@ def decide_list(groups: GroupsState, command: ListGroups, settings_for: Callable
 
 
 def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup, settings: GroupSettings) -> Decision:
-    """Describe one classic group; a KIP-848 one is none."""
+    """Describe one classic group; a KIP-848 group is described as unknown."""
     group_id = command.group_id
     classic = groups.classic.get(group_id)
     if classic is None and groups.has_offsets(group_id) and group_id not in groups.consumer:

@@ -1,7 +1,7 @@
-"""The records of one decision as one batch of the log, and back.
+"""Record batches of the group log: one batch for the records of one decision.
 
-Laws: `read_log_batch(build_log_batch(records))` are the records that are written. What belongs to a transaction is a
-batch of its producer's; a marker is a batch of its own.
+Laws: `read_log_batch(build_log_batch(records))` gives the durable ones of `records`. Records of a transaction are a
+batch of its producer; a marker is a batch of its own.
 Source: Apache Kafka's coordinator: a decision is never split; KIP-98 (transactional batches and markers).
 """
 
@@ -23,7 +23,7 @@ from kohort.records.header import BatchHeader, parse_header
 
 
 def build_log_batch(records: Iterable[Record], *, now_ms: int) -> bytes | None:
-    """The batch of what is to be written, `None` if nothing is."""
+    """Build the batch of the durable records, `None` if there are none."""
     durable = [record for record in records if not isinstance(record, VolatileRecord)]
     if not durable:
         return None
@@ -43,7 +43,7 @@ def build_log_batch(records: Iterable[Record], *, now_ms: int) -> bytes | None:
 
 
 def read_log_batch(batch: bytes | memoryview) -> list[Record]:
-    """The records of one batch; those of types that are not known here are left out."""
+    """Read the records of one batch, without those of unknown types."""
     header = parse_header(batch)
     if header.is_control:
         marker = read_marker(header, batch)
@@ -53,7 +53,7 @@ def read_log_batch(batch: bytes | memoryview) -> list[Record]:
 
 
 def read_in_batch(header: BatchHeader, record: Record) -> Record:
-    """A record as the batch makes it: a commit in a transactional one waits for the marker."""
+    """Return a record as its batch makes it: a commit in a transactional batch waits for the marker."""
     if not header.is_transactional or not isinstance(record, OffsetCommitted):
         return record
     return TransactionalOffsetCommitted(
@@ -62,7 +62,7 @@ def read_in_batch(header: BatchHeader, record: Record) -> Record:
 
 
 def read_marker(header: BatchHeader, batch: bytes | memoryview) -> TransactionCompleted | None:
-    """What a control batch says; `None` if it is of another kind than a transaction's end."""
+    """Read a control batch; `None` if it is no end of a transaction."""
     control = next(iterate_records(batch, include_control=True), None)
     is_commit = None if control is None else is_commit_marker(control.key)
     if is_commit is None:

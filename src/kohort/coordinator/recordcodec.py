@@ -1,10 +1,11 @@
-"""Facts about groups as Kafka stores them in `__consumer_offsets`, from records to bytes; `recorddecode` reads them.
+"""Encoder of group records to Kafka's format of `__consumer_offsets`; `recorddecode` reads them.
 
-A key is an int16 record type and a struct; a value an int16 version and a struct, or null for a tombstone. Written is
-what Apache Kafka 4.3 writes: OffsetCommit 1 with an expiry, 4 with a topic id, else 3; GroupMetadata 3; all others 0.
+A key is an int16 record type and a struct; a value an int16 version and a struct, or null for a tombstone. The versions
+are those that Apache Kafka 4.3 writes: OffsetCommit 1 with an expiry, 4 with a topic id, else 3; GroupMetadata 3; all
+others 0.
 
-Laws: `decode(encode(record))` is the record, but for what Kafka's formats have no field for: an offset's leader epoch
-and topic id where it has an expiry.
+Laws: `decode(encode(record))` is the record, except for attributes without a field in Kafka's formats: an offset's
+leader epoch and topic id where it has an expiry.
 Source: Apache Kafka's group coordinator records.
 """
 
@@ -28,7 +29,7 @@ __all__ = ["decode", "encode", "encode_durable"]
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-#: Groups and topics whose keys are remembered without the partition.
+#: Number of cached keys of (group, topic) without the partition.
 _KNOWN_KEYS: Final = 10_000
 #: An offset of value version 4: version, offset, leader epoch, length of the metadata + 1; then the metadata; then
 #: time, one tagged field, its number 0, its size, the topic's id.
@@ -39,7 +40,7 @@ _ONE_BYTE: Final = 0x7F
 
 
 def encode(record: facts.Record) -> tuple[bytes, bytes | None]:
-    """Key and value of one record, the value `None` for a tombstone; volatile records have none."""
+    """Encode the key and value of one record, the value `None` for a tombstone; never of a volatile one."""
     build_key = _KEYS.get(type(record))
     assert build_key is not None, f"{type(record).__name__} is not written to the log"
     build_value = _VALUES.get(type(record))
@@ -47,7 +48,7 @@ def encode(record: facts.Record) -> tuple[bytes, bytes | None]:
 
 
 def encode_durable(records: Iterable[facts.Record]) -> list[tuple[bytes, bytes | None]]:
-    """Keys and values of the records of a decision that are written, in order."""
+    """Encode the keys and values of a decision's durable records, in order."""
     return [encode(record) for record in records if not isinstance(record, facts.VolatileRecord)]
 
 
@@ -72,7 +73,7 @@ def _encode_offset(record: facts.OffsetCommitted) -> bytes:
         version = 4 if record.topic_id != ZERO_TOPIC_ID else 3
     metadata = record.metadata
     if version == 4 and len(metadata) < _ONE_BYTE and metadata.isascii():
-        # Most records of most logs are of this form; a third of what a commit cost was the general encoder.
+        # Most records of most logs have this form; the general encoder took a third of the time of a commit.
         head = _OFFSET_HEAD.pack(4, record.offset, record.leader_epoch, len(metadata) + 1)
         tail = _OFFSET_TAIL.pack(record.commit_timestamp_ms, 1, 0, 16, record.topic_id)
         return head + metadata.encode() + tail
@@ -93,7 +94,7 @@ def _offset_key(record: facts.OffsetCommitted | facts.OffsetForgotten) -> bytes:
 
 @lru_cache(maxsize=_KNOWN_KEYS)
 def _topic_key(group_id: str, topic: str) -> bytes:
-    """A key of type 1 but for the partition, which stands last."""
+    """Build a key of type 1 without the partition, which comes last."""
     return _pack(1, wire.OffsetCommitKey(group=group_id, topic=topic, partition=0), 0)[: -_INT32.size]
 
 

@@ -1,8 +1,8 @@
-"""Facts about groups as Kafka stores them in `__consumer_offsets`, from bytes to records; `recordcodec` writes them.
+"""Decoder of group records from Kafka's format of `__consumer_offsets`; `recordcodec` writes them.
 
-Laws: a type that is not known is skipped, not an error: newer software may have written it. What is broken, or of a
-newer version than the known ones, is an error that names the type: a group must not lose facts silently. (Kafka's
-flexible versions grow by tagged fields, which are skipped; a new version means that the old one cannot say it.)
+Laws: an unknown type is skipped, not an error: newer software may have written it. A broken record, or one of a newer
+version than the known ones, is an error that names the type: a group must not lose facts silently. (Kafka's flexible
+versions grow by tagged fields, which are skipped; a new version means that the old one has no place for the content.)
 Source: Apache Kafka's group coordinator records; its loader skips unknown types and stops at newer versions alike.
 """
 
@@ -26,16 +26,16 @@ from kohort.wire.schema import Message
 _INT16: Final = Struct(">h")
 _M = TypeVar("_M", bound=Message)
 
-#: Newest version of each value that we read, by record type; Kafka's flexible ones skip what they do not know.
-#: Those of ours are all 0.
+#: Newest known version of each value, by record type; Kafka's flexible ones skip unknown tagged fields. Those of
+#: kohort's own types are all 0.
 _VALUE_VERSIONS: Final = {0: 0, 1: 4, 2: 4, 3: 0, 5: 0, 6: 0, 7: 0, 8: 0, 16: 0} | dict.fromkeys(RECORD_TYPES, 0)
 
 
 def decode(key: bytes, value: bytes | None) -> facts.Record | None:
-    """The record that a key and a value say; `None` if its type is not known here.
+    """Decode a key and a value; `None` if their type is unknown.
 
     Raises:
-        StorageError: the bytes are not what their type says.
+        StorageError: the bytes do not match their type.
     """
     kind = -1
     try:
@@ -69,7 +69,7 @@ def _decode_offset(key: bytes, value: bytes | None) -> facts.Record:
     found = _read_key(wire.OffsetCommitKey, key)
     if value is None:
         return facts.OffsetForgotten(group_id=found.group, topic=found.topic, partition=found.partition)
-    # Types 0 and 1 share a key's layout, and version 0 of a value's: what the oldest brokers wrote reads alike.
+    # Types 0 and 1 share the layout of the key and of value version 0: records of the oldest brokers read alike.
     offset = _read_value(wire.OffsetCommitValue, 1, value)
     return facts.OffsetCommitted(
         group_id=found.group,
@@ -145,7 +145,7 @@ def _decode_subscribed(key: bytes, value: bytes | None) -> facts.Record:
 
 def _classic_facts(found: wire.ClassicMemberMetadata | None) -> facts.ClassicMemberFacts | None:
     if found is None or not found.supported_protocols:
-        # Older software left the field out, which reads as a classic member that speaks nothing: there is none.
+        # Older software left the field out, which reads as a classic member without protocols: there is no such member.
         return None
     return facts.ClassicMemberFacts(
         session_timeout_ms=found.session_timeout_ms,
@@ -203,7 +203,7 @@ def _grants(topics: list[wire.TopicPartitions], member_epoch: int) -> Grants:
     for topic in topics:
         epochs = topic.assignment_epochs
         if not epochs:
-            # Kafka before 4.3 did not keep them; the member's epoch lets no older commit pass.
+            # Kafka before 4.3 did not store them; the member's epoch lets no older commit pass.
             epochs = [member_epoch] * len(topic.partitions)
         grants[TopicId(topic.topic_id)] = dict(zip(topic.partitions, epochs, strict=True))
     return grants
@@ -310,7 +310,7 @@ def _decode_regex(key: bytes, value: bytes | None) -> facts.Record:
     )
 
 
-#: By record type. Type 4 (topics of a group, until Kafka 4.0) says nothing to us.
+#: By record type. Type 4 (topics of a group, until Kafka 4.0) is not used.
 _DECODERS: Final[dict[int, Callable[[bytes, bytes | None], facts.Record]]] = {
     0: _decode_offset,
     1: _decode_offset,

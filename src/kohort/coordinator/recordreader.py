@@ -1,8 +1,8 @@
-"""Reads the records of a whole group log: the common ones by hand, the rest as `recorddecode` reads any record.
+"""Fast reader of a whole group log: common records by hand, the others by `recorddecode`.
 
-Laws: what comes out is what `recorddecode.decode` says, error for error; whatever is not laid out as Kafka and we
-write it goes there. Equal names, topic ids, targets and grants of one log are one object each: they are values that
-nobody changes, and a broker of 50,000 members would otherwise hold each of them several times.
+Laws: the result is that of `recorddecode.decode`, error for error; a record in another layout than Kafka's and kohort's
+usual one is decoded there. Equal names, topic ids, targets and grants of one log are one object each: no code changes
+these values, and a broker of 50,000 members would otherwise hold each of them several times.
 Source: a profile of recovery (docs/performance.md): three quarters of it were the general decoder and its messages.
 """
 
@@ -28,8 +28,8 @@ from kohort.coordinator.records import (
 )
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 
-#: Distinct values that are remembered at a time; a log whose values all differ gains nothing from more, and they are
-#: strewn over the heap among what stays: with ten times as many, 50,000 members took 5 MB more.
+#: Number of distinct values in each cache. A log whose values all differ gains nothing from more, and cached values are
+#: spread over the heap among lasting ones: with ten times as many, 50,000 members took 5 MB more.
 SHARED_VALUES: Final = 2_000
 
 #: Value version, offset, leader epoch, length of the metadata; then metadata and time.
@@ -44,21 +44,21 @@ _CURRENT: Final = Struct(">hiibB")
 #: Version, epoch, one tagged field: number 0 of 8 bytes, a hash or a time.
 _EPOCH: Final = Struct(">hiBBBq")
 _EPOCH_CONSTANTS: Final = (1, 0, 8)
-#: What type 5 says beside whose it is.
+#: Fields of a type 5 record without its key.
 _SUBSCRIPTION_FIELDS: Final = tuple(
     field.name for field in fields(ConsumerMemberSubscribed) if field.name not in ("group_id", "member_id")
 )
 _STATES: Final = {int(state): state for state in MemberState}
-#: Numbers below it are one byte.
+#: Varints below this take one byte.
 _ONE_BYTE: Final = 0x80
-#: What a layout that is not the expected one runs into.
+#: Exceptions of a record in an unexpected layout.
 _UNEXPECTED: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError)
 
 _Value = TypeVar("_Value")
 
 
 class RecordReader:
-    """Reads record after record; keep one for a whole start, then let it go."""
+    """Reader of one record after another; one instance lives for a whole start."""
 
     __slots__ = (
         "_currents",
@@ -73,18 +73,18 @@ class RecordReader:
     )
 
     def __init__(self) -> None:
-        #: A name's bytes -> the name.
+        #: Bytes of a name -> the name.
         self._strings: Final[dict[bytes, str]] = {}
         #: A key of type 1 without its partition -> (group, topic); a key of types 5, 7 and 8 without its type -> names.
         self._topics: Final[dict[bytes, tuple[str, str]]] = {}
         self._members: Final[dict[bytes, tuple[str, str]]] = {}
-        #: A topic id -> the same.
+        #: Bytes of a topic id -> the id.
         self._ids: Final[dict[bytes, TopicId]] = {}
-        #: Values -> what they say.
+        #: Bytes of a value -> its decoded fields.
         self._subscriptions: Final[dict[bytes, dict[str, Any]]] = {}
         self._targets: Final[dict[bytes, Target]] = {}
         self._currents: Final[dict[bytes, tuple[int, int, MemberState, Grants, Grants]]] = {}
-        #: The time of the latest commit.
+        #: Time of the latest commit.
         self._time = -1
         self._readers: Final[dict[int, Callable[[bytes, bytes], Record | None]]] = {
             1: self._read_offset,
@@ -96,7 +96,7 @@ class RecordReader:
         }
 
     def read(self, key: bytes, value: bytes | None) -> Record | None:
-        """As `recorddecode.decode`."""
+        """Read one record, with the result of `recorddecode.decode`."""
         if value is not None and len(key) > 2:
             reader = self._readers.get(key[0] << 8 | key[1])
             if reader is not None:
@@ -229,7 +229,7 @@ class RecordReader:
         return names or _remember(self._members, rest, self._two_names(key))
 
     def _two_names(self, key: bytes) -> tuple[str, str]:
-        """The two names of a key, which ends behind them."""
+        """Read the two names of a key that ends after them."""
         first_end = 4 + (key[2] << 8 | key[3])
         second_end = first_end + 2 + (key[first_end] << 8 | key[first_end + 1])
         if second_end != len(key):
@@ -251,7 +251,7 @@ def _remember(known: dict[bytes, _Value], key: bytes, value: _Value) -> _Value:
 
 
 def _epoch(value: bytes) -> tuple[int, int]:
-    """The epoch in a value of type 3 or 6, and its tagged field."""
+    """Read the epoch in a value of type 3 or 6, and its tagged field."""
     version, epoch, *tag, number = _EPOCH.unpack_from(value)
     if version or tuple(tag) != _EPOCH_CONSTANTS:
         raise ValueError("other tags")
@@ -265,7 +265,7 @@ def _text(value: bytes, at: int, length: int) -> str:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of one or two bytes, and where it ends."""
+    """Read an unsigned varint of one or two bytes; return it and its end."""
     first = value[at]
     if first < _ONE_BYTE:
         return first, at + 1
@@ -276,7 +276,7 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
 
 
 def _count(value: bytes, at: int) -> tuple[int, int]:
-    """The length of an array, which is not null, and where it ends."""
+    """Read the length of a non-null array; return it and its end."""
     length, at = _varint(value, at)
     if not length:
         raise ValueError("null")
@@ -284,7 +284,7 @@ def _count(value: bytes, at: int) -> tuple[int, int]:
 
 
 def _numbers(value: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """An array of int32, and where it ends."""
+    """Read an array of int32; return it and its end."""
     count, at = _count(value, at)
     return struct.unpack_from(f">{count}i", value, at), at + 4 * count
 

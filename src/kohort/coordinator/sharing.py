@@ -1,10 +1,10 @@
-"""Keeps equal small values once: names, targets and grants of members that are in the same place of many groups.
+"""Pool of equal small values: names, targets and grants that many groups have alike.
 
-Laws: a value that is handed out equals the one handed in, order included; such values are never changed in place
-(`check_sharing` sees it), so nobody can tell whether they are shared. What is remembered is bounded, in number and in
-size; forgetting it costs memory, nothing else.
-Source: bench/memory.py: of what an idle member takes, a third were mappings with one entry and names, the same in group
-after group; where all groups differ, a target and its grants take 700 bytes more.
+Laws: a returned value equals the given one, order included; such values are never changed in place (`check_sharing`
+checks that), so sharing has no visible effect. The pool is bounded, in number and in size; forgetting a value costs
+memory, nothing else.
+Source: bench/memory.py: a third of the memory of an idle member was mappings with one entry and names, the same in
+every group; where all groups differ, a target and its grants take 700 bytes more.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, TypeVar
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
 
-#: Values of each kind that are remembered at a time; where all differ, that is of little use and of little weight.
+#: Number of values of each kind in the pool; where all values differ, the pool is of little use and of little weight.
 REMEMBERED: Final = 1_024
-#: Topics of a value that is worth the search.
+#: Most topics of a value that is looked up in the pool.
 SMALL: Final = 2
-#: Partitions of one topic, and names of topics, alike.
+#: Most partitions of one topic, and most names of topics, of such a value.
 SMALL_COUNT: Final = 16
-#: Characters of a text, alike.
+#: Most characters of such a text.
 SMALL_TEXT: Final = 256
 
 _Target = dict[TopicId, tuple[int, ...]]
@@ -30,21 +30,21 @@ _Nested = TypeVar("_Nested", _Target, _Grants)
 
 
 class Sharing:
-    """What one coordinator has seen lately; `apply` asks it for every value that it keeps."""
+    """Recent values of one coordinator; `apply` passes every value through it before it keeps it."""
 
     __slots__ = ("_grants", "_kept", "_plain", "_targets")
 
     def __init__(self) -> None:
         self._plain: Final[dict[object, object]] = {}
-        #: The same value, as a tuple that cannot change -> the value.
+        #: The value as an immutable tuple -> the value.
         self._targets: Final[dict[object, _Target]] = {}
         self._grants: Final[dict[object, _Grants]] = {}
-        #: id of a target or of grants that are remembered -> that value: the reader of a log hands out the same again
-        #: and again, and knows them sooner.
+        #: id of a pooled target or of pooled grants -> that value: the log reader hands out the same object again and
+        #: again, and this finds it sooner.
         self._kept: Final[dict[int, object]] = {}
 
     def plain(self, value: _Plain) -> _Plain:
-        """An equal value, perhaps another member's."""
+        """Return an equal value, perhaps another member's."""
         found = self._plain.get(value)
         if found is None:
             if not _is_small(value):
@@ -55,7 +55,7 @@ class Sharing:
         return found  # type: ignore[return-value]  # what equals a string, a number or a tuple of strings is one
 
     def target(self, target: _Target) -> _Target:
-        """An equal target, perhaps another member's."""
+        """Return an equal target, perhaps another member's."""
         if self._kept.get(id(target)) is target:
             return target
         if not 0 < len(target) <= SMALL or any(len(partitions) > SMALL_COUNT for partitions in target.values()):
@@ -63,7 +63,7 @@ class Sharing:
         return self._remember(self._targets, _target_key(target), target)
 
     def grants(self, grants: _Grants) -> _Grants:
-        """Equal grants, perhaps another member's."""
+        """Return equal grants, perhaps another member's."""
         if self._kept.get(id(grants)) is grants:
             return grants
         if not 0 < len(grants) <= SMALL or any(len(partitions) > SMALL_COUNT for partitions in grants.values()):
@@ -82,7 +82,7 @@ class Sharing:
 
 
 def check_sharing(sharing: Sharing) -> None:
-    """Raise if a value that was handed out has been changed since."""
+    """Raise if a value of the pool has been changed in place."""
     for key, target in sharing._targets.items():
         if _target_key(target) != key:
             raise InvariantViolation(f"SharedValuesStay: a target was changed in place, from {key} to {target}")

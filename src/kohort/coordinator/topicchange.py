@@ -1,10 +1,10 @@
-"""The topics changed: groups that subscribe to them get a new epoch, offsets of deleted ones are forgotten.
+"""Reaction of groups to changed topics: new group epochs, and removal of deleted topics' offsets.
 
-Patterns are resolved again first, against the topics that changed.
+Patterns are resolved first, against the changed topics.
 
-Laws: a group whose subscribed topics are as they were when its epoch was set does not notice. A topic that is deleted
-and made again is another one: offsets of the first are not offered for the second.
-Source: KIP-848 (metadata changes); Apache Kafka notices at a member's next heartbeat, we at once.
+Laws: a group whose subscribed topics are the same as when its epoch was set does not notice. A topic that is deleted
+and created again is another topic: offsets of the first are not offered for the second.
+Source: KIP-848 (metadata changes); Apache Kafka notices at a member's next heartbeat, kohort at once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from kohort.ids import ZERO_TOPIC_ID
 def decide_topics_changed(
     groups: GroupsState, command: TopicsChanged, settings_for: Callable[[str], GroupSettings], *, now_ms: int
 ) -> Decision:
-    """Raise the epochs of the groups that are concerned; their targets are computed by timers that are due now.
+    """Raise the epochs of the groups that a change of topics concerns.
 
-    One timer per group, so that a change that concerns many groups does not keep the others waiting.
+    Timers that are due now compute the targets, one timer per group, so that a change for many groups does not keep
+    other requests waiting.
     """
     image = command.image
     records: list[Record] = [TopicImageReplaced(group_id="", image=image)]
     effects: list[Effect] = []
     changed = _changed_names(groups.image, image)
-    # After a restart there is nothing to compare with: a topic that vanished meanwhile shows in the hash alone.
+    # After a restart there is no older image to compare with: a topic that vanished meanwhile shows in the hash alone.
     is_first = not groups.image.version
     for group_id, group in groups.consumer.items():
         if not group.members:
@@ -44,7 +45,7 @@ def decide_topics_changed(
             continue
         metadata_hash = hash_topics(image, names_after(group, resolved) if resolved else group.topic_subscribers)
         if metadata_hash == group.metadata_hash and not resolved:
-            # The first image after a restart: everything looks new, little is.
+            # The first image after a restart: every topic looks new, few are.
             continue
         settings = settings_for(group_id)
         changed_records, armed = decide_change(
@@ -68,7 +69,7 @@ def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
 
 
 def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | None]:
-    """One commit for each topic of a group; `None` where an open transaction alone is about to commit."""
+    """Return one commit for each topic of a group; `None`: only an open transaction has one."""
     samples: dict[str, OffsetCommitted | None] = dict.fromkeys(
         topic for topic, _ in groups.pending_offsets.get(group_id, {})
     )
@@ -78,7 +79,7 @@ def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | 
 
 
 def _is_gone(name: str, sample: OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
-    """Whether the topic that a group committed for is no more; `sample` is one of those commits."""
+    """Whether the topic of a group's commit no longer exists; `sample` is one of its commits."""
     facts = image.by_name.get(name)
     if facts is None:
         return True

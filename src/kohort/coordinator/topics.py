@@ -1,6 +1,6 @@
-"""The coordinator's picture of topics: immutable, replaced as a whole by `TopicsChanged`.
+"""The topic image of a coordinator: immutable, replaced as a whole by `TopicsChanged`.
 
-Source: architecture (TopicImage); a re-created topic has another id, which is how it is told from its predecessor.
+Source: architecture (TopicImage); a re-created topic has another id, by which it differs from its predecessor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kohort.ids import TopicId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """One topic; partitions are 0 to `partition_count` - 1."""
+    """One topic, with partitions 0 to `partition_count` - 1."""
 
     name: str
     topic_id: TopicId
@@ -22,7 +22,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """Every topic at one moment; `version` rises with each change."""
+    """All topics at one moment; `version` rises with each change."""
 
     version: int = 0
     by_name: dict[str, TopicFacts] = field(default_factory=dict)

@@ -1,10 +1,11 @@
-"""Members of a static group that are offline while it rebalances: they take part in their absence.
+"""Offline members of a static group in a rebalance, which take part in their absence.
 
-Nobody waits for them. The leader is told of them by what they said last, as if each had joined again with what it has,
-so that an assignor that moves little leaves it to them. What a cooperative leader takes from one of them it gives to
-nobody before that one has joined without it, which it cannot: so the group rebalances once more, at once.
+The rebalance does not wait for them. The leader gets their last subscriptions, as if each had joined again with its
+partitions, so that an assignor that moves little leaves the partitions with them. A cooperative leader that takes a
+partition from an offline member gives it to another only after the member has rejoined without it. An offline member
+cannot rejoin: so the group rebalances once more, at once.
 
-Laws: the metadata of who is there is never touched.
+Laws: the metadata of present members is never touched.
 Source: KIP-345's draft (an offline member keeps its place); KIP-429 (two rebalances for what moves), KIP-792.
 """
 
@@ -21,7 +22,7 @@ from kohort.coordinator.embeddedcodec import read_assignment, read_subscription,
 
 
 def enter_absentees(draft: Draft) -> None:
-    """Let what the leader is about to be told of those who are offline say what they have."""
+    """Set the owned partitions in the subscriptions of offline members that the leader is about to get."""
     group = draft.group
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return
@@ -39,9 +40,9 @@ def enter_absentees(draft: Draft) -> None:
 
 
 def find_withheld(draft: Draft, handed_on: Mapping[str, FormerMember]) -> str | None:
-    """Who cannot give up what the leader took from it and gave to nobody yet; `None`: nobody is in the way.
+    """Return an offline member that holds back partitions that the leader took from it; `None`: none.
 
-    `handed_on`: as `ClassicGroup` has it until the leader has spoken.
+    `handed_on`: as in `ClassicGroup` before the leader has assigned.
     """
     group = draft.group
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -66,7 +67,7 @@ def find_withheld(draft: Draft, handed_on: Mapping[str, FormerMember]) -> str | 
 
 
 def has_nothing(group: ClassicGroup, member: ClassicMember) -> bool:
-    """Whether a consumer has been given no partition."""
+    """Whether a consumer has no assigned partition."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return False
     found = read_assignment(member.assignment)
@@ -83,7 +84,7 @@ def _owned_by(members: Iterable[ClassicMember]) -> set[tuple[str, int]]:
 
 
 def _is_withheld(lost: set[tuple[str, int]], given: set[tuple[str, int]], draft: Draft) -> bool:
-    """Whether something of what was lost is there and nobody's."""
+    """Whether an existing partition of those taken has no new owner."""
     image = draft.image
     if image is None or not image.version:
         return bool(lost - given)

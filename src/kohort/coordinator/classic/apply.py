@@ -1,6 +1,6 @@
-"""The only place that changes a classic group: the living coordinator and recovery both come here.
+"""Changes of classic groups by records: live decisions and recovery both come here.
 
-Laws: a record is applied as it is, nothing is decided here; an impossible one is a bug and asserts.
+Laws: a record is applied as it is, no decision is made here; an impossible one is a bug and asserts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kohort.coordinator.records import (
 def apply_classic(groups: dict[str, ClassicGroup], record: Record) -> None:
     """Change `groups` (group id -> group) as `record` says.
 
-    Records of other families are a bug of the caller.
+    A record of another family is a bug of the caller.
     """
     match record:
         case ClassicGroupForgotten() | volatile.ClassicGroupDropped():
@@ -151,7 +151,7 @@ def _apply_member_replaced(group: ClassicGroup, record: volatile.StaticMemberRep
         told = FormerMember(former_id, former.metadata(group.protocol_name))
         group.handed_on[member.member_id] = group.handed_on.pop(former_id, told)
     _uncount(group, former)
-    # The place in the order decides votes and who leads next; it belongs to the instance.
+    # The position in the order decides votes and the next leader; it belongs to the instance.
     group.members = {_renamed(member_id, record): found for member_id, found in group.members.items()}
     group.unsynced = dict.fromkeys(_renamed(member_id, record) for member_id in group.unsynced)
     for waiting in (group.awaiting_join, group.awaiting_sync, group.new_members):
@@ -198,7 +198,7 @@ def _apply_stored(group: ClassicGroup, record: ClassicGroupStored) -> None:
 def _restore(stored: StoredClassicMember, known: ClassicMember | None, protocol_name: str | None) -> ClassicMember:
     protocols: tuple[tuple[str, bytes], ...] = ((protocol_name or "", stored.subscription),)
     if known is not None and known.metadata(protocol_name) == stored.subscription:
-        # The record keeps one protocol only; a living member's others are needed for the next vote.
+        # The record keeps one protocol only; the others of a live member are needed for the next vote.
         protocols = known.protocols
     return ClassicMember(
         member_id=stored.member_id,

@@ -1,7 +1,7 @@
-"""Who may speak for a classic group, and how much it may say.
+"""Validation of requests to a classic group: membership, generation and size limits.
 
 Laws: a check raises `Refused` and changes nothing.
-Source: Apache Kafka's `ClassicGroup.validateMember`; the limits are ours.
+Source: Apache Kafka's `ClassicGroup.validateMember`; the limits are kohort's own.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from typing import Final
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.errors import ErrorCode, Refused
 
-#: Protocols of one member; clients have a handful.
+#: Most protocols of one member; clients have a handful.
 PROTOCOLS_LIMIT: Final = 1_000
-#: Protocol names and metadata of one member, bytes.
+#: Most bytes of protocol names and metadata of one member.
 MEMBER_METADATA_LIMIT_BYTES: Final = 1 << 20
-#: The same of all members; the leader gets it in one answer, and the log takes it in one batch.
+#: The same limit for all members together; the leader gets it in one response, and the log takes it in one batch.
 GROUP_METADATA_LIMIT_BYTES: Final = 16 << 20
-#: All assignments of one generation, bytes.
+#: Most bytes of all assignments of one generation.
 ASSIGNMENTS_LIMIT_BYTES: Final = 32 << 20
 #: A member cannot heartbeat while its first JoinGroup is parked, so its session is this long until then.
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
-#: Ids that may be handed out without having come back.
+#: Most member ids that are handed out and have not joined yet.
 PENDING_LIMIT: Final = 10_000
 
 
 def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | None) -> ClassicMember:
-    """The member that a request speaks for; UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another holds its instance."""
+    """Return the member that sent a request, by its member id and instance id.
+
+    Refusals: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member holds the instance id.
+    """
     if group is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if instance_id is not None:
@@ -42,18 +45,18 @@ def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | 
 
 
 def check_generation(group: ClassicGroup, generation_id: int) -> None:
-    """Only the current generation has a say: ILLEGAL_GENERATION.
+    """Refuse another generation than the current one with ILLEGAL_GENERATION.
 
-    Members of what was a KIP-848 group until now know the epochs that they had reached, up to its last one.
+    Members of a former KIP-848 group know the epochs that they had reached, up to its last one.
     """
     if generation_id != group.generation and not (group.was_consumer_group and 0 < generation_id < group.generation):
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
 
 
 def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in_place_of: str | None = None) -> None:
-    """A member that says too much is refused with INVALID_REQUEST, a group that is full with GROUP_MAX_SIZE_REACHED.
+    """Refuse too much metadata: INVALID_REQUEST of a member, GROUP_MAX_SIZE_REACHED of a group.
 
-    `in_place_of`: the id whose metadata goes when the member's comes; `None` is the member's own.
+    `in_place_of`: the member id whose metadata the member replaces; `None` is its own.
     """
     if member.metadata_bytes > MEMBER_METADATA_LIMIT_BYTES:
         raise Refused(

@@ -1,7 +1,7 @@
-"""Whether a commit may be made in the name of a classic group.
+"""Validation of commits to a classic group.
 
-Laws: a current member's commit is accepted in every state of the group, so that nobody is stuck behind the barrier
-of a rebalance: until the next assignment is given out, no one else can own what it commits.
+Laws: a current member's commit is accepted in every state of the group, so that no member is stuck behind the barrier
+of a rebalance: until the next assignment, no other member can own the partition.
 Source: Apache Kafka's `ClassicGroup.validateOffsetCommit`, but for CompletingRebalance, where Kafka refuses.
 """
 
@@ -18,10 +18,10 @@ from kohort.errors import ErrorCode, Refused
 
 
 def check_commit(group: ClassicGroup | None, command: CommitOffsets) -> None:
-    """Refuse a commit of somebody who is no member, or of an older generation.
+    """Refuse a commit of a client that is no member, or of an older generation.
 
     Args:
-        group: `None` if there is none; then only a commit without a generation is accepted.
+        group: `None` if it does not exist; then only a commit without a generation is accepted.
 
     Raises:
         Refused: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -39,10 +39,10 @@ def check_commit(group: ClassicGroup | None, command: CommitOffsets) -> None:
 
 
 def former_share(group: ClassicGroup, command: CommitOffsets) -> NamedPartitions | None:
-    """What a member may commit by an epoch of the KIP-848 group that this one was: what it held in the end.
+    """Return the partitions that a member may commit by an epoch of the former KIP-848 group.
 
-    What it had given up by then others may have committed for since. `None` is no limit: there was no such group, or
-    the member speaks in the name of its last epoch.
+    These are its last partitions there: other members may have committed since for the ones that it had revoked. `None`
+    is no limit: there was no such group, or the member names its last epoch.
     """
     member = group.members.get(command.member_id)
     if not group.was_consumer_group or member is None or command.generation_or_member_epoch == group.generation:
@@ -54,7 +54,7 @@ def former_share(group: ClassicGroup, command: CommitOffsets) -> NamedPartitions
 def decide_sign(
     group: ClassicGroup | None, command: CommitOffsets, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
-    """A member that commits is alive: its session is set anew, and in a static group it is there."""
+    """Renew the session of a member that commits, and bring it back in a static group."""
     member = group.members.get(command.member_id) if group is not None else None
     if group is None or member is None or member.member_id in group.new_members:
         return Decision()

@@ -11,7 +11,7 @@ from kohort.errors import ErrorCode
 
 
 def describe(group: ClassicGroup | None, group_id: str) -> DescribeClassicGroupReply:
-    """The group as it is now; metadata and assignments only while it is Stable, since in between they mean nothing."""
+    """Describe the group; metadata and assignments only while it is Stable, as Kafka does."""
     if group is None:
         return DescribeClassicGroupReply(
             error=ErrorCode.GROUP_ID_NOT_FOUND,

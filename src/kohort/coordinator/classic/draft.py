@@ -1,7 +1,7 @@
-"""A decision in the making: several steps, each of which sees what the ones before it changed.
+"""A decision in the making: each of several steps sees the changes of the earlier ones.
 
-Laws: the living group is never touched; the steps are applied to a copy by the same `apply` that the shard uses, so
-that the copy is what the group will be. What a draft collects becomes one `Decision`.
+Laws: the live group is never touched; the steps are applied to a copy by the same `apply` that the shard uses, so the
+copy is the future group. The collected records and effects become one `Decision`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kohort.ids import RequestToken
 
 
 class Draft:
-    """Records and effects of one decision, and the group as they leave it.
+    """Records and effects of one decision, and the group after them.
 
     Args:
-        group: the living group, `None` if there is none yet.
+        group: the live group, `None` if it does not exist yet.
         group_id: its name.
         now_ms: coordinator time.
-        image: the topics that there are, `None` where they do not matter.
-        known: where the clock of a static group is found; `None`: the group has none.
+        image: the existing topics, `None` where they do not matter.
+        known: state with the clock of a static group; `None`: the group has none.
     """
 
     __slots__ = ("_effects", "_groups", "_offline", "_records", "group_id", "image", "known", "now_ms")
@@ -59,21 +59,21 @@ class Draft:
 
     @property
     def group(self) -> ClassicGroup:
-        """The group after the steps so far."""
+        """Return the group after the steps so far."""
         return self._groups[self.group_id]
 
     @property
     def offline(self) -> list[ClassicMember]:
-        """Members that are registered and not there, after the steps so far: nobody waits for them."""
+        """Return the offline members after the steps so far; the group does not wait for them."""
         members = self.group.members
         return [members[member_id] for member_id in sorted(self._offline & members.keys())] if self._offline else []
 
     def is_offline(self, member_id: str) -> bool:
-        """Whether a member is one of them."""
+        """Whether a member is offline."""
         return member_id in self._offline
 
     def record(self, record: Record) -> None:
-        """One more fact."""
+        """Add a record and apply it to the copy."""
         match record:
             case OfflineMemberSet():
                 self._offline.add(record.member_id)
@@ -86,13 +86,13 @@ class Draft:
         self._records.append(record)
 
     def add(self, records: Iterable[Record], effects: Iterable[Effect]) -> None:
-        """What somebody else has decided."""
+        """Add the records and effects of another function."""
         for record in records:
             self.record(record)
         self._effects.extend(effects)
 
     def reply(self, request: RequestToken, body: ReplyBody) -> None:
-        """Answer one request."""
+        """Reply to one request."""
         self._effects.append(Reply(request, body))
 
     def arm(self, kind: TimerKind, after_ms: int, member_id: str = "") -> None:
@@ -100,9 +100,9 @@ class Draft:
         self._effects.append(Arm(TimerKey(kind, self.group_id, member_id), self.now_ms + after_ms))
 
     def disarm(self, kind: TimerKind, member_id: str = "") -> None:
-        """Forget a deadline."""
+        """Remove a deadline of the group or of one member."""
         self._effects.append(Disarm(TimerKey(kind, self.group_id, member_id)))
 
     def decision(self) -> Decision:
-        """What came together."""
+        """Build the decision from the collected records and effects."""
         return Decision(tuple(self._records), tuple(self._effects))

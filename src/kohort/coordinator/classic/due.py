@@ -1,9 +1,9 @@
-"""A rebalance of a static group is written down when it begins, so that a restart begins it again.
+"""Record of an open rebalance of a static group, by which a restart begins it again.
 
-In a dynamic group whoever was given up is given up again by its session; here that would take the registration timeout,
-and new members would wait for a window that is closed.
+In a dynamic group the session timeout removes a member again that was removed before a restart. In a static group that
+would take the registration timeout, and new members would wait for a window that is closed.
 
-Laws: it is in the log from the beginning of the rebalance until what comes of it is.
+Laws: the record is in the log from the beginning of the rebalance until its result is written.
 Source: requirement S1.
 """
 
@@ -14,7 +14,7 @@ from kohort.coordinator.records import ClassicRebalanceDone, ClassicRebalanceDue
 
 
 def note_due(draft: Draft, reason: str) -> None:
-    """The group rebalances: why, and who of those that a restart would find is gone for good."""
+    """Record the open rebalance: its reason, and the members of the stored group that are gone for good."""
     group = draft.group
     stored = () if group.stored is None else group.stored.members
     removed = tuple(
@@ -29,6 +29,6 @@ def note_due(draft: Draft, reason: str) -> None:
 
 
 def note_done(draft: Draft) -> None:
-    """What came of it is written."""
+    """Remove the record of the open rebalance, as its result is written."""
     if draft.group.due is not None:
         draft.record(ClassicRebalanceDone(group_id=draft.group_id))

@@ -1,10 +1,10 @@
-"""New members of a static group that has members: they wait for the end of the group's window, or any rebalance.
+"""New members of a static group with members: they wait for the end of the window, or any rebalance.
 
-A consumer is put into the present generation with an assignment that gives it nothing, heartbeats like any other, and
-rejoins when it is told to. Other types of members are parked (parked.py).
+A consumer is put into the present generation with an empty assignment, heartbeats like any other member, and rejoins
+when it is told to. Members of other protocol types are parked (parked.py).
 
-Laws: nobody gains or loses a partition by who comes while the window is open. A group in which nobody has anything yet
-waits for nobody.
+Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does not
+wait for new members.
 Source: KIP-345's draft (expansion timeout); requirement S1.
 """
 
@@ -27,17 +27,17 @@ from kohort.coordinator.staticmode.mode import has_window, open_window, without_
 
 
 def is_window_for(group: ClassicGroup, member: ClassicMember, settings: GroupSettings) -> bool:
-    """Whether a new member waits, instead of the group rebalancing for it."""
+    """Whether a new member waits for the window, instead of the group rebalancing for it."""
     if not settings.is_static or member.instance_id is None:
         return False
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
-        # An empty group's first assignment waits for nobody, and so nobody who comes before it is made waits for it.
+        # An empty group's first assignment waits for no member, and so no member that joins before it waits.
         return any(each.assignment for each in group.members.values())
     return group.state is ClassicGroupState.STABLE
 
 
 def is_waiting(draft: Draft, member: ClassicMember) -> bool:
-    """Whether a member is in the present generation with nothing, and waits for the next."""
+    """Whether a member is in the present generation without partitions, and waits for the next."""
     known = draft.known
     return (
         known is not None
@@ -59,7 +59,7 @@ def receive(draft: Draft, command: JoinGroup, settings: GroupSettings, member: C
 
 
 def host(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
-    """Put a member into the present generation with nothing, or put it there again."""
+    """Put a member into the present generation with an empty assignment, or put it there again."""
     group_id, group = draft.group_id, draft.group
     nothing = write_assignment({}, subscription=member.metadata(group.protocol_name))
     member = replace(member, assignment=nothing)
@@ -72,7 +72,7 @@ def host(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
 
 
 def may_stay(draft: Draft, member: ClassicMember) -> bool:
-    """Whether somebody who waits and says something else now waits on as before."""
+    """Whether a waiting member with new protocols may wait on."""
     group = draft.group
     return (
         group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
@@ -83,7 +83,7 @@ def may_stay(draft: Draft, member: ClassicMember) -> bool:
 
 
 def end_window(draft: Draft, settings: GroupSettings) -> None:
-    """One rebalance takes everybody who waits, if somebody does still."""
+    """Begin one rebalance for all waiting members, if there are any left."""
     group, known = draft.group, draft.known
     assert known is not None
     waiting = [member.member_id for member in group.members.values() if has_nothing(group, member)]

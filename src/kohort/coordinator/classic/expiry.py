@@ -1,7 +1,7 @@
-"""What happens when a deadline of a classic group is over, and which deadlines a restart sets again.
+"""Expiry of the deadlines of a classic group, and the deadlines that a restart sets again.
 
-Laws: a deadline that no longer means anything changes nothing. After a restart every session runs in full: nobody is
-given up for what the broker missed. The deadlines of a rebalance are not rebuilt, because the rebalance is not.
+Laws: an obsolete deadline changes nothing. After a restart every session runs in full: no member is removed for a
+heartbeat that the broker missed. The deadlines of a rebalance are not rebuilt, because the rebalance is not.
 Source: Apache Kafka's `GroupMetadataManager` (expireClassicGroupMemberHeartbeat, expirePendingSync, onLoaded).
 """
 
@@ -39,9 +39,9 @@ def decide_expiry(
 
     Args:
         group: `None` if it is gone; then there is nothing to do.
-        key: kind "session" and "pending" belong to a member, "join", "sync", "initial_delay" and "clock" to the group;
-            "join" also to somebody who waits outside of it.
-        groups: where the clocks of static groups are.
+        key: kinds "session" and "pending" belong to a member, "join", "sync", "initial_delay" and "clock" to the group;
+        "join" also to a parked new member of a static group.
+        groups: state with the clocks of static groups.
     """
     if group is None:
         return Decision()
@@ -54,7 +54,7 @@ def decide_expiry(
         case "clock":
             look_at_clock(draft, settings)
         case "join" | "sync" if key.member_id:
-            # Others are of classic members of the KIP-848 group that this one was: the phases here are not theirs.
+            # Others are deadlines of classic members of the former KIP-848 group: they do not concern the phases here.
             send_back(draft, key.member_id)
         case "join" if group.state is ClassicGroupState.PREPARING_REBALANCE:
             complete_join(draft)
@@ -70,10 +70,10 @@ def decide_expiry(
 def decide_loaded(
     group: ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
-    """Set the deadlines of a group that was read from the log.
+    """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs.
 
-    One that is larger than allowed rebalances, and one that became classic and could not share out what the members
-    of the other protocol had held; so does a static one in whose rebalance the broker stopped.
+    A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
+    partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
     """
     draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
     for member in group.members.values():
@@ -81,7 +81,8 @@ def decide_loaded(
             draft.arm("session", member.session_timeout_ms, member.member_id)
     if group.due is not None and group.members:
         gone = [member_id for member_id in group.due.removed if member_id in group.members]
-        # What empties a group is written, and nothing is while it is loaded: its last members go by their sessions.
+        # The record of an empty group is written, and loading writes nothing: the last members are removed by their
+        # sessions.
         for member_id in gone if len(gone) < len(group.members) else ():
             remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         begin_rebalance(draft, settings, reason=group.due.reason, is_loading=True)
@@ -98,7 +99,7 @@ def _expire_session(draft: Draft, member_id: str, settings: GroupSettings) -> No
         return
     waits = member_id in group.awaiting_join or member_id in group.awaiting_sync
     if waits and member_id not in group.new_members:
-        # It cannot heartbeat while we let it wait; its session is set anew when it is answered.
+        # A member whose request is parked cannot heartbeat; its session is set anew when it is answered.
         return
     member = group.members[member_id]
     if settings.is_static and member.instance_id is not None and member_id not in group.new_members:

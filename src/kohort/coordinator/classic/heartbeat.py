@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns whether it has to rejoin.
+"""Heartbeat: renews a member's session, and tells it whether it has to rejoin.
 
 Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
 """
@@ -13,7 +13,7 @@ from kohort.errors import ErrorCode
 
 
 def decide_heartbeat(group: ClassicGroup | None, command: Heartbeat, *, now_ms: int) -> Decision:
-    """Prolong the member's session; REBALANCE_IN_PROGRESS tells it to rejoin.
+    """Renew the member's session; REBALANCE_IN_PROGRESS tells it to rejoin.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
@@ -21,7 +21,7 @@ def decide_heartbeat(group: ClassicGroup | None, command: Heartbeat, *, now_ms: 
     member = check_member(group, command.member_id, command.instance_id)
     assert group is not None
     check_generation(group, command.generation_id)
-    # A member that is told to rejoin is alive all the same, so this refusal is an answer that has an effect.
+    # A member that is told to rejoin is alive all the same, so this refusal is a response with an effect.
     is_rebalancing = group.state is ClassicGroupState.PREPARING_REBALANCE
     body = Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS) if is_rebalancing else Done()
     session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
