@@ -1,4 +1,4 @@
-"""What anybody may take of a broker, limit by limit: the table of docs/limits.md.
+"""The limits of a broker on its clients, one by one: the table of docs/limits.md.
 
 Laws: a default is read where it acts, so that the document cannot say another one; each limit names the test that
 exceeds it.
@@ -31,11 +31,11 @@ class Limit(NamedTuple):
     default: str
     #: The broker's option that changes it, `None` if there is none.
     option: str | None
-    #: What who exceeds it gets.
+    #: What happens beyond the limit.
     beyond: str
     #: FILE::TEST below tests/unit/broker, which exceeds it.
     test: str
-    #: What it is counted as in the facts of a broker, `limits.reached.` in front; `None` if nobody counts it.
+    #: Its name in the facts of a broker, without `limits.reached.`; `None` if it is not counted.
     counted: str | None
 
 
@@ -348,7 +348,7 @@ LIMITS: Final = (
 
 
 def table() -> str:
-    """The limits as a table of Markdown."""
+    """Return the limits as a table of Markdown."""
     assert BASE_BYTES == 32 * 1024
     rows = ["| what | default | option | beyond it | counted as | test |", "| --- | --- | --- | --- | --- | --- |"]
     rows += [

@@ -1,7 +1,7 @@
-"""The broker's lines on standard error: when, how serious, what.
+"""The broker's log lines on standard error: time, level, event.
 
 Laws: one event is one line of `TIME LEVEL event=... key=value`; the time is UTC with milliseconds, as ISO 8601 writes
-it. Whoever has set logging up for the program gets the lines as everything else.
+it. A program that has set up logging gets the lines like all others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s"
 
 
 def write_to_stderr() -> None:
-    """Have warnings and errors of the broker written, unless something else is set up."""
+    """Write warnings and errors of the broker to standard error, unless logging is set up."""
     package = logging.getLogger("kohort")
     if package.hasHandlers():
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def new_event_loop(watch: LoopWatch) -> asyncio.AbstractEventLoop:
-    """A loop that nobody runs yet; `watch` sees its turns, if it is asyncio's."""
+    """Return a new loop that does not run yet; `watch` sees its turns if it is asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -31,10 +31,10 @@ def serve(
     on_ready: Callable[[Server, asyncio.AbstractEventLoop], None],
     stop_on: Sequence[signal.Signals] = (),
 ) -> None:
-    """Run a broker on a loop of its own until it is asked to stop; raises what made it fail.
+    """Run a broker on a new loop until it is asked to stop; raise the error that made it fail.
 
     Args:
-        settings: what the broker is told.
+        settings: the broker's options.
         on_ready: called on the loop once clients can connect.
         stop_on: signals that stop the broker; only in the main thread.
     """

@@ -51,11 +51,11 @@ from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
 
-#: Who has not asked for a number of connections hears only of one that is smaller.
+#: Where max.connections is not configured, only a lower number of possible connections is logged.
 FEW_CONNECTIONS: Final = 1_000
 #: Objects, and younger collections, after which the collector looks (`gc.set_threshold`); 700, 10 and 10 by itself.
 COLLECTED_AFTER: Final = (20_000, 10, 100)
-#: What it means to listen where others can connect.
+#: The warning about a listener that other machines can reach.
 _OPEN: Final = (
     "reason='there is no login: every host that reaches this address may read, write and delete' "
     "action='listen on 127.0.0.1, or let a firewall choose who connects'"
@@ -63,7 +63,7 @@ _OPEN: Final = (
 
 
 class BrokerStartError(KohortError):
-    """A broker could not be started; says why and what to do."""
+    """A broker that could not be started; the message has the reason and a remedy."""
 
 
 class Server:
@@ -78,12 +78,13 @@ class Server:
         watch: LoopWatch | None = None,
         fs: FileSystem | None = None,
     ) -> None:
-        """`outlives_brokers`: what is kept in memory is there when a broker comes back, as if it were on disk.
+        """Prepare the broker.
 
-        `fs`: where the data directory is; `None`: among the files of this machine.
+        `outlives_brokers`: data in memory stays for the next broker, as if it were on disk.
+        `fs` has the data directory; `None` stands for the file system of this machine.
         """
         self._fs: Final = fs
-        # Some of them change while it runs.
+        # Some values change while the broker runs.
         settings = self._settings = replace(settings, values=dict(settings.values))
         self._is_kept: Final = outlives_brokers or settings.data_dir is not None
         self._clock: Final[WallClock] = clock or SystemClock()
@@ -105,7 +106,7 @@ class Server:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address as clients take it."""
+        """The broker's HOST:PORT, as clients take it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -115,7 +116,7 @@ class Server:
         return self._runtime
 
     async def start(self) -> None:
-        """Open everything and listen; whatever fails is raised, and nothing stays open."""
+        """Open everything and listen; on an error, close everything and raise it."""
         listening = listen_on(self._settings)
         try:
             context = self.open()
@@ -134,7 +135,7 @@ class Server:
         log.info("event=started address=%s data_dir=%s", self.bootstrap_servers, self._settings.data_dir)
 
     def open(self) -> BrokerContext:
-        """Open everything but a door for clients; whatever fails is raised, and nothing stays open."""
+        """Open everything except the listener; on an error, close everything and raise it."""
         store = self._open_store()
         try:
             context = self._context = self._put_together(store)
@@ -170,7 +171,7 @@ class Server:
         return context
 
     def hide_from_collector(self) -> None:
-        """The process is this broker's alone: what it has for good need not be looked at for garbage again and again.
+        """Exclude the broker's long-lived objects from garbage collection, in a process of its own.
 
         With 10,000 partitions each look took 60 ms, in which nobody was answered.
         """
@@ -182,11 +183,11 @@ class Server:
         gc.set_threshold(*COLLECTED_AFTER)
 
     def request_stop(self) -> None:
-        """Let `wait` return; to be called on the loop."""
+        """Let `wait` return; call it on the loop."""
         self._finished.set()
 
     async def wait(self) -> None:
-        """Return when a stop is requested; raise what made the broker fail."""
+        """Wait until a stop is requested; raise the error that made the broker fail."""
         await self._finished.wait()
         if self.failure is not None:
             raise self.failure
@@ -251,7 +252,7 @@ class Server:
         loop = asyncio.get_running_loop()
         settings, clock = self._settings, self._clock
         purgatory = Purgatory(loop)
-        # Whoever meets it: a sync has a thread, and topics are changed beside the loop.
+        # The failure may come from a thread: of a sync, or of a change of topics.
         store.fs.health.on_failure = lambda failure: self._post(loop, failure)
         outage = Outage(clock)
         durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail, outage=outage)
@@ -293,7 +294,7 @@ class Server:
         )
 
     def _most_connections(self) -> int:
-        """What `max.connections` says, as far as there are descriptors."""
+        """Return `max.connections`, lowered to the available descriptors."""
         settings = self._settings
         wanted = settings.values["max.connections"]
         has_files = settings.data_dir is not None
@@ -303,7 +304,7 @@ class Server:
         return most
 
     def _start_journal(self, cluster: Cluster, durability: Durability, journal: Journal) -> None:
-        """Keep the journal as a topic, where that outlives a broker."""
+        """Keep the journal in its topic if the store outlives the broker."""
         values = self._settings.values
         if not self._is_kept or not journal.is_on or not values["journal.topic.enable"]:
             return
@@ -324,22 +325,22 @@ class Server:
             loop.call_soon_threadsafe(self._fail, failure)
 
     def _fail(self, error: Exception) -> None:
-        """The coordinator or the log cannot be trusted any more: stop, keeping what is on disk."""
+        """Stop the broker, keeping the data on disk: the coordinator or the log cannot be trusted any more."""
         if self.failure is None:
             self.failure = error
-            # How we came there is for what nobody foresaw.
+            # Only unexpected errors are logged with a traceback.
             trace = None if isinstance(error, KohortError) else error
             log.critical("event=broker_failed error=%r", str(error), exc_info=trace)
             self._finished.set()
 
 
 def _tell_recovery(report: RecoveryReport) -> None:
-    """What was found of a broker that did not stop cleanly, and what of it had to go."""
+    """Log the findings of the recovery, and the records that are lost."""
     if not report.is_clean:
         numbers = report.partitions, report.bytes_checked, len(report.cuts)
         log.warning("event=recovered partitions=%d bytes_checked=%d cuts=%d", *numbers)
     if report.catalog_cut is not None and report.is_clean:
-        # A clean stop leaves no change half written: it was there, and somebody was told so.
+        # A clean stop leaves no half-written change: the change was complete, and acknowledged.
         log.error("event=catalog_damaged %s; the last change of topics is lost", report.catalog_cut)
     elif report.catalog_cut is not None:
         log.warning("event=catalog_cut %s; the broker stopped while that was written", report.catalog_cut)
@@ -389,7 +390,7 @@ def is_loopback(address: str) -> bool:
 
 
 def listen_on(settings: BrokerSettings) -> socket.socket:
-    """The listening socket; `BrokerStartError` names host and port."""
+    """Bind the listening socket; `BrokerStartError` names host and port."""
     host, port = settings.host, settings.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

@@ -1,1 +1,1 @@
-"""Fetches: what is asked, the sessions, the wait for data, the answer."""
+"""Fetches: the requested rows, the sessions, the wait for data, the answer."""

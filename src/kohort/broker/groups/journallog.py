@@ -1,8 +1,9 @@
-"""The topic `__group_journal`: the rows of the journal on disk, written behind everybody's back.
+"""The topic `__group_journal`: the rows of the journal on disk, written in the background.
 
-Laws: nobody waits for it, and its failures fail nothing: what a full disk does not take is counted, and a row says so
-once it takes something again. What waits to be written is bounded. After a crash the first row says what may be
-missing. Old rows go by whole segments, by age and by size. Numbers of rows and causes rise from one life to the next.
+Laws: no request waits for it, and its failures fail no request. Rows that a full disk refuses are counted, and a row
+says so once the disk takes rows again. The rows that wait to be written are bounded. After a crash the first row says
+what may be missing. Old rows go by whole segments, by age and by size. The numbers of rows and causes rise from one run
+to the next.
 Source: requirement J1.
 """
 
@@ -42,9 +43,9 @@ BATCH_ROWS: Final = 1_000
 PAGE_ROWS: Final = 1_000
 #: Bytes that are read at once; a batch is there as a whole.
 _READ_BYTES: Final = 64 * 1024
-#: Rows that were told and never written have numbers, too: after a crash so many are left out.
+#: Numbers that are skipped after a crash, because rows that were never written have numbers, too.
 CRASH_GAP: Final = 100_000
-#: What was told so shortly before the last row may not have been kept by the groups' own logs, milliseconds.
+#: Rows so shortly before the last one may describe changes that the groups' own logs lost, milliseconds.
 LATEST_MS: Final = 10_000
 #: Rows of what stands in the groups' own logs, with the same time.
 _LOGGED: Final = frozenset(
@@ -58,7 +59,7 @@ STOPPED: Final = "broker_stopped"
 
 
 class JournalLog:
-    """Writes what the journal is told to its topic, a moment later."""
+    """Writes the journal's rows to its topic, a moment later."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class JournalLog:
         self._retention_ms: Final = retention_ms
         self._retention_bytes: Final = retention_bytes
         self._waiting: Final[deque[Row]] = deque()
-        #: Rows that nobody could write since the last one that was.
+        #: Rows that were lost since the last row that was written.
         self._lost = 0
         self._is_stuck = False
         #: Whether the topic is being made.
@@ -87,13 +88,13 @@ class JournalLog:
         self._timer: asyncio.TimerHandle | None = None
         #: The input with the largest number in the topic.
         self.last_cause = 0
-        #: When a crash has taken rows, perhaps: since when groups are to be looked at, ms, `None` if there was none;
-        #: and until when each of them was told, as far as its own log has that, too.
+        #: Since when a crash may have taken rows, so that groups are checked, ms; `None` if there was no crash.
         self.look_since_ms: int | None = None
+        #: Group -> time of its last row that its own log confirms, ms.
         self.told_ms: dict[str, int] = {}
 
     def start(self) -> None:
-        """Go on behind what the topic has; the first row says how the life before it ended."""
+        """Continue after the topic's last row; the first new row says how the previous run ended."""
         last = self._newest()
         if last is not None:
             is_clean = last.entry.event == STOPPED
@@ -108,7 +109,7 @@ class JournalLog:
             self._tell(STARTED, *details)
 
     def stop(self) -> None:
-        """Write what is left; there is nothing more to come."""
+        """Write the remaining rows; no more will come."""
         if self._log() is not None or self._waiting:
             self._tell(STOPPED)
         if self._timer is not None:
@@ -117,7 +118,7 @@ class JournalLog:
         self.flush()
 
     def flush(self) -> None:
-        """Write all that waits, as far as the disk takes it."""
+        """Write all waiting rows, as far as the disk takes them."""
         while self._waiting and self._write_some():
             pass
 
@@ -147,7 +148,7 @@ class JournalLog:
             self._timer = self._loop.call_later(0, self._write)
 
     def _write_some(self) -> bool:
-        """One batch; whether the disk took it."""
+        """Write one batch; return whether the disk took it."""
         now_ms = self._clock.now_ms()
         rows = [self._waiting[index] for index in range(min(BATCH_ROWS, len(self._waiting)))]
         target = self._log() or self._create_topic()
@@ -169,7 +170,7 @@ class JournalLog:
         return True
 
     def _create_topic(self) -> PartitionLog | None:
-        """The topic, if that could be made at once; else it is asked for, and rows wait until it is there."""
+        """Ask for the topic; return its log if that exists at once, else rows wait for it."""
         if not self._is_asked:
             self._is_asked = True
             wanted = self._cluster.journal_creation(
@@ -212,7 +213,7 @@ class JournalLog:
         return {row.entry.group_id: row.time_ms for row in told}
 
     def _newest(self) -> Row | None:
-        """The last row that can be read."""
+        """Return the last row that can be read."""
         target = self._log()
         if target is None or target.log_end_offset <= target.log_start_offset:
             return None
@@ -223,7 +224,7 @@ class JournalLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderRows:
-    """A page of the topic: rows of one group and of the broker, oldest first; there may be none of them.
+    """A page of the topic: rows of one group and of the broker, oldest first, possibly none.
 
     `older_offset`: the page before ends there; `None`: there is none. `is_complete`: the topic has all that was ever
     written to it, and the page is its first.
@@ -235,7 +236,7 @@ class OlderRows:
 
 
 def read_older(target: PartitionLog, group_id: str, *, before: int) -> OlderRows:
-    """The rows of a group among the latest of the topic in front of an offset.
+    """Read the rows of a group from the page of the topic that ends at an offset.
 
     A row that was repeated stands there more than once: the later says more.
     """
@@ -250,7 +251,7 @@ def read_older(target: PartitionLog, group_id: str, *, before: int) -> OlderRows
         row = decode_row(value) if key in keys and offset < before else None
         if row is not None:
             found[row.sequence] = row
-    # What is gone meanwhile does not come back.
+    # Rows that were deleted meanwhile do not come back.
     first = max(first, target.log_start_offset)
     is_first = first <= target.log_start_offset
     return OlderRows(
@@ -261,7 +262,11 @@ def read_older(target: PartitionLog, group_id: str, *, before: int) -> OlderRows
 
 
 def _records(target: PartitionLog, offset: int) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-    """Records from the batch of an offset on: offset of the batch, offset, key and value; a damaged batch has none."""
+    """Yield records from the batch of `offset` on; skip damaged batches.
+
+    Yields:
+        Base offset of the batch, offset, key and value.
+    """
     while offset < target.log_end_offset:
         before = offset
         offset = behind_hole(target.holes, offset)

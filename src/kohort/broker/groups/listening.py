@@ -1,4 +1,4 @@
-"""Members that hear by the answers to their fetches and commits, and what there is to tell them.
+"""Members that are told news in the answers to their fetches and commits, and the news to tell.
 
 A connection says whose fetches it brings, and what that member knows. From then on the group's coordinator watches the
 member for it: what is new is kept here, told with every answer of that member, and ends the wait of its fetch.
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kohort.broker.groups.coordination import Coordination
     from kohort.wire.messages.fetch import FetchRequest
 
-#: A member that is told so asks by a heartbeat; whatever else is wrong is no news of it.
+#: Errors that are told as news, upon which the member heartbeats; other errors are not told.
 _OVER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
 class Listener:
-    """One member that hears by one connection; to the coordinator it is a request, which is answered with news."""
+    """One member that one connection serves; the coordinator answers it with news, like a request."""
 
     __slots__ = ("_is_over", "_listening", "_unsynced", "command", "connection", "is_told", "news")
 
@@ -40,46 +40,46 @@ class Listener:
         self._listening: Final = listening
         self.connection = connection
         self.command: Final = command
-        #: What the member was not heard to know, once it is durable; `None`: nothing yet.
+        #: Durable news that the member has not acknowledged; `None` if there are none.
         self.news: MemberNews | None = None
-        #: Whether an answer has told it: no fetch ends for that again.
+        #: Whether an answer has told the news; then no further fetch ends early for them.
         self.is_told = False
         self._unsynced: MemberNews | None = None
         self._is_over = False
 
     @property
     def is_open(self) -> bool:
-        """See `Asker.is_open`."""
+        """Implement `Asker.is_open`."""
         return not self._is_over
 
     @property
     def key(self) -> MemberKey:
-        """Group id and member id."""
+        """The group id and member id."""
         return self.command.group_id, self.command.member_id
 
     def answer(self, body: Any) -> None:
-        """See `Asker.answer`."""
+        """Implement `Asker.answer`."""
         self.answer_unsynced(body)
         self.release()
 
     def answer_unsynced(self, body: Any) -> None:
-        """See `Asker.answer_unsynced`."""
+        """Implement `Asker.answer_unsynced`."""
         assert isinstance(body, MemberNews), "that is what it is translated to"
         self._unsynced = body if body.error_code in (ErrorCode.NONE, *_OVER) else None
 
     def release(self) -> None:
-        """See `Asker.release`."""
+        """Implement `Asker.release`."""
         if not self._is_over and self._unsynced is not None:
             self.news = self._unsynced
             self._listening.on_news(self.key)
 
     def end(self) -> None:
-        """Nobody listens any more."""
+        """End the watch; later answers are ignored."""
         self._is_over = True
 
 
 class Look:
-    """One question what is new for a member; to the coordinator it is a request."""
+    """One question for a member's news, asked for a commit; to the coordinator it is a request."""
 
     __slots__ = ("connection", "news")
 
@@ -88,27 +88,27 @@ class Look:
 
     def __init__(self, connection: Peer) -> None:
         self.connection = connection
-        #: What is new, to be told behind all that its log has now; `None`: nothing, or nothing that is for a commit.
+        #: The news, to be told once the present log is durable; `None` if there are none for a commit's answer.
         self.news: MemberNews | None = None
 
     def answer(self, body: Any) -> None:
-        """See `Asker.answer`."""
+        """Implement `Asker.answer`."""
         self.answer_unsynced(body)
 
     def answer_unsynced(self, body: Any) -> None:
-        """See `Asker.answer_unsynced`."""
+        """Implement `Asker.answer_unsynced`."""
         assert isinstance(body, MemberNews), "that is what it is translated to"
         self.news = body if body.assignment is not None else None
 
     def release(self) -> None:
-        """See `Asker.release`."""
+        """Implement `Asker.release`."""
 
 
 class Listening:
-    """Every member that listens."""
+    """The members whose connections have asked for news."""
 
     def __init__(self, runtime: Coordination, on_news: Callable[[MemberKey], None]) -> None:
-        """`on_news`: called with the member for which there is something to tell."""
+        """Create an empty registry; `on_news` is called with a member that has news to be told."""
         self._runtime: Final = runtime
         self.on_news: Final = on_news
         self._listeners: Final[dict[MemberKey, Listener]] = {}
@@ -119,11 +119,11 @@ class Listening:
         return len(self._listeners)
 
     def hear(self, connection: Peer, word: MemberWord) -> None:
-        """The fetches of a connection are that member's, from now on."""
+        """Watch the member that a connection's fetches name, from now on."""
         key = (word.group_id, word.member_id)
         former = self._listeners.get(key)
         if former is not None and former.connection.number > connection.number:
-            # Late words of a connection that was given up.
+            # This request comes late, by a connection that the client has given up.
             return
         if former is not None:
             self._end(former)
@@ -134,14 +134,14 @@ class Listening:
         self._runtime.answer(listener, listener.command, self._translate(listener.command))
 
     def look(self, connection: Peer, word: MemberWord) -> Look:
-        """What is new for a member, now."""
+        """Ask the coordinator for the present news of a member."""
         look = Look(connection)
         command = self._command(word, is_look=True)
         self._runtime.answer(look, command, self._translate(command))
         return look
 
     def forget(self, connection: Peer) -> None:
-        """The fetches of a connection are nobody's, or it is closed."""
+        """End the watch of a connection that is closed, or whose fetches name no member any more."""
         key = self._keys.get(connection.number) if self._keys else None
         if key is not None:
             self._end(self._listeners[key])
@@ -154,12 +154,12 @@ class Listening:
         name_of: Callable[[bytes], str],
         now_ms: int,
     ) -> None:
-        """A fetch has come: its member reads what it asks for, if not before.
+        """Note that a member has begun to read the partitions of a fetch.
 
         Args:
-            request: by whose connection it came.
-            message: what it names.
-            asked: all that it asks for, with what its session remembers.
+            request: the request of the fetch.
+            message: the fetch, with the partitions that it names.
+            asked: all partitions of the fetch, those of its session included.
             name_of: a topic's id -> its name.
             now_ms: time of day, milliseconds.
         """
@@ -170,7 +170,7 @@ class Listening:
         if not reads.awaited:
             return
         keys = reads.of_client((request.client_id, request.client_host)) if key is None else (key,)
-        # A session that goes on is looked at as a whole once; what is new in it later is named.
+        # All partitions of a session are noted once; later fetches name those that are new in it.
         news = [each for each in keys if reads.is_new(each, connection.number)]
         if news:
             rows = [(name, topic_id, number) for (name, topic_id), (numbers, *_) in asked for number in numbers]
@@ -184,22 +184,22 @@ class Listening:
             self._runtime.begin_to_read(keys, [(name or name_of(topic_id), number) for name, topic_id, number in rows])
 
     def fetched_until(self, connection: Peer, now_ms: int) -> None:
-        """A connection has ended while a fetch of it waited."""
+        """Note the end of a connection whose fetch was waiting: its member has read until now."""
         key = self.member_of(connection)
         if key is not None:
             self._runtime.reads.note(key, now_ms)
 
     def member_of(self, connection: Peer) -> MemberKey | None:
-        """Whose fetches a connection brings."""
+        """Return the member whose fetches a connection brings, if any."""
         return self._keys.get(connection.number) if self._keys else None
 
     def has_news(self, key: MemberKey) -> bool:
-        """Whether there is something to tell that no answer has told the member."""
+        """Whether a member has news that no answer has told it."""
         listener = self._listeners.get(key)
         return listener is not None and listener.news is not None and not listener.is_told
 
     def tell(self, key: MemberKey) -> MemberNews | None:
-        """What a member was not heard to know, for an answer that leaves now."""
+        """Return a member's news for an answer that leaves now, and note that they are told."""
         listener = self._listeners.get(key)
         if listener is None:
             return None
@@ -250,7 +250,7 @@ class Listening:
 
 
 def _partitions(rows: list[TopicPartitions]) -> Partitions:
-    """By topic, without those of which there is none."""
+    """Return the partitions by topic, without topics that have none."""
     found: dict[TopicId, set[int]] = {}
     for row in rows:
         if row.partitions:

@@ -6,5 +6,5 @@ from uuid import uuid4
 
 
 def new_member_id(client_id: str) -> str:
-    """What the client calls itself, made unique."""
+    """Make a unique member id from the client id."""
     return f"{client_id}-{uuid4()}"

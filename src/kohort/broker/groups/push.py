@@ -1,4 +1,4 @@
-"""Whose heartbeats are held, and for how long: what each client was seen to bear.
+"""Held heartbeats: which clients get them, and how long each of them is known to bear the wait.
 
 Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
 some clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511), what its
@@ -23,9 +23,9 @@ from kohort.wire.private import SOFTWARE_NAME
 
 #: Software names, or how they begin.
 _BEARING: Final = (SOFTWARE_NAME, "apache-kafka-java", "librdkafka", "confluent-kafka-", "kafka-python")
-#: Those of them that tell answers apart by the numbers of their requests, in whatever order they come.
+#: Clients among them that match answers to requests by correlation id, in any order.
 _MATCHING: Final = ("librdkafka", "confluent-kafka-")
-#: How the client ids of one begin that names no software.
+#: The beginning of the client ids of a client that sends no software name.
 _BEARING_CLIENT_ID: Final = "aiokafka"
 _LONGEST_MS: Final = 8_000
 #: Classic members heartbeat every 3 s: Java's whether they were answered or not, librdkafka's if they were by then,
@@ -41,7 +41,7 @@ _MARGIN_PARTS: Final = 5
 
 
 class Terms(NamedTuple):
-    """How a heartbeat may be answered: see `hold_ms`, `since_cut_ms`, `counts_requests` of `ConsumerGroupHeartbeat`."""
+    """The terms of a heartbeat's answer: see the fields of `ConsumerGroupHeartbeat`."""
 
     hold_ms: int
     since_cut_ms: int
@@ -49,7 +49,7 @@ class Terms(NamedTuple):
 
 
 class Pushing:
-    """What the broker's options make of it.
+    """The rules for held heartbeats that follow from the broker's options.
 
     Args:
         values: of the broker's options: group.push.*.
@@ -63,7 +63,7 @@ class Pushing:
         self._join_ms: Final[int] = values["group.push.join.hold.ms"]
 
     def bears(self, request: Request) -> bool:
-        """Whether the client of a request waits for the answer of a heartbeat without harm to itself."""
+        """Whether the client of a request bears a late answer to a heartbeat without harm."""
         if not self._is_on:
             return False
         name = request.connection.software
@@ -72,9 +72,9 @@ class Pushing:
         return name in self._others or (not name and request.client_id.startswith(_BEARING_CLIENT_ID))
 
     def terms(self, request: Request, member: MemberKey, *, is_join: bool, session_ms: int) -> Terms:
-        """For how long the answer to a KIP-848 heartbeat may wait, and what its client did meanwhile.
+        """Return how long a KIP-848 heartbeat's answer may wait, and the time since its client cut a hold.
 
-        `session_ms`: of the member's group.
+        `session_ms` is the session timeout of the member's group.
         """
         connection = request.connection
         counts_requests = self.counts_requests(connection)
@@ -86,7 +86,7 @@ class Pushing:
             is_java = connection.software.startswith(_JAVA)
             join_ms = min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms
             join_ms = min(join_ms, session_ms // HEARTBEATS_PER_SESSION) if counts_requests else join_ms
-            # Who was fenced joins again by the connection that told it an interval.
+            # A fenced member joins again by the connection that has told it an interval.
             is_told = member in connection.told_intervals
             held_ms = min(join_ms, self.hold_ms(connection, member)) if is_told else join_ms
             return Terms(held_ms, since_ms, counts_requests)
@@ -94,41 +94,41 @@ class Pushing:
 
     @staticmethod
     def counts_requests(connection: Peer) -> bool:
-        """Whether a client counts its session from its requests: ours do, once they know how long it is."""
+        """Whether a client counts its session from its requests; kohort's do, once they know its length."""
         return connection.software == SOFTWARE_NAME
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
-        """For how long the heartbeat of a member may be held by what this connection told it; 0: not at all."""
+        """Return how long a member's heartbeat may be held, by its last told interval; 0: not at all."""
         return _longest_ms(connection.told_intervals.get(member, 0), connection.software.startswith(_JAVA))
 
     def classic_hold_ms(self, request: Request) -> int:
-        """For how long the answer to a classic heartbeat may wait, if the session is not short; -1: not at all."""
+        """Return how long a classic heartbeat may be held, if the session is not short; -1: not at all."""
         return _LONGEST_CLASSIC_MS if self.bears(request) else -1
 
     def note_told(self, connection: Peer, member: MemberKey, interval_ms: int, session_ms: int) -> None:
-        """A member was told how often to heartbeat, in a session of so long."""
+        """Note the heartbeat interval and session timeout that a member was told."""
         told = connection.told_intervals
         if self._is_on and (len(told) < MEMBERS_PER_CONNECTION or member in told):
             if self.counts_requests(connection):
-                # It heartbeats so often whatever it is told: two that are held, and one that is lost, fit in.
+                # Such a client heartbeats at least so often: a session has room for two held heartbeats and a lost one.
                 interval_ms = min(interval_ms, session_ms // HEARTBEATS_PER_SESSION)
             told[member] = interval_ms
 
     def attach(self, request: Request, beat: PatientBeat[Any]) -> None:
-        """Say that a request is a heartbeat, before it is carried out."""
+        """Mark a request as a heartbeat, before it is carried out."""
         request.beat = beat
         request.is_unordered = beat.command.hold_ms >= 0 and request.connection.software.startswith(_MATCHING)
 
     def note_cut(self, connection: Peer, member: MemberKey) -> None:
-        """Something else by a connection has ended the hold of a member."""
+        """Note that another request on a connection has ended the hold of a member's heartbeat."""
         if member in connection.told_intervals:
             connection.cuts[member] = self._clock.now_ms()
 
 
 @lru_cache(maxsize=64)
 def _longest_ms(told_ms: int, is_java: bool) -> int:
-    """For how long who was told that interval may be held at most."""
-    # Java's consumer takes it for no time-out: all that counts is that its next heartbeat is not late.
+    """Return the longest hold of a member that was told this interval, ms."""
+    # For Java's consumer the interval is no time-out: only its next heartbeat must not be late.
     margin_ms = _MARGIN_MS if is_java else max(_MARGIN_MS, told_ms // _MARGIN_PARTS)
     return min(_LONGEST_MS, max(0, told_ms - margin_ms))
 
@@ -137,7 +137,7 @@ Told = TypeVar("Told", bound=AnyHeartbeat)
 
 
 class PatientBeat(Generic[Told]):
-    """A heartbeat, and how its wait ends if it is held."""
+    """A heartbeat that may be held, and the ways in which its hold ends."""
 
     __slots__ = ("_connection", "_coordination", "_pushing", "command")
 
@@ -148,11 +148,11 @@ class PatientBeat(Generic[Told]):
         self.command: Final[Told] = command
 
     def release(self, is_cut: bool) -> None:
-        """See `Beat.release`."""
+        """Implement `Beat.release`."""
         if is_cut:
             self._pushing.note_cut(self._connection, (self.command.group_id, self.command.member_id))
         self._coordination.release(self.command, is_cut)
 
     def abandon(self) -> None:
-        """See `Beat.abandon`."""
+        """Implement `Beat.abandon`."""
         self._coordination.abandon(self.command)

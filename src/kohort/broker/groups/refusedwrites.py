@@ -1,8 +1,8 @@
-"""What becomes of a decision whose records the group log did not take.
+"""The handling of decisions whose records the group log did not take.
 
-Laws: nothing of it is applied. Who asked is told NOT_COORDINATOR, upon which every client asks for the coordinator and
-then again; what the broker told itself, and deadlines, come again by themselves. Nobody is fenced meanwhile: what is
-not written has not happened, and who asks in vain is heard all the same.
+Laws: nothing of it is applied. The requesting client is told NOT_COORDINATOR, upon which every client looks
+up the coordinator and then asks again; the broker's own commands, and deadlines, are repeated. No member is fenced
+meanwhile: a refused request counts as heard all the same.
 Source: Apache Kafka's `CoordinatorOperationExceptionHelper`, which makes NOT_COORDINATOR of KAFKA_STORAGE_ERROR.
 """
 
@@ -31,7 +31,7 @@ from kohort.errors import ErrorCode, StorageError
 from kohort.ids import RequestToken
 from kohort.storage.partitions.partition import PartitionLog
 
-#: After so long the broker tries again what nobody waits for.
+#: After so long the broker repeats decisions for which no client waits.
 RETRY_MS: Final = 1000
 #: What the client reads; the broker's own log has the reason.
 NOT_TAKEN: Final = Refusal(
@@ -40,7 +40,8 @@ NOT_TAKEN: Final = Refusal(
 
 
 def append_decision(durability: Durability, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
-    """Append the records of a decision as one batch; whether the disk took it. A disk that fails is raised."""
+    """Append the records of a decision as one batch; return whether the disk took it."""
+    # A disk that fails for good is raised.
     batch = build_log_batch(decision.records, now_ms=now_ms)
     if batch is not None:
         try:
@@ -53,7 +54,7 @@ def append_decision(durability: Durability, partition: PartitionLog, decision: D
 
 
 class RefusedWrites:
-    """Answers, puts off and repeats; belongs to the loop."""
+    """Answers, postpones and repeats refused decisions; belongs to the loop."""
 
     def __init__(
         self,
@@ -63,34 +64,34 @@ class RefusedWrites:
         tell_topics: Callable[[Home], None],
         reply: Callable[[PartitionLog, RequestToken, ReplyBody], None],
     ) -> None:
-        """`carry_out`, `tell_topics`: called for what comes again, whose home may be gone by then."""
+        """`carry_out` and `tell_topics` repeat a command; its home may be gone by then."""
         self._loop: Final = loop
         self._carry_out: Final = carry_out
         self._tell_topics: Final = tell_topics
         self._reply: Final = reply
 
     def of_command(self, home: Home, command: Command, now_ms: int) -> None:
-        """A command led to it."""
+        """Refuse or postpone a command whose decision was not written."""
         if isinstance(command, GroupCommand | ExpireOffsets):
             if isinstance(command, GroupCommand):
                 home.shard.spare(command, now_ms=now_ms)
             self._reply(home.log, command.request, NOT_TAKEN)
         elif isinstance(command, TopicsChanged):
-            # By then there may be others.
+            # The topics may have changed again by then.
             self._loop.call_later(RETRY_MS / 1000, self._tell_topics, home)
         else:
             self._loop.call_later(RETRY_MS / 1000, self._carry_out, home, command)
 
     def of_held(self, home: Home, held: AnyHeartbeat | WatchMember, now_ms: int) -> None:
-        """The answer to a heartbeat that was held would have needed it: the client asks again for what is new."""
+        """Refuse a held heartbeat whose answer needed the write; the client asks again for news."""
         home.shard.abandon(held, now_ms=now_ms)
         self.of_command(home, held, now_ms)
 
     def of_deadline(self, home: Home, key: TimerKey, now_ms: int) -> None:
-        """A deadline led to it."""
+        """Postpone a deadline whose decision was not written."""
         held = home.shard.held(key.group_id, key.member_id) if parking.is_hold(key) else None
         if held is not None:
-            # It was promised an answer by now.
+            # The held heartbeat has to be answered by now.
             self.of_held(home, held, now_ms)
         else:
             home.shard.timers.arm(key, now_ms + RETRY_MS)

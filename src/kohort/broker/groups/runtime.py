@@ -1,4 +1,4 @@
-"""Runs the group coordinator: decide, append, apply, and answer once the disk has it.
+"""The runtime of the group coordinator: decide, append, apply, and answer once the disk has it.
 
 One shard per partition of `__consumer_offsets`, all on the loop's thread. A command is decided on at once; the
 records of a decision are one batch; its replies wait until that batch is durable, and a reply that only reads waits
@@ -67,10 +67,10 @@ KNOWN_GROUPS: Final = 1_000
 #: Held heartbeats that are answered before the loop looks at its sockets again.
 RELEASES_PER_TURN: Final = 200
 
-#: Of groups whose transactions are aborted so many are named in one line.
+#: Groups with aborted transactions that one log line names.
 _GROUPS_TOLD: Final = 10
 
-#: Turns what the coordinator says into the message of the request's version, or into its bytes.
+#: Translates the coordinator's reply into the response message of the request's version, or into its bytes.
 Translate = Callable[[Any, Any], Message | bytes]
 
 
@@ -89,11 +89,11 @@ class Runtime:
         self._clock: Final = clock
         self._durability: Final = durability
         self._on_failure: Final = on_failure
-        #: What happened to every group; one that keeps nothing if none is given.
+        #: The journal of all groups; one that keeps no rows if none is given.
         self.journal: Final = journal or Journal(limit=0)
         self._homes: Final[list[Home]] = []
         self.room: Final = GroupRoom(self._homes)
-        #: `None` where all are built in.
+        #: The user's own assignors; `None` if all are built in.
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
         self._deadlines: Final = Deadlines(
@@ -102,18 +102,18 @@ class Runtime:
         self._refused: Final = RefusedWrites(
             loop, carry_out=self._carry_out, tell_topics=self._tell_topics, reply=self._reply
         )
-        #: Token -> who is told the reply, a request with its translation or a function; and the home that was asked.
+        #: Token -> receiver of the reply (a request and its translation, or a function) and the home that was asked.
         self._waiting: Final[dict[int, tuple[Asker | None, Callable[..., Any], Home]]] = {}
         self._last_number = 0
         self._is_stopped = False
         #: The shard of a group; set by `start`.
         self.index_of: Callable[[str], int] = lambda _: 0
-        #: What the logs of partitions have, of those that there are.
+        #: Measures the logs of the partitions that exist.
         self.measure: Callable[[Iterable[tuple[TopicId, int]]], dict[tuple[TopicId, int], LogExtent]] = lambda _: {}
         #: Set by `start`.
         self._settings = GroupSettings()
         self._reporter = Reporter(self._settings)
-        #: The topics, as they were told last.
+        #: The image of topics that the shards were told last.
         self._image = TopicImage.of((), version=0)
 
     def start(
@@ -125,7 +125,7 @@ class Runtime:
         look_since_ms: int | None = None,
         told_ms: Mapping[str, int] | None = None,
     ) -> None:
-        """Rebuild the state of every shard from its log; then commands may come.
+        """Rebuild the state of every shard from its log; after that commands may come.
 
         Args:
             settings: of groups that have no configs of their own.
@@ -138,7 +138,7 @@ class Runtime:
         self._reporter = Reporter(settings)
         own = [name for name in settings.group_consumer_assignors if name in settings.own_assignors]
         if own:
-            # A start without them does not pay for what they need.
+            # A start without such assignors does not pay for their threads and processes.
             from kohort.broker.processes.ownassignors import OwnAssignors
 
             self._assignors = OwnAssignors(self._loop, own)
@@ -147,7 +147,7 @@ class Runtime:
         loader = GroupLogLoader(since_ms=look_since_ms)
         with without_collections():
             self._homes[:] = [loader.load_home(settings, part, self._clock) for part in partitions]
-            # What was told of them is another thing than what their logs have.
+            # The journal's rows of these groups may differ from their logs.
             self._tell_found(sorted({group for group, _ in loader.changed.items() ^ (told_ms or {}).items()}), image)
             # Deadlines count from the end of all loading: it fences nobody.
             for home in self._homes:
@@ -157,11 +157,12 @@ class Runtime:
                 self._deadlines.watch(home.shard.next_deadline(), now_ms)
 
     def abort_transactions(self) -> None:
-        """End what logs have of transactions: without a coordinator of theirs readers of stable offsets wait for ever.
+        """Abort the open transactions in the group logs.
 
         Source: Apache Kafka's transaction coordinator, which aborts what is open for longer than its timeout.
         """
         for home in self._homes:
+            # There is no transaction coordinator: readers of stable offsets would wait for these transactions for ever.
             opened = home.shard.groups.transactions
             if not opened:
                 continue
@@ -183,7 +184,7 @@ class Runtime:
                 self._carry_out(home, command)
 
     def _tell_found(self, group_ids: Iterable[str], image: TopicImage) -> None:
-        """Tell the journal what there is of groups of which a crash may have kept rows from it."""
+        """Tell the journal the state of groups of which a crash may have kept rows from it."""
         now_ms = self._deadlines.now_ms()
         for group_id in group_ids:
             groups = self._homes[self.index_of(group_id)].shard.groups
@@ -192,11 +193,11 @@ class Runtime:
                 self.journal.record(entries, cause=self.next_token(), now_ms=now_ms)
 
     def count_from(self, number: int) -> None:
-        """Let no request have a number that an earlier life has given; before the first of this one."""
+        """Number requests above `number`, which an earlier run has used; call before the first request."""
         self._last_number = max(self._last_number, number)
 
     def stop(self) -> None:
-        """Nothing is decided any more."""
+        """Stop deciding, firing deadlines and computing assignments."""
         self._is_stopped = True
         self._deadlines.stop()
         if self._assignors is not None:
@@ -204,54 +205,54 @@ class Runtime:
 
     @property
     def shard_count(self) -> int:
-        """How many shards there are."""
+        """The number of shards."""
         return len(self._homes)
 
     def serves(self, group_id: str) -> bool:
-        """Whether the log of a group is known whole."""
+        """Whether the log of a group could be read whole."""
         return not isinstance(self._homes[self.index_of(group_id)].shard, UnservedShard)
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a KIP-848 member of a group may be silent."""
+        """Return the session timeout of a group's KIP-848 members, ms."""
         return self._homes[self.index_of(group_id)].shard.settings_for(group_id).group_consumer_session_timeout_ms
 
     def next_token(self) -> RequestToken:
-        """A number that no earlier request has; also serves as its cause."""
+        """Return a number that no earlier request has; it also serves as its cause."""
         self._last_number += 1
         return RequestToken(self._last_number)
 
     def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
-        """Carry out a command; its reply, translated, answers `request` once it is durable."""
+        """Carry out a command; answer `request` with the translated reply once it is durable."""
         home = self._homes[self.index_of(command.group_id)]
         for former in home.shard.find_former(command):
             held = self._waiting[former.request][0]
             assert isinstance(held, Request) and held.beat is not None, "a client asked"
-            # What somebody else says of a member is news once it is done; a heartbeat brings the next interval itself.
+            # A leave by another client is news once it is done; a heartbeat brings the next interval itself.
             if held.connection is request.connection or not isinstance(command, LeaveGroup):
                 held.beat.release(not isinstance(command, ConsumerGroupHeartbeat))
         self._waiting[command.request] = (request, translate, home)
         self._carry_out(home, command)
 
     def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
-        """Answer a heartbeat that is held, if it is held still; `is_cut`: something else of its client waits for it."""
+        """Answer a heartbeat that is still held; `is_cut`: another request of its client waits behind it."""
         home = self._homes[self.index_of(command.group_id)]
         if parking.is_held(home.shard.groups, command) and not self._is_stopped:
             self._answer_held(home, command, is_cut=is_cut)
 
     def release_all(self) -> None:
-        """Answer every heartbeat that is held: the broker is about to stop."""
+        """Answer every held heartbeat; the broker is about to stop."""
         for home in self._homes:
             for held in home.shard.all_held():
                 self._answer_held(home, held, is_cut=False)
 
     def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
-        """The connection of a heartbeat that is held, or of who watches a member, is gone."""
+        """Drop a held heartbeat, or the watch of a member, whose connection is closed."""
         if self._waiting.pop(command.request, None) is not None and not self._is_stopped:
             home = self._homes[self.index_of(command.group_id)]
             home.shard.abandon(command, now_ms=self._deadlines.now_ms())
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:
-        """Hold a heartbeat that was held before, word for word; `False` if nothing was done: it is to be read anew."""
+        """Hold a heartbeat that repeats a held one; `False` if nothing was done and it has to be parsed."""
         home, now_ms = self._homes[self.index_of(command.group_id)], self._deadlines.now_ms()
         if self._is_stopped or self._renew(home, command, now_ms) is None:
             return False
@@ -260,10 +261,10 @@ class Runtime:
         return True
 
     def renew(self, command: ConsumerGroupHeartbeat) -> int | None:
-        """Carry out a heartbeat whose answer does not wait, if nothing is new, at once.
+        """Carry out at once a heartbeat that is not held, if its member has no news.
 
         Returns:
-            The interval that its member is told, ms; `None`: it is to be handled, and nothing was done.
+            The interval that its member is told, ms; `None` if nothing was done and the heartbeat has to be parsed.
         """
         home = self._homes[self.index_of(command.group_id)]
         if self._is_stopped or not is_durable(home.log) or home.shard.find_former(command):
@@ -282,7 +283,7 @@ class Runtime:
         return interval_ms
 
     def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
-        """Carry out a command; its reply is handed to `on_reply` once it is durable."""
+        """Carry out a command; call `on_reply` with its reply once it is durable."""
         home = self._homes[self.index_of(command.group_id)]
         self._waiting[command.request] = (None, on_reply, home)
         self._carry_out(home, command)
@@ -297,23 +298,24 @@ class Runtime:
 
     @property
     def reads(self) -> Reads:
-        """By whom partitions were read last."""
+        """The record of the members' latest reads of partitions."""
         return self._reporter.reads
 
     def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
-        """A fetch asks for partitions; for these members, one of which it may be of, they may be new."""
+        """Note that a fetch asks for partitions, which may be new for one of these members."""
         now_ms = self._deadlines.now_ms()
         self._reporter.on_fetch(self.journal, keys, asked_for, now_ms=now_ms, next_cause=self.next_token)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
-        """The connection by which a member was heard of last is closed."""
+        """Tell the coordinator that a member's last connection is closed."""
         command = MemberDisconnected(cause=CauseId(self.next_token()), group_id=group_id, member_id=member_id)
         self._carry_out(self._homes[self.index_of(group_id)], command)
 
     def hand_over(self, index: int) -> None:
-        """Another node coordinates the groups of a shard from now on: it knows what the log says and nothing else.
+        """Reload a shard from its log, as another node that takes over its groups would.
 
-        Whoever waits is answered NOT_COORDINATOR. Source: Apache Kafka's unloading and loading of a group partition.
+        Waiting requests are answered NOT_COORDINATOR.
+        Source: Apache Kafka's unloading and loading of a group partition.
         """
         home = self._homes[index]
         moved = [token for token, (_, _, asked) in self._waiting.items() if asked is home]
@@ -330,12 +332,12 @@ class Runtime:
         self._deadlines.watch(home.shard.next_deadline(), now_ms)
 
     def group_ids(self, index: int) -> list[str]:
-        """Every group of a shard, those that only have offsets included."""
+        """Return every group of a shard, those with offsets alone included."""
         groups = self._homes[index].shard.groups
         return list(dict.fromkeys((*groups.consumer, *groups.classic, *groups.offsets)))
 
     def topics_changed(self, image: TopicImage) -> None:
-        """Every shard gets the new picture of topics."""
+        """Give every shard the new image of topics."""
         self._image = image
         for home in self._homes:
             self._tell_topics(home)
@@ -366,7 +368,7 @@ class Runtime:
             raise
 
     def _tell_news(self, home: Home) -> None:
-        """Answer held heartbeats for whose members there is news; those that are many in several turns."""
+        """Answer held heartbeats whose members have news; many of them in several turns of the loop."""
         if self._is_stopped or home not in self._homes:
             return
         now_ms = self._deadlines.now_ms()
@@ -384,7 +386,7 @@ class Runtime:
         self._loop.call_soon(self._tell_news, home)
 
     def _commit(self, home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True) -> bool:
-        """Append, tell the journal, apply, and see to replies; `False`: the disk did not take it, nothing was done."""
+        """Append a decision, journal and apply it, and send replies; `False` if the disk refused it."""
         if decision.records and not self._append(home.log, decision, now_ms):
             return False
         shard = home.shard
@@ -403,7 +405,7 @@ class Runtime:
         self._deadlines.watch(shard.next_deadline(), now_ms)
         if shard.has_concerned and not home.tells_news:
             home.tells_news = True
-            # Behind what is decided together with it: several changes are often one piece of news.
+            # Later in this turn: several changes that are decided together are often one piece of news.
             self._loop.call_soon(self._tell_news, home)
         return True
 
@@ -413,7 +415,7 @@ class Runtime:
             self._carry_out(home, LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
 
     def _computed(self, home: Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
-        """An assignor of the user's own has done what it can."""
+        """Hand the coordinator the result of an assignor of the user's own."""
         if home not in self._homes:
             return
         cause, asked = CauseId(self.next_token()), order.assignable
@@ -437,7 +439,7 @@ class Runtime:
                 self._durability.when_durable(partition, request.release)
 
     def _fire(self, now_ms: int) -> int | None:
-        """Carry out every deadline that is due; the next one."""
+        """Carry out every due deadline; return the next one."""
         next_ms: int | None = None
         try:
             for home in self._homes:
@@ -455,7 +457,7 @@ class Runtime:
         return next_ms
 
     def _end_hold(self, home: Home, now_ms: int) -> bool:
-        """Answer the heartbeat whose hold is due next, or soon, if nothing is new for its member."""
+        """Answer the heartbeat whose hold ends next, now or soon, if its member has no news."""
         ended = home.shard.find_ended(now_ms)
         if ended is not None:
             home.shard.end_hold(ended)

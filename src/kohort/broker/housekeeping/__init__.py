@@ -1,1 +1,1 @@
-"""What the broker does by itself now and then, beside the loop."""
+"""The broker's periodic work beside the loop."""

@@ -1,4 +1,4 @@
-"""Writes now and then what a start needs to know of each log, so that after a crash only what came later is checked.
+"""Periodic checkpoints of logs, so that a start after a crash checks only later records.
 
 Laws: a log is looked at on the loop, and written and synced on a thread, one after the other. A log with a file that is
 closed and has its index in memory is written soon, any other that has changed once per interval. What is refused is
@@ -32,7 +32,7 @@ LOOKS: Final = 10
 
 
 class Checkpointer:
-    """Goes through the logs of every topic, and again after a while; belongs to the loop."""
+    """Checkpoints the logs of every topic, round after round; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, *, interval_ms: int) -> None:
         self._loop: Final = loop
@@ -41,19 +41,20 @@ class Checkpointer:
         self._thread: Final = BlockingWork(loop, threads=1, name="kohort-checkpoint")
         self._left: Iterator[PartitionLog] = iter(())
         self._looks = 0
-        #: Of this round, and of all since one that wrote without.
+        #: Whether this round has written, and whether it has failed.
         self._has_written = self._has_failed = False
+        #: Whether a failure was logged since the last round that wrote without one.
         self._is_told = False
         self._timer: asyncio.Handle | None = None
         self._is_stopped = False
 
     def start(self) -> None:
-        """The first round begins after a pause; in memory there is nothing to write."""
+        """Begin the first round after a pause; do nothing for logs in memory."""
         if not self._store.fs.volatile:
             self._later(self._pause, self._begin)
 
     def stop(self) -> None:
-        """Write nothing more: a clean stop writes it all."""
+        """Stop writing; a clean stop of the broker writes everything anyway."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -66,7 +67,7 @@ class Checkpointer:
 
     def _on_checked(self, failure: Exception | None) -> None:
         if failure is not None:
-            # It ends the broker; nothing more is written into a directory that may be another's.
+            # The failure ends the broker; the directory may be another broker's, so nothing more is written into it.
             self._is_stopped = True
             return
         self._left = iter([each for topic in self._store.topics.values() for each in topic.partitions])
@@ -97,7 +98,7 @@ class Checkpointer:
     def _on_written(self, captured: Captured, filed: list[tuple[Segment, SegmentFacts]] | Exception | None) -> None:
         captured.log.filing.end()
         if filed is not None and self._store.has(captured.log):
-            # Otherwise it was deleted meanwhile, and so were its files.
+            # Otherwise the log was deleted meanwhile, with its files.
             if isinstance(filed, Exception):
                 self._has_failed = True
                 self._tell("event=checkpoint_failed partition=%s error=%r", captured.log.name, str(filed))

@@ -1,4 +1,4 @@
-"""Compacts logs while the broker serves: looks now and then, works beside the loop.
+"""The compaction of logs while the broker serves: chosen on the loop, done beside it.
 
 Laws: one log at a time, the dirtiest first, before it those that have waited for too long. What lies on a disk is
 compacted by a process of its own, which is there while there is something to do, and a thread waits for it; what is in
@@ -49,7 +49,7 @@ log = logging.getLogger("kohort.broker")
 REST_SECONDS: Final = 0.05
 #: The longest time until a log that could not be compacted is tried again.
 LONGEST_PAUSE_SECONDS: Final = 600.0
-#: How long the process stays that has nothing to do.
+#: Time for which an idle process is kept.
 IDLE_SECONDS: Final = 10.0
 #: How long a stop waits for the thread; a disk that hangs must not keep the broker from ending.
 STOP_TIMEOUT_SECONDS: Final = 2.0
@@ -57,7 +57,7 @@ STOP_TIMEOUT_SECONDS: Final = 2.0
 
 @dataclass(slots=True)
 class _Failure:
-    """Why a log could not be compacted, how often in a row, and when it is tried again."""
+    """The reason and number of a log's failed compactions in a row, and the time of the next try."""
 
     reason: str
     attempts: int
@@ -66,7 +66,7 @@ class _Failure:
 
 
 class Compactor:
-    """Keeps the logs of compacted topics short; belongs to the loop."""
+    """Compacts the logs of compacted topics; belongs to the loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, *, backoff_ms: int, dedupe_buffer_bytes: int
@@ -85,7 +85,7 @@ class Compactor:
         self._is_idle.set()
         self._is_stopped = False
         self._rested_at = 0.0
-        #: Compacts what lies on a disk; when it was needed last.
+        #: The process that compacts logs on disk; `None` in memory.
         self._process: CompactorProcess | None = None
         if isinstance(store.fs, DiskFileSystem):
             # It needs pickle, which a broker in memory has no use for.
@@ -95,7 +95,7 @@ class Compactor:
         self._needed_at = 0.0
 
     def start(self) -> None:
-        """Look from now on."""
+        """Begin to look for logs that need compaction."""
         cleaned = load_offsets(self._store.fs, self._store.directory, CLEANED_NAME)
         self._cleaned = {
             log: min(cleaned.get((log.topic, log.partition), 0), log.log_end_offset) for log in self._logs()
@@ -103,7 +103,7 @@ class Compactor:
         self._timer = self._loop.call_soon(self._look)
 
     async def stop(self) -> None:
-        """Look no more; returns when the thread has noticed."""
+        """Stop compacting; return when the thread has ended its work."""
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -115,7 +115,7 @@ class Compactor:
                 self._process.end()
 
     def failed_attempts(self, partition: PartitionLog) -> int:
-        """How often in a row it could not be compacted."""
+        """Return how many compactions of a partition have failed in a row."""
         failure = self._failures.get(partition)
         return 0 if failure is None else failure.attempts
 
@@ -130,7 +130,7 @@ class Compactor:
             self._needed_at = now
             self._begin(partial(self._work, *chosen))
         elif has_lost:
-            # A topic is deleted: another may come with its name.
+            # A topic was deleted, and another may get its name: save the offsets without it.
             self._begin(self._forget)
         elif self.process_id is not None and now - self._needed_at >= IDLE_SECONDS:
             self._begin(self._end_process)
@@ -139,7 +139,7 @@ class Compactor:
 
     @property
     def process_id(self) -> int | None:
-        """Of the process that compacts, `None` if there is none."""
+        """The id of the process that compacts, `None` if there is none."""
         return None if self._process is None else self._process.process_id
 
     def _begin(self, work: Callable[[], None]) -> None:
@@ -148,19 +148,19 @@ class Compactor:
         threading.Thread(target=work, name="kohort-compaction", daemon=True).start()
 
     def _logs(self) -> list[PartitionLog]:
-        """Those that are to be compacted, as far as that is possible."""
+        """Return the logs that are to be compacted and have not failed."""
         logs = [log for topic in self._store.topics.values() for log in topic.partitions]
         return [log for log in logs if log.config.is_compacted and not log.is_failed]
 
     def _choose(self) -> tuple[PartitionLog, CompactionPlan] | None:
-        """The dirtiest log that is dirty enough, and what is to be done."""
+        """Choose the dirtiest log that is dirty enough, with its plan."""
         now_ms = self._clock.now_ms()
         best: tuple[float, PartitionLog, CompactionPlan] | None = None
         for log in self._cleaned:
             failure = self._failures.get(log)
             if failure is not None and failure.again_at > self._loop.time():
                 continue
-            # A disk that is full says so to whoever appends.
+            # A full disk is reported to the producers that append.
             with contextlib.suppress(StorageError):
                 log.roll_overdue(now_ms)
             found = plan_compaction(
@@ -173,7 +173,7 @@ class Compactor:
         return None if best is None else best[1:]
 
     def _work(self, partition: PartitionLog, plan: CompactionPlan) -> None:
-        """All of one compaction, in its thread."""
+        """Carry out one compaction, on its thread."""
         began_ms = self._clock.now_ms()
         fs = self._store.fs
         has_changed = False
@@ -216,7 +216,7 @@ class Compactor:
         save_offsets(self._store.fs, self._store.directory, CLEANED_NAME, rows)
 
     def _rest(self) -> bool:
-        """Between two pieces of work: whether to stop; rests as long as the last one took."""
+        """Rest between two pieces of work, as long as the last one took; return whether to stop."""
         if self._is_stopped:
             return True
         time.sleep(min(time.monotonic() - self._rested_at, REST_SECONDS))
@@ -231,7 +231,7 @@ class Compactor:
         return partition.replace(segment, cleaned_path)
 
     def _on_loop(self, partition: PartitionLog, change: Callable[[], list[int]]) -> list[int]:
-        """What `change` returns when it is called on the loop, once nobody writes beside the segments."""
+        """Call `change` on the loop, when no index of the partition is being written; return its result."""
         answer: Future[list[int]] = Future()
 
         def run() -> None:
@@ -249,7 +249,7 @@ class Compactor:
         self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _on_failure(self, partition: PartitionLog, error: Exception, unchanged: CompactionPlan | None) -> None:
-        """`unchanged`: what was planned, if nothing of it was put in place."""
+        """Note a failed compaction; `unchanged` is its plan if nothing of it was put in place."""
         is_overtaken = unchanged is not None and _is_overtaken(partition, unchanged)
         if is_overtaken or isinstance(error, SegmentsGoneError):
             self._go_on()
@@ -278,7 +278,7 @@ class Compactor:
 
 
 def _is_overtaken(partition: PartitionLog, plan: CompactionPlan) -> bool:
-    """Whether what was planned is of no use by now: segments have expired, or the topic is another one."""
+    """Whether a plan is of no use any more: segments have expired, or the topic has changed."""
     there = {segment.base_offset for segment in partition.segments}
     return not partition.config.is_compacted or not there.issuperset(plan.bases)
 

@@ -1,4 +1,4 @@
-"""Removes files that have left their logs, after the time for which their topics keep them.
+"""The removal of files that have left their logs, after the delay of their topics.
 
 Laws: nothing waits for a removal. A broker that stops before removes them when it starts. Of a topic that is deleted
 meanwhile nothing is removed here: its folder goes, and what has its name belongs to another.
@@ -20,12 +20,12 @@ from kohort.storage.partitions.partition import PartitionLog
 
 log = logging.getLogger("kohort.broker")
 
-#: No timer runs for longer; so late, a file goes early.
+#: The longest timer; a file with a longer delay is removed then.
 _LONGEST_TIMER_MS: Final = 30 * 86_400_000
 
 
 class FileRemovals:
-    """The files that wait; belongs to the loop."""
+    """The files that wait for their removal; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fs: FileSystem) -> None:
         self._loop: Final = loop
@@ -35,7 +35,7 @@ class FileRemovals:
         self._number = 0
 
     def later(self, partition: PartitionLog, paths: Sequence[str]) -> None:
-        """Remove what has left the partition, after its topic's delay; in memory at once, where nobody could look."""
+        """Remove files after the delay of their topic; at once in memory, where no reader could open them."""
         delay_ms = partition.config.file_delete_delay_ms
         if not paths:
             return
@@ -47,7 +47,7 @@ class FileRemovals:
         self._timers[self._number] = self._loop.call_later(seconds, self._on_time, self._number, partition, paths)
 
     def do(self, work: Callable[[], None], then: Callable[[Exception | None], None]) -> None:
-        """Other small work on files, on the same thread; in memory it is done when this returns."""
+        """Do other small work on files, on the same thread; in memory, before this returns."""
         if not self._fs.volatile:
             self._thread.submit(work, then)
             return
@@ -59,7 +59,7 @@ class FileRemovals:
         then(failure)
 
     def stop(self) -> None:
-        """Remove nothing any more, and end the thread."""
+        """Stop removing, and end the thread."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,4 +1,4 @@
-"""Looks for offsets that no group needs any more, now and then, a few groups at a time.
+"""The periodic expiration of offsets that groups no longer need, a few groups at a time.
 
 Laws: one step looks at so many groups, and the next one waits until what it forgot is durable and the loop has served
 its sockets: a broker with a million offsets answers as ever meanwhile. What is forgotten the coordinator decides.
@@ -23,7 +23,7 @@ GROUPS_AT_ONCE: Final = 64
 
 
 class OffsetRetention:
-    """Goes through the groups of every shard, and again after the interval."""
+    """Expires offsets of the groups of every shard, round after round."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, runtime: Runtime, *, interval_ms: int) -> None:
         self._loop: Final = loop
@@ -38,11 +38,11 @@ class OffsetRetention:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """The first round begins after one interval: a broker that starts has better things to do."""
+        """Begin the first round after one interval, when the start of the broker is over."""
         self._timer = self._loop.call_later(self._interval, self._begin)
 
     def stop(self) -> None:
-        """No further step is taken."""
+        """Take no further step."""
         self._left.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -67,7 +67,7 @@ class OffsetRetention:
 
     def _on_reply(self, reply: ReplyBody) -> None:
         if isinstance(reply, Refusal):
-            # The disk takes nothing: what is old will be old in the next round, too.
+            # The disk takes nothing: old offsets will still be old in the next round.
             self._left.clear()
             self._finish()
             return

@@ -1,4 +1,4 @@
-"""Forgets idempotent producers that have been silent, and bounds how many all partitions remember.
+"""The expiration of silent idempotent producers, and the bound on all that are remembered.
 
 Laws: one turn of the loop looks at so many producers, and at least at one partition. Who is forgotten and comes back is
 taken at any sequence (KIP-360); only a batch that it repeats after so long is stored twice. Beyond the bound the
@@ -24,7 +24,7 @@ PARTITIONS_AT_ONCE: Final = 200
 
 
 class ProducerExpiry:
-    """Goes through the partitions, and again after the interval; belongs to the loop."""
+    """Expires the producers of all partitions, round after round; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, store: Store, clock: Clock, *, limit: int) -> None:
         self._loop: Final = loop
@@ -33,24 +33,24 @@ class ProducerExpiry:
         self._limit: Final = limit
         self._expiration_ms = 0
         self._interval = 0.0
-        #: Producers that were remembered when somebody counted, and those that came since.
+        #: Producers at the last count, plus those that came since.
         self.remembered = sum(len(log.producers) for log in self._logs())
         self._counted = 0
         self._left: Iterator[PartitionLog] = iter(())
         self._timer: asyncio.Handle | None = None
 
     def start(self, *, expiration_ms: int, interval_ms: int) -> None:
-        """The first round begins after one interval."""
+        """Begin the first round after one interval."""
         self._expiration_ms, self._interval = expiration_ms, interval_ms / 1000
         self._timer = self._loop.call_later(self._interval, self._begin)
 
     def stop(self) -> None:
-        """Nobody is forgotten any more."""
+        """Stop expiring producers."""
         if self._timer is not None:
             self._timer.cancel()
 
     def on_new(self, log: PartitionLog) -> None:
-        """`log` remembers a producer more than before."""
+        """Count a new producer of `log`; beyond the limit, forget the log's most silent one."""
         self.remembered += 1
         if self.remembered > self._limit and len(log.producers) > 1:
             log.producers.forget_oldest()
@@ -70,7 +70,7 @@ class ProducerExpiry:
         for _ in range(PARTITIONS_AT_ONCE):
             log = next(self._left, None)
             if log is None:
-                # Partitions that were deleted have taken theirs with them.
+                # The new count leaves out the producers of deleted partitions.
                 self.remembered = self._counted
                 self._timer = self._loop.call_later(self._interval, self._begin)
                 return

@@ -1,4 +1,4 @@
-"""Looks now and then for log files that are to go, by the age or the size of their topics' records.
+"""The periodic retention of logs: deletes files by the age or size of their topics' records.
 
 Laws: a file leaves its log on the loop, by a rename; it is removed later, on a thread, since the space of a long one
 takes the system a while. One turn of the loop looks at so many partitions.
@@ -26,7 +26,7 @@ PARTITIONS_AT_ONCE: Final = 200
 
 
 class LogRetention:
-    """Goes through the partitions of every topic, and again after the interval; belongs to the loop."""
+    """Applies retention to the partitions of every topic, round after round; belongs to the loop."""
 
     def __init__(
         self,
@@ -46,16 +46,16 @@ class LogRetention:
         self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """The first round begins after one interval: a broker that starts has better things to do."""
+        """Begin the first round after one interval, when the start of the broker is over."""
         self._timer = self._loop.call_later(self._interval, self._begin)
 
     def stop(self) -> None:
-        """Nothing goes any more."""
+        """Stop deleting files."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _begin(self) -> None:
-        # The coordinator's log is compacted, and the journal sees to itself.
+        # The coordinator's log is compacted, and the journal deletes its own old files.
         topics = [topic for topic in self._store.topics.values() if not topic.is_internal]
         self._left = iter([partition for topic in topics for partition in topic.partitions])
         self._step()
@@ -72,7 +72,7 @@ class LogRetention:
 
     def _look_at(self, partition: PartitionLog, now_ms: int) -> None:
         if not self._store.has(partition):
-            # Deleted meanwhile.
+            # The partition was deleted meanwhile.
             return
         start = partition.log_start_offset
         try:
@@ -84,7 +84,7 @@ class LogRetention:
             return
         if gone:
             self._removals.later(partition, gone)
-            # What goes with each is among them.
+            # The paths include the index files of each segment.
             count = sum(path.endswith(DELETED_SUFFIX) for path in gone)
             log.info(
                 "event=segments_expired partition=%s-%d segments=%d start_offset=%d->%d",

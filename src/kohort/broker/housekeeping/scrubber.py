@@ -1,4 +1,4 @@
-"""Reads segments again at a low rate, and refuses readers what is damaged since.
+"""The scrubbing of segments: reads them again at a low rate, and hides damaged records from readers.
 
 Laws: one segment at a time, on a thread that rests as its rate says; the loop only chooses, and takes the result. What
 is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes. What is
@@ -26,12 +26,12 @@ from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, keep, s
 
 log = logging.getLogger("kohort.broker")
 
-#: Between two rounds through all segments.
+#: The pause between two rounds through all segments.
 PAUSE_SECONDS: Final = 3600.0
 
 
 class Scrubber:
-    """Goes through the closed segments of every topic, again and again; belongs to the loop."""
+    """Scrubs the segments of every topic, round after round; belongs to the loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, store: Store, *, bytes_per_second: int, pause: float = PAUSE_SECONDS
@@ -47,12 +47,12 @@ class Scrubber:
         self._bytes = self._segments = self._damaged = 0
 
     def start(self) -> None:
-        """The first round begins after a pause; a rate of 0 means never, and in memory there is nothing to read."""
+        """Begin the first round after a pause; do nothing at a rate of 0, or for logs in memory."""
         if self._rate and not self._store.fs.volatile:
             self._later(self._pause, self._begin)
 
     def stop(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self._is_stopped.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -61,7 +61,7 @@ class Scrubber:
     def _begin(self) -> None:
         self._bytes = self._segments = self._damaged = 0
         logs = [each for topic in self._store.topics.values() for each in topic.partitions]
-        # Their indexes are in files, and so is what they are held against.
+        # Only these segments have their indexes in files, or are the newest.
         self._left = (
             (each, part.base_offset)
             for each in logs
@@ -109,7 +109,7 @@ class Scrubber:
         if self._is_stopped.is_set():
             return
         if segment not in partition.segments or not self._store.has(partition):
-            # What was found may be of its file, of one that took its place meanwhile, or of parts of both.
+            # The result may be about a file that was replaced meanwhile, in part or as a whole.
             result = None
         if isinstance(result, Exception):
             log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(result))
@@ -144,8 +144,9 @@ class Scrubber:
             log.error("event=records_missing partition=%s offsets=%d-%d", partition.name, *offsets)
 
     def _mend_epochs(self, partition: PartitionLog, wrong: Sequence[EpochRun]) -> None:
-        """Few bytes each, of a segment that was read just now: to write them is no more than an append."""
+        """Correct wrong leader epochs in a segment that was just read."""
         try:
+            # Each is a few bytes of a segment that is in memory: this writes no more than an append does.
             mend_epochs(partition.segments, wrong)
         except StorageError as why:
             log.warning("event=scrub_failed partition=%s error=%r", partition.name, str(why))

@@ -1,1 +1,1 @@
-"""What anybody may take of a broker: connections, memory, descriptors, time, lengths of requests."""
+"""The limits on clients: connections, memory, descriptors, time, lengths of requests."""

@@ -1,4 +1,4 @@
-"""Who may have a connection: how many there are, how many of one address, and who goes when there is no room.
+"""The admission of connections: their number, their number of one address, and which give way.
 
 Laws: each connection is counted from its admission until it leaves, once; one that has never had a request carried out
 gives way to a newcomer when there is no room, the oldest first, so that silence keeps nobody out; the last tenth is for
@@ -16,14 +16,14 @@ from typing import Final, Protocol
 
 log = logging.getLogger("kohort.broker")
 
-#: Of so many connections one is kept for addresses that are at work.
+#: One in so many connections is reserved for addresses that have had a request carried out.
 KEPT_PART: Final = 10
 #: Refusals are logged no more often than that, with their number.
 LOG_EVERY_SECONDS: Final = 1.0
 
 
 class Guest(Protocol):
-    """A connection, as far as it is counted."""
+    """A connection, as far as admission counts it."""
 
     #: The client's address, and the port it connects from.
     peer_host: str
@@ -38,21 +38,22 @@ class Admission:
     """Counts the connections of one broker."""
 
     def __init__(self, now_s: Callable[[], float], *, limit: int, limit_per_host: int) -> None:
-        """`now_s`: a clock that never goes back."""
+        """Create the counter; `now_s` is a clock that never goes back."""
         self._now_s: Final = now_s
         self.limit: Final = limit
         self._limit_per_host: Final = limit_per_host
         #: Address -> its connections.
         self._by_host: Final[Counter[str]] = Counter()
-        #: Those that have not had a request carried out yet, oldest first.
+        #: Connections without a carried-out request, oldest first.
         self._newcomers: Final[dict[Guest, None]] = {}
-        #: Those that have, and how many of an address.
+        #: Connections with a carried-out request, and their number by address.
         self._at_work: Final[set[Guest]] = set()
         self._at_work_by_host: Final[Counter[str]] = Counter()
-        #: All refusals; those that were not logged yet, and when one was logged last.
+        #: All refusals since the start.
         self.refused = 0
         #: The option that left no room -> how often since the start.
         self.reached: Final[Counter[str]] = Counter()
+        #: Refusals that were not logged yet, and the time of the last logged one, `None` before the first.
         self._unlogged = 0
         self._logged_at_s: float | None = None
 
@@ -60,7 +61,7 @@ class Admission:
         return len(self._newcomers) + len(self._at_work)
 
     def enter(self, guest: Guest) -> bool:
-        """Count one more connection, in the place of a silent one if need be; `False`: it has to be closed."""
+        """Admit a connection, if need be in the place of a silent one; `False` if it has to be closed."""
         host = guest.peer_host
         if self._by_host[host] >= self._limit_per_host:
             return self._refuse(guest, "max.connections.per.ip", "max.connections.per.ip")
@@ -73,14 +74,14 @@ class Admission:
         return True
 
     def prove(self, guest: Guest) -> None:
-        """A request of this connection was carried out."""
+        """Note that a request of this connection was carried out."""
         if guest in self._newcomers:
             del self._newcomers[guest]
             self._at_work.add(guest)
             self._at_work_by_host[guest.peer_host] += 1
 
     def leave(self, guest: Guest) -> None:
-        """It is closed, or given up; one that is not counted any more is fine."""
+        """Forget a closed connection; one that is not counted is ignored."""
         if guest in self._newcomers:
             del self._newcomers[guest]
         elif guest in self._at_work:
@@ -91,7 +92,7 @@ class Admission:
         _count_down(self._by_host, guest.peer_host)
 
     def _room_for(self, host: str) -> int:
-        """How many connections there may be when one of `host` comes."""
+        """Return how many connections there may be when one of `host` comes."""
         is_kept = self._at_work and not self._at_work_by_host[host]
         return self.limit - self.limit // KEPT_PART if is_kept else self.limit
 
@@ -114,7 +115,7 @@ class Admission:
 
 
 def _count_down(counts: Counter[str], host: str) -> None:
-    """Addresses without a connection are forgotten."""
+    """Count a connection of `host` down, and forget a host without connections."""
     counts[host] -= 1
     if not counts[host]:
         del counts[host]

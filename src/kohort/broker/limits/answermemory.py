@@ -13,18 +13,18 @@ from typing import Final
 
 from kohort.storage.files.descriptors import HeldBytes
 
-#: What answers may hold together, and the share of what is left that one of them may have.
+#: Bytes that all answers may hold together; one answer may have one in `ONE_OF` of what is left.
 HELD_BYTES: Final = 256 << 20
 ONE_OF: Final = 16
 #: Requests with long answers that one connection may have open: Kafka reads nothing ahead, and here all of the answers,
 #: which are made in turns, would be there before their client takes the first.
 MOST_LONG: Final = 4
-#: While anything is held it is looked so often whether it still is.
+#: The time between two checks of the held bytes, while there are any.
 SETTLE_SECONDS: Final = 1.0
 
 
 class AnswerMemory:
-    """Shares it out."""
+    """Shares out the memory for answers with records."""
 
     __slots__ = ("_held", "_loop", "_timer", "is_short")
 
@@ -32,11 +32,11 @@ class AnswerMemory:
         self._loop: Final = loop
         self._held: Final = held
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether half of it is held.
+        #: Whether half of `HELD_BYTES` is held.
         self.is_short = False
 
     def share(self) -> int:
-        """Bytes that one more answer may hold; 0 means one batch."""
+        """Return the bytes that one more answer may hold; 0 means one batch."""
         left = HELD_BYTES - self._held.used
         self.is_short = left <= HELD_BYTES // 2
         if self._timer is None:
@@ -49,7 +49,7 @@ class AnswerMemory:
         return 1 if self.is_short else MOST_LONG
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 

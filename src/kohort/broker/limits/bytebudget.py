@@ -1,4 +1,4 @@
-"""The memory that requests may take which have not come whole, over all connections of a broker.
+"""The memory for incomplete requests, over all connections of a broker.
 
 Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once. Long requests
 leave a part for short ones, whatever they hold; what is only kept for the next request goes first; one request that
@@ -15,25 +15,25 @@ from typing import Final, Protocol
 
 #: A request up to this size is a short one.
 SHORT_BYTES: Final = 1024 * 1024
-#: Of so many bytes one is kept for short requests.
+#: One in so many bytes is reserved for short requests.
 KEPT_PART: Final = 8
 
 
 class Holder(Protocol):
-    """A buffer."""
+    """A receive buffer, as the budget sees it."""
 
     #: Bytes that it has from the budget.
     granted: int
 
     def shrink(self) -> None:
-        """Give back what is not in use."""
+        """Give back the bytes that are not in use."""
         ...
 
 
 class ByteBudget:
-    """Bytes of receive buffers beyond the small one that every connection has.
+    """The budget of receive buffers, beyond the small one that every connection has.
 
-    Who is refused waits its turn, and is called back when bytes come free.
+    A refused holder waits, and is called back when bytes come free.
     """
 
     __slots__ = ("_beyond", "_favoured", "_kept", "_waiting", "limit_bytes", "on_short", "used", "waited")
@@ -41,25 +41,25 @@ class ByteBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes: Final = limit_bytes
         self.used = 0
-        #: How often somebody had to wait since the start.
+        #: How often a holder had to wait since the start.
         self.waited = 0
-        #: Callbacks of those that were refused, in order.
+        #: Callbacks of refused holders, in order.
         self._waiting: deque[Callable[[], None]] = deque()
-        #: Called when somebody waits, and nobody did.
+        #: Called when the first holder begins to wait.
         self.on_short: Callable[[], None] = lambda: None
-        #: Buffers that were empty when they were last heard of.
+        #: Empty buffers, which may be told to shrink.
         self._kept: dict[Holder, None] = {}
-        #: The one that goes on without room, and what it has beyond the limit, in which nobody else has to make room.
+        #: The one holder that may grow without room, and its bytes beyond the limit.
         self._favoured: Holder | None = None
         self._beyond = 0
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a holder waits for bytes."""
         return bool(self._waiting)
 
     def grow(self, holder: Holder, size: int, *, is_short: bool) -> bool:
-        """Take `size` bytes more for `holder`, whose request is short or long as a whole; `False` takes nothing."""
+        """Take `size` bytes more for `holder`, whose request is short or long; `False` if none are taken."""
         has_room = self._has_room(size, is_short=is_short)
         while not has_room and self._kept:
             self._kept.popitem()[0].shrink()
@@ -78,11 +78,11 @@ class ByteBudget:
         return self.used + size <= limit
 
     def keep(self, holder: Holder) -> None:
-        """`holder` is empty; it may be told to shrink, used again or not."""
+        """Note an empty buffer, which may be told to shrink."""
         self._kept[holder] = None
 
     def give_back(self, holder: Holder, size: int) -> None:
-        """`holder` has no bytes any more, of `size` that it had; the waiting try again."""
+        """Take back all `size` bytes of `holder`, and let waiting holders try again."""
         if self._favoured is holder:
             size -= self._beyond
             self._favoured, self._beyond = None, 0

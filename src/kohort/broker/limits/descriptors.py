@@ -1,4 +1,4 @@
-"""How many connections and files a broker may have open, of the descriptors that the system lets it have.
+"""The shares of connections and log files in the file descriptors of the process.
 
 Laws: connections and files of logs together leave a fifth of the descriptors for everything else; neither can take
 the other's share, so that clients do not end a broker whose log has to open a file.
@@ -16,7 +16,7 @@ try:
 except ImportError:  # A system without limits of this kind.
     resource = None  # type: ignore[assignment]
 
-#: Where the system tells no limit.
+#: The number of descriptors where the system tells no limit.
 _ANY: Final = 1 << 20
 #: No broker needs more files of its log open at a time.
 MOST_FILES: Final = 16_384
@@ -24,14 +24,14 @@ MOST_FILES: Final = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What a broker may have open."""
+    """The numbers of connections and files that a broker may have open."""
 
     connections: int
     files: int
 
 
 def raise_limit() -> None:
-    """Let this process have as many descriptors as it may; for processes that are a broker's own."""
+    """Raise the soft limit of descriptors to the hard one, in a process that is a broker's own."""
     if resource is None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -41,12 +41,12 @@ def raise_limit() -> None:
 
 
 def shares(most_connections: int, *, has_files: bool) -> Shares:
-    """The descriptors of this process, divided: half for connections, unless they need less, or there are no files."""
+    """Divide this process's descriptors: half for connections, unless these need less or no files exist."""
     return divide(_soft_limit(), most_connections, has_files=has_files)
 
 
 def divide(descriptors: int, most_connections: int, *, has_files: bool) -> Shares:
-    """See `shares`.
+    """Divide descriptors between connections and files, see `shares`.
 
     >>> divide(1024, 10_000, has_files=True)
     Shares(connections=409, files=410)

@@ -1,4 +1,4 @@
-"""How long one request of a stranger may be, in bytes and in rows.
+"""The limits of one request, in bytes and in rows.
 
 Laws: a request of more rows than any client needs closes its connection, as one of too many bytes does: all others
 would have to wait for it.
@@ -33,9 +33,9 @@ MOST_BYTES_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 2 * 1024 * 1024,
     PrivateApiKey.SUBMIT_MOVES: 2 * 1024 * 1024,
 }
-#: Rows of all arrays of one request together, where nothing else is said: partitions of a commit, members of a group.
+#: Rows of all arrays of one request together, by default: partitions of a commit, members of a group.
 MOST_ROWS: Final = 25_000
-#: Those of APIs whose rows are more work than to read them.
+#: Rows of requests whose rows are more work than reading them.
 MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.PRODUCE: 10_000,
     ApiKey.JOIN_GROUP: 2_000,
@@ -59,12 +59,12 @@ MOST_NAMED: Final = 20_000
 MOST_PARTITIONS: Final = 20_000
 #: Topics that a fetch may name without a partition, which no client does.
 MOST_EMPTY: Final = 5_000
-#: Partitions of which one request may ask who leads them; each is answered with a sentence.
+#: Partitions that one ElectLeaders request may name; each is answered with a sentence.
 MOST_LED: Final = 5_000
 
 
 def check_length(api_key: int, size: int) -> None:
-    """Let a request of an API pass that has `size` bytes: `RemoteProtocolError` if those are too many.
+    """Raise `RemoteProtocolError` if a request of an API has too many bytes.
 
     >>> check_length(ApiKey.PRODUCE, 50 << 20)
     >>> check_length(ApiKey.LIST_GROUPS, 50 << 20)
@@ -76,7 +76,7 @@ def check_length(api_key: int, size: int) -> None:
 
 
 def bounded_decode(api_key: AnyApiKey, version: int) -> Decoder:
-    """Reads the requests of an API, within the limits that it has for rows and bytes."""
+    """Return the decoder of an API's requests, with its limits of rows and bytes."""
     decode = bounded_decoder(request_class(api_key), version, MOST_ROWS_OF.get(api_key, MOST_ROWS))
     most = MOST_BYTES_OF.get(api_key)
     if most is None:
@@ -91,6 +91,6 @@ def bounded_decode(api_key: AnyApiKey, version: int) -> Decoder:
 
 
 def check_rows(count: int, most: int, what: str) -> None:
-    """Let a request pass that names so many of `what`: `RemoteProtocolError` if those are too many."""
+    """Raise `RemoteProtocolError` if a request names more than `most` of `what`."""
     if count > most:
         raise RemoteProtocolError(f"a request with {count} {what}; {most} are allowed")

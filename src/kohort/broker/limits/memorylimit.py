@@ -1,4 +1,4 @@
-"""How much memory the records of a broker without a directory may take.
+"""The memory limit of records in a broker without a data directory.
 
 Source: requirement G1; control groups of Linux, by which containers have less than their machine.
 """
@@ -16,12 +16,12 @@ _PART: Final = 4
 
 
 def memory_limit_bytes(asked: int | None) -> int:
-    """What is asked for, or else a quarter of what this machine, or its container, has."""
+    """Return the configured limit, or else a quarter of this machine's, or its container's, memory."""
     return asked if asked is not None else machine_bytes() // _PART
 
 
 def machine_bytes() -> int:
-    """Memory that there is for all processes together."""
+    """Return the memory of this machine or container, bytes."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _LIMIT_FILES:
         # "max", or no such file: no limit.

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from typing import Final
 
-#: One connection may hold this part of it.
+#: One connection may hold one part in so many of the limit.
 PART_OF_CONNECTION: Final = 16
 
 
 class ParkedBytes:
-    """Counts them for one broker."""
+    """The counter of parked bytes of one broker."""
 
     __slots__ = ("limit", "limit_of_connection", "refused", "used")
 
     def __init__(self, limit: int) -> None:
-        """`limit`: bytes of all connections together; one request more may begin before it is reached."""
+        """Create the counter; `limit` is in bytes of all connections, and one request may begin below it."""
         self.limit: Final = limit
         self.limit_of_connection: Final = max(1, limit // PART_OF_CONNECTION)
         self.used = 0
@@ -31,7 +31,7 @@ class ParkedBytes:
         self.refused = 0
 
     def refuses(self) -> bool:
-        """Whether one more has to come again later.
+        """Whether one more request has to come again later.
 
         >>> parked = ParkedBytes(100)
         >>> parked.used = 99

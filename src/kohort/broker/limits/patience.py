@@ -1,4 +1,4 @@
-"""Closes connections that are silent, slow, or stand still, so that nobody holds for long what others could use.
+"""The closing of connections that are silent, slow or stalled, so that others can use their resources.
 
 Laws: who connects says something soon; half a request goes on at a least rate, and at one that grows with the memory
 it holds while others wait for some; what clients do not take of their answers is bounded for all together; no request
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kohort.broker")
 
-#: Who connects says something within this time.
+#: A new connection sends its first byte within this time.
 SILENCE_SECONDS: Final = 5.0
-#: Half a request is looked at so often; a header takes no longer.
+#: The time between two looks at an incomplete request; a header takes no longer.
 LOOK_SECONDS: Final = 10.0
-#: What has come of it meanwhile, at least: one KB a second.
+#: Bytes that an incomplete request has to get between two looks: one KB a second.
 LEAST_BYTES: Final = 10 * 1024
-#: While others wait for memory it is looked at so often, and this part of what it holds has come meanwhile, at least:
-#: the longest request takes a hundred seconds.
+#: The same while others wait for memory: one part in `LEAST_PART` of the bytes that it holds has to come each time.
+#: The longest request then takes a hundred seconds.
 SHORT_SECONDS: Final = 1.0
 LEAST_PART: Final = 100
 #: How long an answer may wait for its client to take it.
 STALL_SECONDS: Final = 30.0
-#: What all clients together have not taken, above which those go that hold most of it and take none: they are looked at
-#: so often, and have taken this part meanwhile, at least.
+#: Unread answers of all clients together, above which connections are closed that hold most of them.
+#: Kept are those that take one part in `TAKEN_PART` of theirs in `TAKING_SECONDS`.
 MOST_UNTAKEN_BYTES: Final = 256 << 20
 TAKING_SECONDS: Final = 1.0
 TAKEN_PART: Final = 100
-#: Those that are due within this time are looked at together.
+#: Connections that are due within this time are looked at together.
 _TOGETHER_SECONDS: Final = 0.25
 #: A look that is later than this says that the loop stood still, and nothing about clients.
 _LATE_SECONDS: Final = 2.0
 
 
 class Patience:
-    """How long the connections of one broker are waited for."""
+    """The time limits of the connections of one broker."""
 
     def __init__(
         self,
@@ -63,52 +63,52 @@ class Patience:
         self._max_idle: Final = max_idle_ms / 1000
         self._stall: Final = min(STALL_SECONDS, self._max_idle)
         self._silence: Final = min(SILENCE_SECONDS, self._max_idle)
-        #: New connections, and when they should have said something; oldest first.
+        #: New connections, and when their first byte is due; oldest first.
         self._new: Final[deque[tuple[float, ref[Connection]]]] = deque()
-        #: Those in the middle of a request: when to look, and what had come and was read by the last look.
+        #: Connections with an incomplete request: next look, bytes received and bytes handled at the last look.
         self._halves: Final[deque[tuple[float, ref[Connection], int, int]]] = deque()
         self._look_timer: asyncio.TimerHandle | None = None
-        #: Looks who holds memory for which others wait.
+        #: The timer of the look at connections that hold memory for which others wait.
         self._short_timer: asyncio.TimerHandle | None = None
         budget.on_short = self._on_short
-        #: Connection -> (what it had done and taken at the last look, when that was new).
+        #: Connection -> (its progress and taken bytes at the last look, when these last changed).
         self._seen: dict[Connection, tuple[int, float]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
-        #: Connections whose clients do not take what is written at once, and what they had taken at the last look.
+        #: Connections whose clients do not read at once -> bytes that they had taken at the last look.
         self._untaken: Final[dict[Connection, int]] = {}
         self._taking_timer: asyncio.TimerHandle | None = None
-        #: Connections that were closed since the start, by what they did.
+        #: Limit -> connections that were closed by it since the start.
         self.reached: Final[Counter[str]] = Counter()
 
     @property
     def given_up(self) -> int:
-        """How many connections were closed since the start."""
+        """The number of connections that were closed since the start."""
         return self.reached.total()
 
     def start(self) -> None:
-        """Look from now on."""
+        """Begin to look at idle connections."""
         self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop all timers."""
         self._budget.on_short = lambda: None
         for timer in (self._sweep_timer, self._look_timer, self._short_timer, self._taking_timer):
             if timer is not None:
                 timer.cancel()
 
     def expect_first_byte(self, connection: Connection) -> None:
-        """`connection` is new."""
+        """Expect a first byte of a new connection soon."""
         self._new.append((self._loop.time() + self._silence, ref(connection)))
         self._arm()
 
     def expect_rest(self, connection: Connection) -> None:
-        """Half a request of `connection` is here, and nobody looks at it yet."""
+        """Expect the rest of an incomplete request of `connection`."""
         connection.is_watched = True
         self._watch(connection)
         self._arm()
 
     def expect_taking(self, connection: Connection) -> None:
-        """`connection` has more for its client than that takes at once."""
+        """Expect the client to read: `connection` has more to send than it takes at once."""
         if connection not in self._untaken:
             self._untaken[connection] = connection.taken_bytes
         if self._taking_timer is None:
@@ -175,7 +175,7 @@ class Patience:
         connection.give_up(reason)
 
     def _on_short(self) -> None:
-        """Somebody waits for memory: whoever holds some of it and is read shows soon that it is used."""
+        """Watch the connections that hold memory for which others wait: their requests must go on."""
         if self._short_timer is None:
             due = self._loop.time() + SHORT_SECONDS
             holders = {
@@ -214,5 +214,5 @@ class Patience:
 
 
 def _handled(connection: Connection) -> int:
-    """How many bytes were requests that are carried out."""
+    """Return the bytes of a connection's handled requests."""
     return connection.received_bytes - connection.input.have

@@ -1,1 +1,1 @@
-"""What a broker can be told, in Python or by a file."""
+"""The options of a broker, from Python or from a file."""

@@ -19,19 +19,19 @@ FILE_LIMIT_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """Options by dotted name, in the order of the file; `lines` has the number of each one's line, but of TOML's."""
+    """A configuration file: options by dotted name in file order, with their lines (not in TOML)."""
 
     path: str
     values: dict[str, object]
     lines: dict[str, int] = field(default_factory=dict)
 
     def place_of(self, name: str) -> str:
-        """FILE:LINE of an option, or FILE where the line is not known."""
+        """Return FILE:LINE of an option, or FILE if its line is not known."""
         return f"{self.path}:{self.lines[name]}" if name in self.lines else self.path
 
 
 def load_config_file(path: str) -> ConfigFile:
-    """Options by dotted name; a name that ends in .toml is read as TOML, anything else as properties.
+    """Read options by dotted name: a name that ends in .toml as TOML, anything else as properties.
 
     Raises `ConfigError` that names the file and, where there is one, the line.
     """
@@ -88,7 +88,7 @@ def _parse_properties(text: str, path: str) -> ConfigFile:
 
 
 def _split_property(line: str) -> tuple[str, str, str]:
-    """Name, separator and value; the first of = and : separates."""
+    """Split a line into name, separator and value at its first = or :."""
     positions = [position for position in (line.find("="), line.find(":")) if position >= 0]
     if not positions:
         return line, "", ""

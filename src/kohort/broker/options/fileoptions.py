@@ -1,4 +1,4 @@
-"""What a broker takes from a configuration file, above all from one that was written for Apache Kafka.
+"""The options that a broker takes from a configuration file, mainly one written for Apache Kafka.
 
 Laws: everything that is wrong is told at once, each with FILE:LINE. An option of Apache Kafka that this broker does not
 have is passed over and named; the file is refused only where that would break a promise: encryption, logins and
@@ -18,14 +18,14 @@ from kohort.config import Verdict, parse_list
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.wire.private import NOT_YET
 
-#: Verdicts with which an option is passed over, and how that is said.
+#: Verdicts with which an option is ignored, and the words for each.
 _PASSED_OVER: Final = {Verdict.NOT_NEEDED: "not needed here", Verdict.NOT_YET: NOT_YET}
 _ADDRESSES: Final = ("listeners", "advertised.listeners")
 
 
 @dataclass(slots=True)
 class TakenFile:
-    """The options to start with, and those of Apache Kafka that were passed over, by the words for it."""
+    """The options to start with, and Apache Kafka's options that were ignored, by the reason."""
 
     path: str
     config: dict[str, object] = field(default_factory=dict)
@@ -33,13 +33,13 @@ class TakenFile:
 
     @property
     def remark(self) -> str | None:
-        """One line about what was passed over; `None` if nothing was."""
+        """One line about the ignored options; `None` if there are none."""
         said = [f"{words}: {', '.join(self.passed_over[words])}" for words in sorted(self.passed_over)]
         return f"{self.path}: {'; '.join(said)}" if said else None
 
 
 def take_file(file: ConfigFile) -> TakenFile:
-    """Look at every option of a file; `ConfigError` tells all that cannot be, a line for each."""
+    """Check every option of a file; `ConfigError` lists all errors, a line each."""
     taken = TakenFile(file.path)
     wrong: list[str] = []
     for name, raw in file.values.items():
@@ -57,7 +57,7 @@ def take_file(file: ConfigFile) -> TakenFile:
 
 
 def _why_passed_over(name: str, raw: object) -> str | None:
-    """The words for an option that has no effect; `None` for one that is taken."""
+    """Return the reason why an option has no effect; `None` if it is taken."""
     if name in BROKER_OPTIONS:
         return None
     unserved = BROKER_OPTIONS.unserved(name)
@@ -77,7 +77,8 @@ def _unknown(name: str) -> UnknownOptionError:
 
 
 def _checked(file: ConfigFile, name: str, raw: object) -> object:
-    """The value as it is handed on; what is wrong with it by itself is raised here, where its line is known."""
+    """Check a value and return it as it is handed on."""
+    # Errors of the value itself are raised here, where its line is known.
     value = _for_clients(file, raw) if name in _ADDRESSES and isinstance(raw, str) else raw
     BROKER_OPTIONS.option(name).check(value)
     if name in _ADDRESSES:
@@ -86,7 +87,7 @@ def _checked(file: ConfigFile, name: str, raw: object) -> object:
 
 
 def _for_clients(file: ConfigFile, text: str) -> str:
-    """Those of some listeners that are not for controllers, with their protocols in the place of their names."""
+    """Return the listeners that are not for controllers, with protocols in place of their names."""
     controllers = {name.upper() for name in parse_list(file.values.get("controller.listener.names", ""))}
     pairs = (pair.partition(":") for pair in parse_list(file.values.get("listener.security.protocol.map", "")))
     protocols = {name.upper(): protocol for name, _, protocol in pairs}

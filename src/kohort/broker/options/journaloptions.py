@@ -1,4 +1,4 @@
-"""Options of the journal: how much of what happened to groups is kept, in memory and on disk; Kafka has none."""
+"""Options of the journal: how many rows are kept, in memory and on disk; Kafka has none."""
 
 from __future__ import annotations
 

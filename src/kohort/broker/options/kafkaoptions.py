@@ -1,6 +1,6 @@
-"""Options that Apache Kafka's broker has and this one has not, with what is so instead.
+"""Options of Apache Kafka's broker that this broker does not have, each with the reason.
 
-Laws: whoever names one of them is told why, never the nearest name that means something else. In a file that was
+Laws: a user who names one of them is told why, never the nearest name that means something else. In a file that was
 written for Apache Kafka (`fileoptions.py`) they are passed over, all but those whose absence would break a promise.
 Source: every option of Apache Kafka 4.3's broker, held by a test; those of older ones that files still have.
 """
@@ -118,5 +118,5 @@ _CLIENTS: Final = (
     ),
 )
 
-#: All of them.
+#: All options that only Apache Kafka has.
 KAFKAS_OWN: Final = (*_CLUSTER, *_MACHINERY, *_RECORDS, *_CLIENTS)

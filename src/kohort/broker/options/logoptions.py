@@ -1,4 +1,4 @@
-"""Options about the logs of topics: when files end and go, when they reach the disk, how they are compacted.
+"""Options of the logs of topics: rolling, retention, syncing and compaction.
 
 Most are the defaults of topic configs. Ages are given in one of several units: the finest that is given counts.
 Source: Apache Kafka's broker configs log.*.
@@ -115,7 +115,7 @@ LOG_OPTIONS: Final = [
     ),
 ]
 
-#: Broker option -> topic config that it is the default of.
+#: Broker option -> the topic config for which it is the default.
 TOPIC_DEFAULTS: Final = {
     "message.max.bytes": "max.message.bytes",
     "log.segment.bytes": "segment.bytes",
@@ -140,7 +140,7 @@ TOPIC_DEFAULTS: Final = {
 
 
 def topic_defaults(values: Mapping[str, Any]) -> dict[str, str]:
-    """What a topic's config is where the topic has none of its own, by topic config name; `values`: of all options."""
+    """Return the default of every topic config by its name; `values` has all broker options."""
     minutes, hours = values["log.retention.minutes"], values["log.retention.hours"]
     retention_ms = _finest((values["log.retention.ms"], 1), (minutes, _MINUTE_MS), (hours, _HOUR_MS))
     return {
@@ -151,6 +151,6 @@ def topic_defaults(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _finest(*given: tuple[int | None, int]) -> int:
-    """The first number that there is, in its unit; -1 stays what it is: no limit."""
+    """Return the first given number in its unit; -1, no limit, stays -1."""
     number, unit_ms = next((number, unit_ms) for number, unit_ms in given if number is not None)
     return number if number < 0 else number * unit_ms

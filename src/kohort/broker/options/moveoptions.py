@@ -1,4 +1,4 @@
-"""Options of moves: how fast partitions go from one member of a KIP-848 group to another; Kafka has none."""
+"""Options of moves: the pace of partitions between members of a KIP-848 group; Kafka has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of brokers by their kinds: switches, numbers, texts."""
+"""Constructors of broker options by kind: switches, numbers, texts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def flag(name: str, default: bool, doc: str) -> Option:
-    """A switch."""
+    """Build an option that is a switch."""
     return Option(name=name, parse=parse_bool, default=default, doc=doc)
 
 
 def count(name: str, default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX) -> Option:
-    """A number, within inclusive limits."""
+    """Build an option that is a number within inclusive limits."""
     return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=low, maximum=high)
 
 
 def text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = ()) -> Option:
-    """A text, one of `choices` if there are any."""
+    """Build an option that is a text, one of `choices` if there are any."""
     return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)

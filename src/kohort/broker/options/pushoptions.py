@@ -1,4 +1,4 @@
-"""Options of held heartbeats: whether there are any, whose, and how long a join may wait; Kafka has none."""
+"""Options of held heartbeats: for which clients, and how long a join may wait; Kafka has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker can be told: Kafka's broker configuration names, those that mean something here.
+"""The options of a broker: Kafka's broker configs that have a meaning here, and kohort's own.
 
 Laws: an unknown name is an error that tells the nearest valid one; every value is checked here, once.
 Source: Apache Kafka 4.3's broker configuration; defaults that differ are named in the option's sentence.
@@ -243,7 +243,7 @@ _LIMITS: Final = [
 
 
 def _kafkas_own() -> Iterable[Unserved]:
-    """Read when a name is unknown."""
+    """Return Kafka's options that this broker lacks; called when a name is unknown."""
     from kohort.broker.options.kafkaoptions import KAFKAS_OWN
 
     return KAFKAS_OWN
@@ -269,7 +269,7 @@ BROKER_OPTIONS: Final = OptionSet(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """A broker's options, checked, with the addresses taken apart.
+    """A broker's checked options, with the addresses parsed.
 
     `advertised_host` and `advertised_port` are `None` where clients are told the address listened on;
     `data_dir` `None` keeps the log in memory; `values` has every option by its dotted name.
@@ -317,12 +317,12 @@ class BrokerSettings:
         )
 
     def topic_defaults(self) -> dict[str, str]:
-        """What a topic's config is where the topic has none of its own, by topic config name."""
+        """Return the default of every topic config, by its name."""
         return topic_defaults(self.values)
 
 
 def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
-    """The coordinator's limits; an option is matched to the field of its name with underscores."""
+    """Build the coordinator's settings; an option fills the field of its name with underscores."""
     by_keyword = {name.replace(".", "_"): value for name, value in values.items()}
     known = {field.name for field in fields(GroupSettings)}
     chosen: dict[str, Any] = {
@@ -337,7 +337,7 @@ def _group_settings(values: Mapping[str, Any]) -> GroupSettings:
 
 
 def parse_address(option: str, text: str | None) -> tuple[str, int] | None:
-    """Host and port of PLAINTEXT://HOST:PORT (the scheme may be left out); an empty host means every interface."""
+    """Parse PLAINTEXT://HOST:PORT, with an optional scheme; an empty host means every interface."""
     if text is None:
         return None
     if "," in text:
@@ -359,7 +359,7 @@ def _directory(values: Mapping[str, Any]) -> str | None:
 
 
 def _agreed(values: Mapping[str, Any], first: str, second: str) -> Any:
-    """The value of two options for one thing, of which one has its default or both are the same."""
+    """Return the value of two options for one thing; `ConfigError` if both are given and differ."""
     given = {values[name] for name in (first, second) if values[name] != BROKER_OPTIONS.option(name).default}
     if len(given) > 1:
         raise ConfigError(f"{first} ({values[first]}) and {second} ({values[second]}) contradict each other: keep one")
@@ -373,7 +373,7 @@ _PORT: Final = Option(
 
 
 def _text_argument(name: str, value: object, expected: str) -> str:
-    """An argument of Python's that is text or a path, and not empty."""
+    """Check a Python argument that has to be a non-empty text or path."""
     text = fspath(value) if isinstance(value, PathLike) else value
     if not isinstance(text, str) or not text or "\0" in text:
         raise ConfigError(f"{name} cannot be {value!r}: {expected} is expected")

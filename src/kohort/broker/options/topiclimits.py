@@ -1,4 +1,4 @@
-"""How many topics and partitions a broker takes on, and how many topics a minute come without anybody creating them.
+"""The limits of topics, of partitions, and of topics that are auto-created in a minute.
 
 Laws: what exceeds a limit is refused with POLICY_VIOLATION and a sentence that names the option; what is there stays.
 Source: requirement B4. Clients take that code for final: librdkafka fails the records of that topic at once, Java's
@@ -28,21 +28,21 @@ TOPIC_LIMIT_OPTIONS: Final = [
 
 
 class TopicRate:
-    """Topics that come by being asked for: as many at once as a minute may have, and then as time goes on."""
+    """The rate of auto-created topics: a minute's number at once, then as many as time allows."""
 
     __slots__ = ("_at_ms", "_clock", "_left", "_per_minute", "refused")
 
     def __init__(self, clock: Clock, per_minute: int) -> None:
         self._clock: Final = clock
         self._per_minute: Final = per_minute
-        #: How many may come now, in parts of 1 / `_MINUTE_MS`, as of `_at_ms`.
+        #: Topics that may be created as of `_at_ms`, in parts of 1 / `_MINUTE_MS`.
         self._left = per_minute * _MINUTE_MS
         self._at_ms = clock.now_ms()
-        #: How many were refused since the start.
+        #: Topics that were refused since the start.
         self.refused = 0
 
     def take(self) -> None:
-        """One more: `Refused` if it is one too many."""
+        """Count one more topic; raise `Refused` if it is one too many."""
         now_ms = self._clock.now_ms()
         passed_ms = max(0, now_ms - self._at_ms)
         self._left = min(self._per_minute * _MINUTE_MS, self._left + passed_ms * self._per_minute)
@@ -58,7 +58,7 @@ class TopicRate:
 
 
 def check_count(count: int, most: int, what: str) -> None:
-    """Let a broker have so many topics or partitions: `Refused` if those are too many.
+    """Raise `Refused` if a broker would have too many topics or partitions.
 
     >>> check_count(5, 5, "topics")
     >>> check_count(6, 5, "topics")

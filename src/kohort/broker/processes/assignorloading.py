@@ -1,4 +1,4 @@
-"""Finds and loads assignors that other packages bring: entry points of the group `kohort.assignors`.
+"""The loading of assignors from other packages: entry points of the group `kohort.assignors`.
 
 Laws: to find one loads nothing of its package; that happens in the process that asks it. A name that kohort's own
 assignors have is theirs.
@@ -19,13 +19,13 @@ ENTRY_POINTS: Final = "kohort.assignors"
 
 
 def installed_names() -> tuple[str, ...]:
-    """The names of all assignors that installed packages bring."""
+    """Return the names of all assignors that installed packages bring."""
     names = sorted({found.name for found in entry_points(group=ENTRY_POINTS)})
     return tuple(name for name in names if name not in BUILT_IN)
 
 
 def load_assignor(name: str) -> Assignor:
-    """Import an assignor and make it, if it is a class.
+    """Import an assignor; instantiate it if it is a class.
 
     Raises:
         ConfigError: there is no such entry point, or it is something else.

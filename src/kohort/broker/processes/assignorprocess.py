@@ -1,4 +1,4 @@
-"""One assignor of the user's own: its process, and the thread that speaks with it.
+"""The process of one assignor of the user's own, and the thread that communicates with it.
 
 The process is started ahead of the first order, lives on between orders, and is started anew after one that it did not
 answer as it should: then its package is imported anew, too, so that what was mended is found.
@@ -28,7 +28,7 @@ from kohort.coordinator.decision import ComputeTarget
 
 log = logging.getLogger("kohort.broker")
 
-#: How long the import of the assignor's package may take.
+#: Time that the import of the assignor's package may take.
 START_MS: Final = 20_000
 #: Groups that may wait for one assignor.
 MOST_WAITING: Final = 10_000
@@ -42,23 +42,23 @@ Deliver = Callable[["array[int] | None", str], None]
 
 
 class AssignorProcess:
-    """Carries out the orders of one assignor."""
+    """The process that carries out the orders of one assignor."""
 
     def __init__(self, name: str) -> None:
         self._name: Final = name
         self._orders: Final[Queue[tuple[ComputeTarget, Deliver] | None]] = Queue(MOST_WAITING)
         self._thread: Final = threading.Thread(target=self._run, name=f"kohort-assignor-{name}", daemon=True)
-        #: Guards the two that follow: whoever stops sees a process that was just started.
+        #: Guards the two fields below: a stop sees a process that was just started.
         self._lock: Final = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
 
     def start(self) -> None:
-        """Begin, with the process."""
+        """Start the thread, which starts the process."""
         self._thread.start()
 
     def put(self, order: ComputeTarget, deliver: Deliver) -> bool:
-        """Have an order carried out after those that wait already; whether there is room for it."""
+        """Queue an order; return whether there was room for it."""
         try:
             self._orders.put_nowait((order, deliver))
         except Full:
@@ -66,7 +66,7 @@ class AssignorProcess:
         return True
 
     def stop(self) -> None:
-        """End the process at once, whatever it does; orders are not answered any more."""
+        """Kill the process at once, whatever it does; answer no more orders."""
         with self._lock:
             self._is_stopped = True
             self._kill()
@@ -80,7 +80,7 @@ class AssignorProcess:
 
     @property
     def process_id(self) -> int | None:
-        """Of the process that works now, `None` if there is none."""
+        """The id of the running process, `None` if there is none."""
         process = self._process
         return None if process is None else process.pid
 
@@ -94,7 +94,7 @@ class AssignorProcess:
         try:
             self._ready_channel()
         except (_Failure, OSError) as why:
-            # The first group that needs it has another one started, and is told if that fails as well.
+            # The first order starts another process, and is told if that fails as well.
             log.warning("event=assignor_not_ready assignor=%s why=%r", self._name, str(why))
             self._end()
         while (task := self._orders.get()) is not None:
@@ -114,7 +114,7 @@ class AssignorProcess:
             channel.write(ORDER.pack(len(payload), order.timeout_ms) + payload, deadline)
             kind, answer = channel.read_answer(limit, deadline)
         except (_Failure, OSError, MemoryError) as why:
-            # Also where the machine has no process, no pipe or no memory left: that may pass.
+            # This includes a machine without free processes, pipes or memory, which may pass.
             self._end()
             return None, str(why) or type(why).__name__
         if kind != OWNERS:
@@ -126,7 +126,7 @@ class AssignorProcess:
         return owner, ""
 
     def _ready_channel(self) -> _Channel:
-        """The way to a process that has loaded the assignor."""
+        """Return the channel to a process that has loaded the assignor."""
         process = self._process
         if process is not None:
             return _Channel(process)
@@ -155,18 +155,18 @@ class AssignorProcess:
 
 
 class _Failure(Exception):
-    """There is no answer; the text says why."""
+    """An order without an answer; the text says why."""
 
 
 class _Deadline:
-    """When patience is over, and what is said then."""
+    """The time limit of one answer, with the message of its error."""
 
     def __init__(self, ms: int, complaint: str) -> None:
         self._at: Final = time.monotonic() + ms / 1000
         self._complaint: Final = complaint
 
     def left(self) -> float:
-        """Seconds; raises if there are none."""
+        """Return the seconds that are left; raise `_Failure` if there are none."""
         left = self._at - time.monotonic()
         if left <= 0:
             raise _Failure(self._complaint)
@@ -174,7 +174,7 @@ class _Deadline:
 
 
 class _Channel:
-    """The pipes of a process, which does not get to make anybody wait."""
+    """The pipes of a process, written and read without waiting beyond the deadline."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None and process.stdout is not None
@@ -183,7 +183,7 @@ class _Channel:
         self._from: Final = process.stdout.fileno()
 
     def write(self, data: bytes, deadline: _Deadline) -> None:
-        """Hand over all of it."""
+        """Write all of `data`."""
         rest = memoryview(data)
         while rest:
             self._wait(self._to, selectors.EVENT_WRITE, deadline)
@@ -195,7 +195,7 @@ class _Channel:
                 raise self._ended() from None
 
     def read_answer(self, limit: int, deadline: _Deadline) -> tuple[int, bytes]:
-        """What it is, and its bytes, of which there may be `limit`."""
+        """Read one answer of at most `limit` bytes; return its kind and its bytes."""
         kind, size = ANSWER.unpack(self._read(ANSWER.size, deadline))
         if kind not in (READY, OWNERS, FAILED) or size > limit:
             raise _Failure("its process answered something that is no answer")

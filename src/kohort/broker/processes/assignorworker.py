@@ -1,4 +1,4 @@
-"""`python -m kohort.broker.processes.assignorworker NAME`: one assignor of the user's own, in a process of its own.
+"""`python -m kohort.broker.processes.assignorworker NAME`: one user assignor in its own process.
 
 Orders come through standard input, answers go to what was standard output; what the assignor itself prints goes to
 standard error, which is the broker's.
@@ -25,22 +25,22 @@ from kohort.assign.answers import find_fault
 from kohort.assign.interface import Assignable, Assignor
 from kohort.broker.processes.assignorloading import load_assignor
 
-#: Of an order: bytes that follow, milliseconds that it may take.
+#: The head of an order: bytes that follow, milliseconds that it may take.
 ORDER: Final = Struct(">II")
-#: Of an answer: what it is, bytes that follow.
+#: The head of an answer: its kind, bytes that follow.
 ANSWER: Final = Struct(">BI")
-#: The assignor is loaded; it has computed owners (which follow, as C ints); or something went wrong (which says what).
+#: Kinds of answers: the assignor is loaded; owners follow, as C ints; an error follows, as text.
 READY, OWNERS, FAILED = 0, 1, 2
-#: Longest text of what went wrong, in bytes.
+#: Longest text of an error, in bytes.
 LONGEST_FAULT: Final = 2_000
-#: What the process may take of memory.
+#: Bytes of memory that the process may take.
 MEMORY_LIMIT: Final = 4 * 2**30
 #: How long after its time a computation is ended from within, should the broker not have done it.
 GRACE_SECONDS: Final = 1.0
 
 
 def main(name: str) -> int:
-    """Serve until standard input ends; the exit code."""
+    """Serve until standard input ends; return the exit code."""
     orders, answers = _take_channels()
     resource.setrlimit(resource.RLIMIT_DATA, _memory_limit())
     queue: SimpleQueue[tuple[int, Assignable]] = SimpleQueue()
@@ -71,7 +71,7 @@ def _compute(assignor: Assignor, group: Assignable) -> tuple[int, bytes]:
 
 
 def _describe(why: BaseException) -> str:
-    """An exception in one line."""
+    """Describe an exception in one line."""
     try:
         said = " ".join(str(why).split())
     except Exception:
@@ -80,7 +80,7 @@ def _describe(why: BaseException) -> str:
 
 
 def _take_channels() -> tuple[BinaryIO, BinaryIO]:
-    """Standard input and output for ourselves alone."""
+    """Take standard input and output for the orders and answers alone."""
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -96,13 +96,13 @@ def _memory_limit() -> tuple[int, int]:
 
 
 def _read_orders(orders: BinaryIO, queue: SimpleQueue[tuple[int, Assignable]]) -> None:
-    """Hand over what the broker wants; when it is gone, end at once, in the middle of a computation, too."""
+    """Queue the broker's orders; when the broker is gone, exit at once, even during a computation."""
     while len(head := orders.read(ORDER.size)) == ORDER.size:
         size, timeout_ms = ORDER.unpack(head)
         payload = orders.read(size)
         if len(payload) < size:
             break
-        # It comes from the broker's own process, which is the only one that has the other end.
+        # Unpickling is safe: only the broker's own process has the other end of the pipe.
         queue.put((timeout_ms, pickle.loads(payload)))
     os._exit(0)
 

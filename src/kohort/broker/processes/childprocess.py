@@ -1,4 +1,4 @@
-"""Processes of the broker's own: how one is started that runs a module of kohort, and speaks through two pipes.
+"""Child processes of the broker, each running a module of kohort behind two pipes.
 
 Laws: nothing of the broker's is open in it but the pipes and standard error. It has a group of its own, so that
 whatever it starts ends with it, and the terminal's signals are the broker's.
@@ -15,8 +15,8 @@ from contextlib import suppress
 
 
 def start_module(module: str, argument: str) -> subprocess.Popen[bytes]:
-    """Start `python -m module argument`; `OSError` if the machine has no process or no pipe left."""
-    # Where this process finds modules, that one has to find them, too.
+    """Start `python -m module argument`; raise `OSError` if the machine has no process or pipe left."""
+    # The child has to find modules in the same places as this process.
     path = os.pathsep.join(each or os.getcwd() for each in sys.path)
     return subprocess.Popen(
         [sys.executable, "-m", module, argument],
@@ -28,15 +28,15 @@ def start_module(module: str, argument: str) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End it and whatever it started, at once; whoever owns it waits for it."""
-    # Who has been waited for has no number any more; until then it is not given to anybody else.
+    """Kill a process and all that it started, at once; its owner waits for it."""
+    # A process keeps its number until it was waited for, so the number is not another process's here.
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def bury(process: subprocess.Popen[bytes]) -> None:
-    """Wait for one that was killed, and give its pipes back."""
+    """Wait for a killed process, and close its pipes."""
     process.wait()
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
@@ -45,7 +45,7 @@ def bury(process: subprocess.Popen[bytes]) -> None:
 
 
 def describe_end(process: subprocess.Popen[bytes]) -> str:
-    """How one ended that has closed its end."""
+    """Describe the end of a process that has closed its pipe."""
     try:
         code = process.wait(1)
     except subprocess.TimeoutExpired:

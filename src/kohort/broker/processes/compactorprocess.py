@@ -1,8 +1,8 @@
-"""The process that compacts logs: the broker's end of it.
+"""The broker's end of the process that compacts logs.
 
-It is started with the first order, and lives on until somebody ends it.
+It is started with the first order, and lives on until `end` or `stop`.
 
-Laws: whoever asks is a thread that may wait. A process that ends before it has answered has changed no log; the next
+Laws: callers are threads that may wait. A process that ends before it has answered has changed no log; the next
 order starts another one. It does not outlive the broker.
 Source: architecture rule 18 (the interpreter's lock is the loop's).
 """
@@ -25,23 +25,23 @@ from kohort.storage.upkeep.segmentwriter import CompactionPlan
 
 
 class CompactorProcess:
-    """Compacts logs that lie on a disk, one at a time."""
+    """The process that compacts logs on disk, one at a time."""
 
     def __init__(self, health: DiskHealth) -> None:
         self._health: Final = health
-        #: Guards the two that follow: whoever stops sees a process that was just started.
+        #: Guards the two fields below: a stop sees a process that was just started.
         self._lock: Final = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
 
     @property
     def process_id(self) -> int | None:
-        """Of the process that is there, `None` if there is none."""
+        """The id of the running process, `None` if there is none."""
         process = self._process
         return None if process is None else process.pid
 
     def compact(self, plan: CompactionPlan, *, now_ms: int) -> Compacted:
-        """What `storage.compaction.compact` does and raises; blocking."""
+        """Do as `storage.compaction.compact` does, in the process; blocking."""
         process = self._ready()
         try:
             kind, answer = _ask(process, pickle.dumps((plan, now_ms), pickle.HIGHEST_PROTOCOL))
@@ -59,7 +59,7 @@ class CompactorProcess:
         raise self._health.fail(DiskFailedError(words)) if kind == DISK_FAILED else StorageError(words)
 
     def end(self) -> None:
-        """Have no process; whoever waits for an answer gets none."""
+        """End the process; a waiting caller gets no answer."""
         with self._lock:
             process, self._process = self._process, None
             if process is not None:
@@ -67,7 +67,7 @@ class CompactorProcess:
                 bury(process)
 
     def stop(self) -> None:
-        """End it for good, without waiting for it: `end` does that."""
+        """Kill the process for good, without waiting for it; `end` waits."""
         self._is_stopped = True
         with self._lock:
             if self._process is not None:
@@ -86,7 +86,11 @@ class CompactorProcess:
 
 
 def _ask(process: subprocess.Popen[bytes], order: bytes) -> tuple[int, bytes]:
-    """What is answered, and its bytes; `EOFError` if the process ends before."""
+    """Send an order; return the kind and bytes of the answer.
+
+    Raises:
+        EOFError: the process ended before it answered.
+    """
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(ORDER.pack(len(order)) + order)
     process.stdin.flush()

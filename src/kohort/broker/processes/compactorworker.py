@@ -1,4 +1,4 @@
-"""`python -m kohort.broker.processes.compactorworker BROKER`: compacts logs of the broker with that process id.
+"""`python -m kohort.broker.processes.compactorworker BROKER`: compacts logs for that process id.
 
 Orders come through standard input, one at a time; each gets an answer through standard output.
 
@@ -21,23 +21,23 @@ from kohort.storage.upkeep.closedbatches import CompactionStopped
 from kohort.storage.upkeep.compaction import compact
 from kohort.storage.upkeep.segmentwriter import CompactionPlan
 
-#: Of an order: bytes that follow.
+#: The head of an order: bytes that follow.
 ORDER: Final = Struct(">I")
-#: Of an answer: what it is, bytes that follow.
+#: The head of an answer: its kind, bytes that follow.
 ANSWER: Final = Struct(">BQ")
-#: What was made follows; or what went wrong, in words; or that the disk has failed, in words.
+#: Kinds of answers: the result follows; an error follows, as text; a failed disk's error follows, as text.
 MADE, FAILED, DISK_FAILED = 0, 1, 2
-#: How far behind others it stands in the line for the processor.
+#: The nice value of the process, so that all others get the processor first.
 NICENESS: Final = 10
 
 
 def main(broker: int) -> int:
-    """Serve until standard input ends; the exit code."""
+    """Serve until standard input ends; return the exit code."""
     os.nice(NICENESS)
     orders, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := orders.read(ORDER.size)) == ORDER.size:
         payload = orders.read(ORDER.unpack(head)[0])
-        # It comes from the broker's own process, which is the only one that has the other end.
+        # Unpickling is safe: only the broker's own process has the other end of the pipe.
         plan, now_ms = pickle.loads(payload)
         try:
             kind, answer = _carry_out(plan, now_ms, broker)
@@ -49,7 +49,7 @@ def main(broker: int) -> int:
 
 
 def _carry_out(plan: CompactionPlan, now_ms: int, broker: int) -> tuple[int, bytes]:
-    # One for each order: an error of the disk is told, and what is made of it is for the broker to say.
+    # A new one for each order: the broker decides on the consequences of a disk error.
     fs = DiskFileSystem()
     try:
         made = compact(fs, plan, now_ms=now_ms, is_stopped=lambda: os.getppid() != broker)

@@ -1,4 +1,4 @@
-"""The assignors of the user's own that groups of this broker may have, and how their answers come to the loop.
+"""The user's own assignors of this broker, and the way of their answers to the loop.
 
 Laws: the loop never waits for an assignor that is offloaded. Every order is answered once, on the loop, unless the
 broker stops before; never from within the call that gave it.
@@ -25,38 +25,38 @@ OnComputed = Callable[["array[int] | None", str], None]
 
 
 class OwnAssignors:
-    """Belongs to the loop."""
+    """The user's own assignors, by name; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, names: Iterable[str]) -> None:
         self._loop: Final = loop
         self._processes: Final = {name: AssignorProcess(name) for name in names}
-        #: Those that were asked on the loop itself, because a group wants it so.
+        #: Assignors that run on the loop itself, because a group is configured so.
         self._loaded: Final[dict[str, Assignor]] = {}
 
     def start(self) -> None:
-        """Have each loaded in its process before it is needed."""
+        """Start each assignor's process, which loads it before it is needed."""
         for process in self._processes.values():
             process.start()
 
     def stop(self) -> None:
-        """End every process; what is under way is not answered."""
+        """End every process; orders under way are not answered."""
         for process in self._processes.values():
             process.stop()
 
     def compute(self, order: ComputeTarget, on_computed: OnComputed) -> None:
-        """Carry an order out."""
+        """Carry out an order; `on_computed` gets its result."""
         if not order.is_offloaded:
             self._loop.call_soon(self._compute_here, order, on_computed)
         elif not self._processes[order.assignor].put(order, partial(self._deliver, on_computed)):
             self._loop.call_soon(on_computed, None, f"{MOST_WAITING} groups are waiting for it already")
 
     def process_id(self, name: str) -> int | None:
-        """Of the process that an assignor runs in now, `None` if there is none."""
+        """Return the id of an assignor's running process, `None` if there is none."""
         return self._processes[name].process_id
 
     def _deliver(self, on_computed: OnComputed, owner: array[int] | None, error: str) -> None:
-        """Called on a process's thread."""
-        # A loop that is closed has nobody who waits.
+        """Hand a result to the loop; called on a process's thread."""
+        # On a closed loop nothing waits for the result.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(on_computed, owner, error)
 
@@ -65,7 +65,7 @@ class OwnAssignors:
             assignor = self._loaded.get(order.assignor)
             if assignor is None:
                 assignor = self._loaded[order.assignor] = load_assignor(order.assignor)
-            # What it does to its input is its own affair, as it is in a process of its own.
+            # The assignor gets a copy that it may change, as in a process of its own.
             owner = assignor.assign(pickle.loads(pickle.dumps(order.assignable)))
         except Exception as why:
             on_computed(None, f"{type(why).__name__}: {why}")

@@ -1,1 +1,1 @@
-"""The topics as clients see them, their configs, who leads them, and their changes."""
+"""The topics as clients see them, their configs, their leaders, and their changes."""

@@ -1,4 +1,4 @@
-"""Changes of topics within the time that a request gives them, its `timeout_ms`.
+"""Topic changes with a time limit: the `timeout_ms` of their request.
 
 Laws: each is told once: that it is in force, why it never will be, or REQUEST_TIMED_OUT when the time is over. What has
 not begun by then is never done, so that without any time nothing is; what has begun goes on.
@@ -25,8 +25,10 @@ def ask_within(
     timeout_ms: int,
     on_refusal: Callable[[str, StorageError], None],
 ) -> None:
-    """Have changes carried out by `work`, and tell of each within `timeout_ms`; `on_refusal`: hears of a disk that
-    refuses what nobody waits for any more."""
+    """Carry out changes by `work`, and report each within `timeout_ms`.
+
+    `on_refusal` is called with the disk error of a change whose time was over.
+    """
     timed = [_Timed(each, timeout_ms, on_refusal) for each in wanted]
     if timeout_ms <= 0 or not timed:
         _expire(timed)
@@ -43,21 +45,21 @@ def _expire(timed: Iterable[_Timed]) -> None:
 
 
 class _Open:
-    """How many changes of one request are not told, and what ends their time."""
+    """The number of a request's unreported changes, and the timer that ends their time."""
 
     def __init__(self, timer: asyncio.TimerHandle, count: int) -> None:
         self._timer: Final = timer
         self._count = count
 
     def tell(self) -> None:
-        """One is told."""
+        """Count one reported change."""
         self._count -= 1
         if not self._count:
             self._timer.cancel()
 
 
 class _Timed:
-    """One change."""
+    """One change with a time limit."""
 
     def __init__(self, wanted: Wanted, timeout_ms: int, on_refusal: Callable[[str, StorageError], None]) -> None:
         self.wanted: Final = wanted
@@ -67,14 +69,14 @@ class _Timed:
         self._has_begun = self._is_told = False
 
     def plan(self) -> TopicPlan:
-        """It is its turn."""
+        """Plan the change; raise REQUEST_TIMED_OUT if its time is over."""
         if self._is_told:
             raise self._late()
         self._has_begun = True
         return self.wanted.plan()
 
     def done(self, why: Outcome) -> None:
-        """It is in force, or never will be."""
+        """Report the outcome of the change, unless it has timed out."""
         if not self._is_told:
             self._is_told = True
             if self.open is not None:
@@ -84,7 +86,7 @@ class _Timed:
             self._on_refusal(f"topic-{self.wanted.concern}", why)
 
     def expire(self) -> None:
-        """The time is over."""
+        """Report REQUEST_TIMED_OUT, unless the change was reported before."""
         self.done(self._late())
 
     def _late(self) -> Refused:

@@ -1,4 +1,4 @@
-"""Who leads which partition and coordinates which group, as one broker knows it.
+"""The leaders of partitions and coordinators of groups, as one broker knows them.
 
 A broker of this package is alone: it leads everything, in an epoch that began after the last stop that was not clean.
 What clients are told about leaders and coordinators is asked for here all the same, so that the brokers of
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from kohort.broker.options.settings import BrokerSettings
     from kohort.storage.partitions.partition import PartitionLog
 
-#: What stands for no broker.
+#: The node id that stands for no broker.
 NO_NODE: Final = -1
 #: Addresses that stand for every interface.
 EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 
 
 class Node(NamedTuple):
-    """A broker as clients are told of it."""
+    """A broker as clients see it."""
 
     node_id: int
     host: str
@@ -50,11 +50,11 @@ class Leadership:
         return (self.node_id,)
 
     def offline_replicas(self, log: PartitionLog) -> list[int]:
-        """The brokers that hold a partition and cannot read it."""
+        """Return the brokers that hold a partition and cannot read it."""
         return list(self.replicas) if log.offline else []
 
     def nodes(self, peer: Peer) -> list[Node]:
-        """The brokers that are there, with the addresses that this client is told."""
+        """Return the brokers with the addresses for this client."""
         settings = self._settings
         host = settings.advertised_host or self.host
         port = self.port if settings.advertised_port is None else settings.advertised_port
@@ -64,15 +64,15 @@ class Leadership:
         return [Node(self.node_id, host, port)]
 
     def leader_of(self, log: PartitionLog) -> int:
-        """The broker that leads a partition; `NO_NODE` if none does."""
+        """Return the broker that leads a partition; `NO_NODE` if none does."""
         return NO_NODE if log.offline else self.node_id
 
     def coordinator_of(self, group_id: str) -> int:
-        """The broker that coordinates a group; `NO_NODE` if none does."""
+        """Return the broker that coordinates a group; `NO_NODE` if none does."""
         return self.node_id
 
     def refusal(self, log: PartitionLog, epoch: int) -> ErrorCode:
-        """Why this broker does not serve a partition to a client that believes in leader epoch `epoch`.
+        """Return the error that refuses a partition to a client with leader epoch `epoch`.
 
         Args:
             epoch: -1 if the client does not say.
@@ -87,14 +87,16 @@ class Leadership:
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_of_epoch(self, log: PartitionLog, epoch: int) -> tuple[int, int]:
-        """(the last epoch up to `epoch` in which something was written, where it ends); (-1, -1) if unknown.
+        """Return the last epoch up to `epoch` with records, and its end offset; (-1, -1) if unknown.
 
         Source: OffsetForLeaderEpoch, KIP-320.
         """
         return log.epochs.end_of(epoch, current=log.leader_epoch, end_offset=log.high_watermark)
 
     def divergence(self, log: PartitionLog, epoch: int, offset: int) -> tuple[int, int] | None:
-        """Where a reader whose last record was of `epoch`, before `offset`, left what the log has; `None`: nowhere.
+        """Return the point where a reader's history diverges from the log; `None` if it does not.
+
+        The reader's last record was of `epoch`, before `offset`.
 
         Args:
             epoch: -1 if the client does not say.

@@ -1,4 +1,4 @@
-"""The topics as clients see them, and who must know when they change.
+"""The topics as clients see them, with the announcements of their changes.
 
 Laws: every change of topics goes through here and is followed by a `TopicsChanged` with a new image, one for all that
 are in force at once; a topic is shown when it exists, and not before; a name that Kafka would refuse is refused; what
@@ -49,9 +49,9 @@ class Cluster:
         #: topic id -> name, of the topics that were deleted last since the start.
         self._former_names: dict[bytes, str] = {}
         self.image = self._build_image(version=1)
-        #: Whether there are topics or partitions that the image has not, or the other way round.
+        #: Whether topics or partitions differ from the image.
         self._has_changed = False
-        #: Those of all topics, and what is planned and not in force: topics, partitions.
+        #: Partitions of all topics; and topics and partitions that are planned and not in force.
         self.partition_count = sum(len(topic.partitions) for topic in store.topics.values())
         self._planned = (0, 0)
         #: The option that left no room for a topic or its partitions -> how often since the start.
@@ -67,31 +67,31 @@ class Cluster:
         return self._store.topics
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name."""
+        """Return the topic with this name, `None` if there is none."""
         return self._store.topics.get(name)
 
     def find(self, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
-        """The topic of that id, or of that name if it has one; and the error for one that there is not."""
+        """Return the topic with this id, or with this name if no id is given, and the error if none exists."""
         if topic_id != ZERO_TOPIC_ID or not name:
             return self._by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         return self._store.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of that id."""
+        """Return the topic with this id, `None` if there is none."""
         return self._by_id.get(topic_id)
 
     def former_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic that was deleted, if that is not too long ago."""
+        """Return the name of a topic that was deleted lately."""
         return self._former_names.get(topic_id)
 
     def partition(self, topic: Topic | None, number: int) -> PartitionLog | None:
-        """A partition's log, `None` if topic or partition do not exist."""
+        """Return a partition's log, `None` if topic or partition do not exist."""
         if topic is None or not 0 <= number < len(topic.partitions):
             return None
         return topic.partitions[number]
 
     def measure(self, places: Iterable[tuple[TopicId, int]]) -> dict[tuple[TopicId, int], LogExtent]:
-        """What the logs of partitions have, of those that there are."""
+        """Return the extents of the partitions' logs that exist."""
         found = ((place, self.partition(self._by_id.get(place[0]), place[1])) for place in places)
         return {
             place: LogExtent(log.log_start_offset, log.log_end_offset, log.size_bytes)
@@ -107,7 +107,7 @@ class Cluster:
         check: Callable[[], tuple[int, Mapping[str, str]]],
         done: Callable[[Outcome], None],
     ) -> Wanted:
-        """A new topic; `check` gives its partitions, -1 for the broker's default, and its checked configs."""
+        """Build the creation of a topic; `check` returns its number of partitions (-1: default) and configs."""
 
         def plan() -> TopicPlan:
             self._store.changes.check_new_name(name)
@@ -117,7 +117,7 @@ class Cluster:
         return Wanted(concern=collision_key(name), plan=plan, done=done)
 
     def growth(self, name: str, total: int, check: Callable[[Topic], None], done: Callable[[Outcome], None]) -> Wanted:
-        """More partitions for a topic; `check` may refuse what is asked of it besides."""
+        """Build the growth of a topic; `check` may refuse it for other reasons."""
 
         def plan() -> TopicPlan:
             topic = self.check_growth(name, total)
@@ -127,7 +127,7 @@ class Cluster:
         return Wanted(concern=collision_key(name), plan=plan, done=done)
 
     def deletion(self, topic: Topic, done: Callable[[Outcome], None]) -> Wanted:
-        """The end of this topic, not of one that has its name by then: those who wait for its data are told first."""
+        """Build the deletion of exactly this topic, not of a later one with its name."""
 
         def plan() -> TopicPlan:
             if self._deletable(topic.name) is not topic:
@@ -139,7 +139,7 @@ class Cluster:
     def config_change(
         self, name: str, changed: Callable[[Topic], Mapping[str, str]], done: Callable[[Outcome], None]
     ) -> Wanted:
-        """Other configs of a topic; `changed` makes them of what it has when it is its turn, and checks them."""
+        """Build a change of a topic's configs; `changed` makes and checks the new ones from the present ones."""
 
         def plan() -> TopicPlan:
             return self._store.changes.plan_configs(name, changed(self.known(name)))
@@ -147,11 +147,11 @@ class Cluster:
         return Wanted(concern=collision_key(name), plan=plan, done=done)
 
     def producer_ids(self, then: Callable[[range], None], done: Callable[[Outcome], None]) -> Wanted:
-        """Producer ids that nobody was given."""
+        """Build the reservation of a block of unused producer ids."""
         return Wanted(concern="", plan=lambda: self._store.changes.plan_producer_ids(then), done=done)
 
     def check_new_topic(self, name: str, partition_count: int) -> int:
-        """How many partitions a new topic gets (-1: the broker's default); `Refused` if it cannot be created."""
+        """Return a new topic's number of partitions (-1: default); `Refused` if it cannot be created."""
         self._store.changes.check_new_name(name)
         if partition_count == -1:
             partition_count = int(self._settings.values["num.partitions"])
@@ -163,12 +163,12 @@ class Cluster:
         return partition_count
 
     def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str | None]) -> Topic:
-        """Create a topic at once and tell everyone, for whoever may wait for the disk; `Refused` if it cannot be."""
+        """Create a topic at once and announce it, waiting for the disk; `Refused` if it cannot be created."""
         partition_count = self.check_new_topic(name, partition_count)
         return self._create(name, partition_count, check_topic_configs(configs))
 
     def create_offsets_topic(self) -> Topic:
-        """The coordinator's log, created at the first start."""
+        """Create the coordinator's log, at the first start."""
         values = self._settings.values
         configs = {
             "cleanup.policy": "compact",
@@ -179,7 +179,7 @@ class Cluster:
         return self._create(OFFSETS_TOPIC, values["offsets.topic.num.partitions"], configs)
 
     def journal_creation(self, *, retention_ms: int, retention_bytes: int, done: Callable[[Outcome], None]) -> Wanted:
-        """The rows of the journal, created with the first of them."""
+        """Build the creation of the journal's topic, with its first rows."""
         segment_bytes = max(JOURNAL_SEGMENT_BYTES, retention_bytes // 8)
         configs = {
             "cleanup.policy": "delete",
@@ -191,7 +191,7 @@ class Cluster:
         return Wanted(concern=JOURNAL_TOPIC, plan=lambda: self._plan_topic(JOURNAL_TOPIC, 1, configs), done=done)
 
     def check_growth(self, name: str, total: int) -> Topic:
-        """The topic that may grow to `total` partitions; `Refused` if it may not."""
+        """Return the topic if it may grow to `total` partitions; `Refused` if it may not."""
         topic = self.known(name)
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is internal and cannot be changed")
@@ -217,16 +217,16 @@ class Cluster:
         self._planned = (self._planned[0] + topics, self._planned[1] + partitions)
 
     def grow_topic(self, name: str, total: int) -> None:
-        """Add partitions at once and tell everyone, for whoever may wait for the disk."""
+        """Add partitions at once and announce it, waiting for the disk."""
         self._carry_out(self._plan_growth(self.check_growth(name, total), total))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic at once and tell everyone, for whoever may wait for the disk."""
+        """Delete a topic at once and announce it, waiting for the disk."""
         topic = self._deletable(name)
         self._carry_out(self._and_then(self._store.changes.plan_deletion(name), lambda: self._forget(topic)))
 
     def known(self, name: str) -> Topic:
-        """The topic of that name; `Refused` if there is none."""
+        """Return the topic with this name; `Refused` if there is none."""
         topic = self._store.topics.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -279,7 +279,7 @@ class Cluster:
 
     @staticmethod
     def _and_then(plan: TopicPlan, then: Callable[[], None]) -> TopicPlan:
-        """`plan`, with what is to be done here when it is in force."""
+        """Extend a plan by `then`, which runs when the plan is in force."""
         settle = plan.settle
 
         def both(settled: TopicPlan) -> None:
@@ -299,10 +299,11 @@ class Cluster:
         self._has_changed = True
 
     def _tell_changes(self) -> None:
-        """An image is as much work as all topics, so that all that are in force at once make one."""
+        """Announce a new image if topics have changed."""
         self._planned = (0, 0)
         if self._has_changed:
             self._has_changed = False
+            # An image costs as much work as all topics: changes that are in force at once share one.
             self.image = self._build_image(version=self.image.version + 1)
             self.on_change(self.image)
 

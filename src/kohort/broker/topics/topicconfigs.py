@@ -1,4 +1,4 @@
-"""The configs of a topic as the protocol shows them: checked, as text, with Kafka's numbers of types.
+"""The configs of a topic as the protocol shows them: checked, as text, with Kafka's type numbers.
 
 Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG. One that changes nothing is taken, and
 said: by DescribeConfigs to whoever asks, and in the broker's log when it is set.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Resource(IntEnum):
-    """Kafka's numbers of what has configs."""
+    """Kafka's numbers of the kinds of resources with configs."""
 
     TOPIC = 2
     BROKER = 4
@@ -51,19 +51,19 @@ _TYPE_LIST: Final = 7
 
 
 def config_type(option: Option) -> int:
-    """Kafka's number of the option's type."""
+    """Return Kafka's number of an option's type."""
     if option.parse is parse_int:
         return _TYPE_LONG if option.maximum == LONG_MAX else _TYPE_INT
     return _TYPE_LIST if is_list(option) else _TYPE_OF_PARSER[option.parse]
 
 
 def is_list(option: Option) -> bool:
-    """Whether entries may be added to its value and taken from it."""
+    """Whether an option's value is a list, with entries that may be added and removed."""
     return option.parse is parse_list or isinstance(option.default, list)
 
 
 def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The given configs, checked, as Kafka writes them.
+    """Check the given topic configs; return them as Kafka writes them.
 
     Raises `Refused` with INVALID_CONFIG.
     """
@@ -81,7 +81,7 @@ def check_topic_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _check_together(configs: Mapping[str, str]) -> None:
-    """What Kafka refuses beyond single values; a broker without tiered storage refuses to switch it on."""
+    """Refuse combinations of configs that Kafka refuses, and tiered storage, which is missing here."""
     if configs.get("remote.storage.enable") == "true":
         raise Refused(ErrorCode.INVALID_CONFIG, "remote.storage.enable cannot be true: there is no tiered storage here")
     low, high = (int(configs.get(name, default)) for name, default in _LAGS.items())
@@ -96,13 +96,14 @@ _LAGS: Final = {"min.compaction.lag.ms": 0, "max.compaction.lag.ms": LONG_MAX}
 
 
 def documentation_of(option: Option, value: str) -> str:
-    """What DescribeConfigs says of a topic's config; first of all if this value changes nothing."""
+    """Return the documentation of a topic's config; it begins with a note if the value has no effect."""
     words = option.idle_words(value)
     return option.doc if words is None else idle_documentation(words, option.doc)
 
 
 def log_idle(topic: str, configs: Mapping[str, str], names: Iterable[str]) -> None:
-    """One line about those of `names` that were set and change nothing: not every client can be told."""
+    """Log one line about configs of `names` that were set and have no effect."""
+    # Not every client can show a warning of its own.
     said: dict[str, list[str]] = {}
     for name in sorted(set(names) & configs.keys()):
         words = TOPIC_OPTIONS.option(name).idle_words(configs[name])
@@ -113,5 +114,5 @@ def log_idle(topic: str, configs: Mapping[str, str], names: Iterable[str]) -> No
 
 
 def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
-    """Every topic config where the topic itself says nothing: the broker's settings before Kafka's defaults."""
+    """Return the default of every topic config: the broker's settings before Kafka's defaults."""
     return {option.name: as_text(option.default) for option in TOPIC_OPTIONS} | settings.topic_defaults()

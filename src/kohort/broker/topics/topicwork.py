@@ -1,4 +1,4 @@
-"""Changes of topics on their way: decided on the loop, written beside it, told when they are in force.
+"""Topic changes on their way: decided on the loop, written beside it, reported when in force.
 
 Laws: a change is decided when all that were asked for before are in force, so that of two that want one name the
 second is told what the first did; those of different topics are written together, with one sync. Each is answered
@@ -33,28 +33,28 @@ Outcome = Refused | ConfigError | StorageError | None
 
 
 def code_of(why: Refused | ConfigError | StorageError) -> ErrorCode:
-    """The error with which a change is answered that is not in force."""
+    """Return the error code for a change that is not in force."""
     if isinstance(why, Refused):
         return why.code
     return ErrorCode.INVALID_CONFIG if isinstance(why, ConfigError) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class Wanted(NamedTuple):
-    """A change that somebody asks for."""
+    """A requested change."""
 
     #: Two changes of one concern wait for each other.
     concern: str
-    #: Called on the loop when it is its turn; `Refused` or `ConfigError` if it cannot be.
+    #: Plans the change, on the loop when it is its turn; raises `Refused` or `ConfigError` if it is impossible.
     plan: Callable[[], TopicPlan]
     #: Told once, on the loop, in the order of asking.
     done: Callable[[Outcome], None]
 
 
 class TopicWork:
-    """Carries out what is asked for, at once until `begin` and beside the loop from then on."""
+    """Carries out requested changes: at once until `begin`, beside the loop from then on."""
 
     def __init__(self, changes: TopicChanges, *, on_settled: Callable[[], None]) -> None:
-        """`on_settled`: called when changes are in force, before those who asked for them are told."""
+        """Create the queue; `on_settled` runs when changes are in force, before their requests are told."""
         self._changes: Final = changes
         self._on_settled: Final = on_settled
         self._waiting: Final[deque[Wanted]] = deque()
@@ -70,26 +70,26 @@ class TopicWork:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
+        """Whether no change waits or is under way."""
         return not self._is_busy and not self._waiting
 
     def begin(
         self, loop: asyncio.AbstractEventLoop, *, is_beside: bool, on_failure: Callable[[Exception], None]
     ) -> None:
-        """The loop runs from now on; `is_beside`: writing waits for a disk, and gets a thread."""
+        """Use the loop from now on; with `is_beside`, writing waits for a disk and gets a thread."""
         self._loop, self._is_beside, self._on_failure = loop, is_beside, on_failure
 
     def ask(self, wanted: Iterable[Wanted]) -> None:
-        """Have changes carried out after all that were asked for before."""
+        """Carry out changes after all that were requested before."""
         self._waiting.extend(wanted)
         self._pump()
 
     async def drain(self) -> None:
-        """Wait until nothing waits and nothing is under way."""
+        """Wait until no change waits or is under way."""
         await self._is_idle.wait()
 
     def stop(self) -> None:
-        """End the thread; called after `drain`, or when the broker fails. What is asked for later is done at once."""
+        """End the thread, after `drain` or when the broker fails; carry out later changes at once."""
         self._is_beside, self._loop = False, None
         if self._thread is not None:
             self._jobs.put(None)
@@ -97,7 +97,7 @@ class TopicWork:
             self._thread = None
 
     def _pump(self) -> None:
-        """Begin with what is next, unless something is under way."""
+        """Begin with the next changes, unless some are under way."""
         while not self._is_busy:
             if not self._waiting and not self._changes.has_leftovers:
                 self._is_idle.set()
@@ -126,7 +126,7 @@ class TopicWork:
         most = CHANGES_AT_ONCE if self._is_beside else CHANGES_PER_TURN
         while self._waiting and len(concerns) < most and self._waiting[0].concern not in concerns:
             wanted = self._waiting.popleft()
-            # What is refused counts as well: deciding takes time, and answers leave in order.
+            # Refused changes count as well: deciding takes time, and answers leave in order.
             concerns.add(wanted.concern)
             try:
                 batch.append((wanted, wanted.plan()))
@@ -155,7 +155,7 @@ class TopicWork:
             loop.call_soon_threadsafe(callback, argument)
 
     def _fail(self, error: Exception) -> None:
-        """Nobody is answered any more, and nobody need wait for that."""
+        """Report a failure of the broker; answer no request any more, and let `drain` return."""
         self._on_failure(error)
         self._is_idle.set()
 

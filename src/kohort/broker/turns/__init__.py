@@ -1,1 +1,1 @@
-"""How the loop's turns stay short: long work in slices, many rows by and by, the disk on threads, and a watch."""
+"""Short turns of the loop: long work in slices, many rows in parts, the disk on threads, and a watch."""

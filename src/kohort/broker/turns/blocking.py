@@ -1,4 +1,4 @@
-"""What would keep the loop waiting, on threads of its own: the disk where data is cold, batches that unfold to much.
+"""Threads for blocking work: reads of cold data, decompression of long batches.
 
 Laws: what is to be done next is decided on the loop; a thread gets files and bytes, no log. Each piece of work is
 reported once, on the loop, unless that has ended. As many pieces are under way as there are threads, so what they hold
@@ -31,7 +31,7 @@ STOP_TIMEOUT_SECONDS: Final = 2.0
 
 
 class BlockingWork:
-    """A few threads and what waits for them."""
+    """A few threads and the queue of their work."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, threads: int, name: str) -> None:
         self._loop: Final = loop
@@ -43,7 +43,7 @@ class BlockingWork:
         self.pending = 0
 
     def submit(self, work: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
-        """Do `work` in a thread, and call `then` on the loop with what it returned or raised."""
+        """Do `work` on a thread, and call `then` on the loop with its result or exception."""
         self.pending += 1
         self._jobs.put(lambda: self._run(work, then))
         if len(self._threads) < min(self._most, self.pending):
@@ -52,7 +52,7 @@ class BlockingWork:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads; what has not begun is not done any more."""
+        """End the threads; drop work that has not begun."""
         while not self._jobs.empty():
             self._jobs.get()
         for _ in self._threads:
@@ -71,12 +71,12 @@ class BlockingWork:
         try:
             result = work()
         except Exception as error:  # it is the asker's, on the loop
-            # What the work had, such as a batch that was unfolded up to the limit, is not kept for where it failed.
+            # Drop the frames' variables, such as a batch that was decompressed up to the limit.
             clear_frames(error.__traceback__)
             result = error
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._report, then, result)
-        # An error keeps this place, which would keep the error, until somebody looks for such circles.
+        # The error references this frame: without `del` the circle would stay until a garbage collection.
         del result
 
     def _report(self, then: Callable[[T | Exception], None], result: T | Exception) -> None:
@@ -85,7 +85,7 @@ class BlockingWork:
 
 
 def warm(cold: NotResidentError) -> None:
-    """Wait for the disk, so that whoever met `cold` finds the bytes in memory; for a thread."""
+    """Read the bytes that `cold` names into memory, on a thread."""
     if isinstance(cold, WorkNeededError):
         cold.work()
         return
@@ -94,6 +94,6 @@ def warm(cold: NotResidentError) -> None:
     while position < end:
         done = cold.file.read_into(buffer, position, wait=True)
         if not done:
-            # The file was cut meanwhile: whoever tries again finds out.
+            # The file was truncated meanwhile; the next try finds out.
             return
         position += done

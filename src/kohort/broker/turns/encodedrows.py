@@ -21,31 +21,34 @@ Row = TypeVar("Row")
 
 
 class EncodedRows(Generic[Row]):
-    """An answer in the making."""
+    """The encoded part of an answer."""
 
     def __init__(self, route: Framing, response_of: Callable[[list[Row]], Message], *, behind: int = 0) -> None:
-        """`response_of`: the answer with these rows; `behind`: bytes between its rows and the tags at its end."""
+        """Begin the answer.
+
+        `response_of` builds the answer with given rows; `behind`: bytes between its rows and the tags at its end.
+        """
         self._version: Final = route.version
         self._response_of: Final = response_of
         self._is_flexible: Final = route.is_flexible
         self._behind: Final = behind + self._is_flexible
         empty = encode(response_of([]), self._version)
         end = len(empty) - self._behind
-        #: What stands before the number of rows, and behind the rows.
+        #: The bytes before the number of rows, and those behind the rows.
         self._head: Final = empty[: end - (1 if self._is_flexible else 4)]
         self._tail: Final = empty[end:]
         self._rows: Final = bytearray()
         self.count = 0
 
     def add(self, rows: list[Row]) -> None:
-        """The next rows."""
+        """Encode the next rows."""
         body = encode(self._response_of(rows), self._version)
         begin = len(self._head) + len(self._number(len(rows)))
         self._rows.extend(memoryview(body)[begin : len(body) - self._behind])
         self.count += len(rows)
 
     def body(self) -> bytes:
-        """The whole answer."""
+        """Return the body of the whole answer."""
         return b"".join((self._head, self._number(self.count), self._rows, self._tail))
 
     def _number(self, count: int) -> bytes:

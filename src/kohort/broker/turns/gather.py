@@ -1,4 +1,4 @@
-"""Several questions behind one answer: requests that name many groups or topics are answered when each of them is.
+"""The collection of several replies for one answer, for requests that name many groups or topics.
 
 Source: DescribeGroups, DeleteGroups, ListGroups, OffsetFetch, ConsumerGroupDescribe, CreateTopics, CreatePartitions
 and DeleteTopics, which are batched on the wire.
@@ -31,7 +31,7 @@ class Gather(Generic[Reply]):
         self._replies: Final[list[Reply | None]] = [None] * count
 
     def slot(self, index: int) -> Callable[[Reply], None]:
-        """Takes the reply to question `index`, once."""
+        """Return the function that takes the reply to question `index`, once."""
 
         def take(reply: Reply) -> None:
             assert self._replies[index] is None, "answered twice"

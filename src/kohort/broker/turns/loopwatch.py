@@ -1,4 +1,4 @@
-"""The longest turn of the loop: for how long nobody else was answered, and during what.
+"""The measurement of the loop's longest turn: its length, and the API during it.
 
 Laws: every turn of a broker's own loop is measured, from the moment the sockets were looked at to the moment they are
 looked at again; it costs two looks at the clock. Where nobody sees turns, on uvloop or on a loop of somebody else's,
@@ -16,7 +16,7 @@ from kohort.clock import Clock, SystemClock
 
 
 class LoopWatch:
-    """What the turns of a loop took."""
+    """The measurement of a loop's turns."""
 
     __slots__ = (
         "_began",
@@ -34,7 +34,7 @@ class LoopWatch:
         self._began = 0.0
         #: Whether the loop itself tells of its turns.
         self.sees_turns = False
-        #: What the turn is about, as far as anybody has said: the last API of which a request was handled.
+        #: The API of the last request that was handled in this turn, if any.
         self.during = ""
         self.turns = 0
         self.longest_seconds = 0.0
@@ -43,12 +43,12 @@ class LoopWatch:
         self.longest_at_ms = 0
 
     def begin(self, now: float) -> None:
-        """A turn begins; `now`: seconds of any clock that never goes back."""
+        """Begin a turn; `now` is in seconds of any clock that never goes back."""
         self._began = now
         self.during = ""
 
     def end(self, now: float) -> None:
-        """The turn is over."""
+        """End the turn."""
         if not self._began:
             return
         self.turns += 1
@@ -58,12 +58,12 @@ class LoopWatch:
             self.longest_at_ms = self._clock.now_ms()
 
     def enter(self) -> None:
-        """Work begins that may be long, where nobody sees turns."""
+        """Begin work that may be long, where turns are not measured."""
         if not self.sees_turns:
             self.begin(time.perf_counter())
 
     def leave(self) -> None:
-        """It is done."""
+        """End that work."""
         if not self.sees_turns:
             self.end(time.perf_counter())
 
@@ -77,7 +77,7 @@ class WatchedSelector(DefaultSelector):
         watch.sees_turns = True
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """asyncio: one turn is over, wait for what the next one is about."""
+        """End the measured turn, wait for events, and begin the next turn (asyncio)."""
         self._watch.end(time.perf_counter())
         found = super().select(timeout)
         self._watch.begin(time.perf_counter())

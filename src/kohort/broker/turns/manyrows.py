@@ -1,4 +1,4 @@
-"""Answers of many rows, made a few rows a turn, so that nobody waits for somebody else's long list.
+"""Answers with many rows, made a few rows in each turn of the loop.
 
 Laws: rows stand in the order in which they were asked for; no turn looks up or encodes more than `ROWS_PER_TURN` of
 them; a connection that closes in between ends the work. The rows are the last field of the answer, and nothing else in
@@ -26,19 +26,19 @@ ROWS_PER_TURN: Final = 50
 Asked = TypeVar("Asked")
 Reply = TypeVar("Reply")
 Row = TypeVar("Row")
-#: Hands on the rows of a part of what was asked, now or later.
+#: Makes the rows of a part of the request, and hands them on, now or later.
 RowsOf = Callable[[Sequence[Asked], Callable[[list[Row]], None]], None]
 
 
 def rows_at_once(row_of: Callable[[Asked], Row]) -> RowsOf[Asked, Row]:
-    """Rows that are looked up on the spot."""
+    """Return a source of rows that are looked up at once."""
     return lambda asked, done: done([row_of(each) for each in asked])
 
 
 def rows_asked_for(
     ask: Callable[[Asked, Callable[[Reply], None]], None], row_of: Callable[[Asked, Reply], Row]
 ) -> RowsOf[Asked, Row]:
-    """Rows that somebody else knows: `ask` hands on what is said about one, now or later."""
+    """Return a source of rows for which `ask` gets the replies, now or later."""
 
     def rows_of(asked: Sequence[Asked], done: Callable[[list[Row]], None]) -> None:
         def complete(replies: list[Reply]) -> None:
@@ -54,7 +54,7 @@ def rows_asked_for(
 def rows_of_coordinators(
     runtime: Coordination, command_of: Callable[[Asked], GroupCommand], row_of: Callable[[Asked, ReplyBody], Row]
 ) -> RowsOf[Asked, Row]:
-    """Rows that coordinators are asked for."""
+    """Return a source of rows for which the groups' coordinators are asked."""
     return rows_asked_for(lambda each, take: runtime.ask(command_of(each), take), row_of)
 
 
@@ -88,7 +88,7 @@ def answer_rows(
 
 
 class _Parts(Generic[Asked, Row]):
-    """An answer in the making."""
+    """An answer that is made in several turns."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Parts(Generic[Asked, Row]):
         self._rows: Final = EncodedRows(request.route, response_of)
 
     def go_on(self) -> None:
-        """Make the next rows."""
+        """Ask for the next rows."""
         if self._request.is_open:
             done = self._rows.count
             self._rows_of(self._asked[done : done + ROWS_PER_TURN], self._take)

@@ -1,4 +1,4 @@
-"""What connections do in one pass of the loop, however many of them have something to do.
+"""The work of connections in one pass of the loop: turns, long requests, and reads of records.
 
 Laws: connections that ask for a turn go on in the order in which they asked, as many of them in a pass as have time;
 and those whose request is long carry out a few in a pass, all together. Whoever asks for little waits for none of that.
@@ -16,20 +16,20 @@ from typing import Final, Protocol
 
 from kohort.wire.registry import ApiKey
 
-#: Requests with more bytes name many things; so many bytes of them are carried out in a pass, or the first.
+#: Requests with more bytes are long; a pass carries out so many bytes of them, or the first one.
 SHORT_BYTES: Final = 2 * 1024
 LONG_BYTES_PER_PASS: Final = 64 * 1024
 #: So many bytes of records are read for answers in a pass, and a slice more.
 READ_BYTES_PER_PASS: Final = 4 << 20
-#: After which the rest of those who wait for a turn have it in the next pass.
+#: The time after which the remaining connections get their turn in the next pass.
 PASS_SECONDS: Final = 0.005
 
 
 class TakesTurns(Protocol):
-    """A connection."""
+    """A connection, as the passes see it."""
 
     def take_turn(self) -> None:
-        """Go on."""
+        """Continue with buffered requests and ready answers."""
         ...
 
 
@@ -46,16 +46,16 @@ class Passes:
         self._left = LONG_BYTES_PER_PASS
         #: Bytes of records that may still be read before a pass has had its share.
         self._readable = READ_BYTES_PER_PASS
-        #: What waits for a pass to read in; empty while there is a share.
+        #: Readers that wait for a later pass; empty while this pass has a share left.
         self._readers: Final[deque[Callable[[], None]]] = deque()
 
     def ask(self, connection: TakesTurns) -> None:
-        """Let `connection` go on in a later pass, behind those that have asked before."""
+        """Queue a turn for `connection` in a later pass."""
         self._waiting.append(connection)
         self._arm()
 
     def may_begin(self, api_key: int, size: int) -> bool:
-        """Whether a request of more than `SHORT_BYTES` may be carried out now; else its connection asks for a turn."""
+        """Whether a long request may be carried out in this pass; else its connection asks for a turn."""
         if api_key == ApiKey.PRODUCE:
             return True
         if self._left <= 0:
@@ -66,14 +66,14 @@ class Passes:
         return True
 
     def read(self, begin: Callable[[], None]) -> None:
-        """Begin to read records for an answer: now, or in a later pass, behind those that have asked before."""
+        """Begin to read records for an answer: now, or in a later pass after earlier readers."""
         if self._readable > 0 and not self._readers:
             begin()
         else:
             self._readers.append(begin)
 
     def note_read(self, size: int) -> None:
-        """So many bytes were read by what began."""
+        """Count `size` bytes as read in this pass."""
         was_readable = self._readable > 0
         self._readable -= size
         if was_readable and self._readable <= 0:

@@ -1,4 +1,4 @@
-"""Long work in short turns of the loop, so that others are answered in between.
+"""Long work in short turns of the loop, so that other requests are answered in between.
 
 Laws: however much of it there is, one slice of one piece of work is done in each turn; pieces take turns.
 Source: architecture rule 18: 20 ms.
@@ -19,7 +19,7 @@ class Slices:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
-        #: What is not finished; the one that has waited longest in front.
+        #: Unfinished work, the longest waiting first.
         self._under_way: Final[deque[Iterator[None]]] = deque()
 
     def run(self, steps: Iterator[None]) -> None:

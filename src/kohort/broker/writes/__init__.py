@@ -1,1 +1,1 @@
-"""Records on their way to the disk, who waits for that, and what a disk that takes nothing means."""
+"""Records on their way to the disk, the replies that wait for that, and the handling of full disks."""

@@ -1,4 +1,4 @@
-"""Appends, and who waits for them to be on disk.
+"""Appends to logs, and the replies that wait until these are on disk.
 
 One append is not one fdatasync: while a log is being synced further appends to it gather, and one sync afterwards
 covers them all (group commit). Syncs run on threads of their own.
@@ -48,7 +48,7 @@ def _size_of(batches: Buffer | CheckedBatch) -> int:
 
 
 class Durability:
-    """Appends to logs and calls back what waits for the disk."""
+    """Appends to logs, syncs them, and calls back when appends are durable."""
 
     def __init__(
         self,
@@ -58,9 +58,10 @@ class Durability:
         on_failure: Callable[[Exception], None],
         outage: Outage,
     ) -> None:
-        """`on_readable`: consumers may see more of a log than before; `on_failure`: a sync failed.
+        """Create the scheduler of syncs.
 
-        `outage`: told of appends that the disk refuses, and of those that it takes.
+        `on_readable`: called with a log of which consumers may see more; `on_failure`: called when a sync fails.
+        `outage` is told of appends that the disk refuses, and of those that it takes.
         """
         self._loop: Final = loop
         self._on_readable: Final = on_readable
@@ -81,9 +82,9 @@ class Durability:
     def append(
         self, log: PartitionLog, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True
     ) -> Appended:
-        """Append to a log and have it synced if its topic asks for that; `Refused` leaves the log as it was.
+        """Append to a log, and sync it if its topic asks for that; `Refused` leaves the log unchanged.
 
-        `StorageError`: so does a disk that takes nothing.
+        A `StorageError` of a disk that takes nothing leaves it unchanged, too.
         """
         try:
             appended = log.append(batches, now_ms=now_ms, validate=validate)
@@ -101,14 +102,14 @@ class Durability:
         return appended
 
     def when_durable(self, log: PartitionLog, callback: Callable[[], None]) -> None:
-        """Call back once everything that was appended to `log` so far is durable: at once, or from the loop."""
+        """Call back once all present records of `log` are durable: at once, or later from the loop."""
         if is_durable(log):
             callback()
         else:
             self._waiting.setdefault(log, deque()).append((log.log_end_offset, callback))
 
     def forget(self, log: PartitionLog) -> None:
-        """`log` is deleted: nothing more of it will be synced, and what waits for it goes on."""
+        """Drop a deleted log: sync it no more, and call all that wait for it."""
         self._scheduler.forget(log)
         self._stop_timer(log)
         self._stop_retry(log)
@@ -139,7 +140,7 @@ class Durability:
         self._start_syncs()
 
     def _on_time(self, log: PartitionLog) -> None:
-        """A record of `log` has been unsynced for as long as one may be, or was synced meanwhile."""
+        """Sync a log whose oldest unsynced record has waited as long as allowed, unless it was synced."""
         del self._timers[log]
         if log.sync_within_ms is not None:
             self._sync(log)
@@ -150,7 +151,7 @@ class Durability:
             timer.cancel()
 
     def _stop_retry(self, log: PartitionLog) -> bool:
-        """Whether a sync of `log` was to be tried again."""
+        """Cancel the next try of a sync; return whether there was one."""
         retry = self._postponed.pop(log, None)
         if retry is not None:
             retry.cancel()
@@ -184,7 +185,7 @@ class Durability:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _on_postponed(self, log: PartitionLog, why: StorageError) -> None:
-        """Nothing of `log` was synced, and nothing is lost: it is tried again, at the next append at the latest."""
+        """Try a sync again that could not begin, at the next append at the latest; nothing is lost."""
         self._scheduler.finish(log, log.durable_offset)
         self._scheduler.forget(log)
         if not self._stop_retry(log):

@@ -1,4 +1,4 @@
-"""What the broker says of a disk that takes nothing: a line when that begins, a line when it is over.
+"""The log lines about a disk that takes nothing: one when that begins, one when it is over.
 
 Laws: one line per outage, however many producers try how often. It is over when the disk has taken as much at once as
 it had refused; less may fit on a disk that is still full, but not if for a minute nothing was refused.
@@ -15,28 +15,28 @@ from kohort.errors import StorageError
 
 log = logging.getLogger("kohort.broker")
 
-#: Who was refused tries again sooner than that.
+#: Producers that were refused try again sooner than that.
 _QUIET_MS: Final = 60_000
 
 
 class Outage:
-    """Told of what the disk refuses and, while there is an outage, of what it takes."""
+    """Tracks refused appends and, during an outage, successful ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
-        #: Since when, and the least that was refused; `None` while all is well.
+        #: Since when the disk refuses, and the smallest refused size; `None` if it takes writes.
         self._open: tuple[int, int] | None = None
         self._refused_ms = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether the disk refuses at present."""
+        """Whether the disk refuses appends at present."""
         return self._open is not None
 
     def refused(self, what: str, why: StorageError, *, size_bytes: int | None = None) -> None:
-        """The disk did not take that; `size_bytes` `None` where something small was not even begun."""
+        """Note a refused write; `size_bytes` is `None` for something small that was not even begun."""
         if why.fatal:
-            # That is the end of the broker, and said as such.
+            # A fatal error ends the broker, which logs it.
             return
         self._refused_ms = self._clock.now_ms()
         if self._open is None:
@@ -47,7 +47,7 @@ class Outage:
             self._open = (since_ms, min(least, size_bytes))
 
     def took(self, size_bytes: int) -> None:
-        """The disk took so much."""
+        """Note a successful write of `size_bytes`."""
         if self._open is None:
             return
         now_ms = self._clock.now_ms()

@@ -1,4 +1,4 @@
-"""Batches of clients that take long to look into, on their way into their log.
+"""The validation of clients' batches that take long, on their way into their logs.
 
 What is not compressed is looked into where it is appended, what unfolds to little here; the rest on a thread, while
 the loop goes on.
@@ -35,7 +35,7 @@ SHORT_RECORDS: Final = 2048
 SHORT_BYTES: Final = 128 * 1024
 #: The same where it is to be compressed, which takes longer.
 SHORT_RECODED_BYTES: Final = 8 * 1024
-#: What the loop unfolds in one turn.
+#: Bytes that the loop decompresses in one turn.
 TURN_BYTES: Final = 4 << 20
 #: Bytes that may wait for the thread, of all producers.
 WAITING_LIMIT_BYTES: Final = 64 << 20
@@ -43,7 +43,7 @@ WAITING_LIMIT_BYTES: Final = 64 << 20
 _CODEC_POSITION: Final = 22
 _COUNT_POSITION: Final = 57
 _COUNT_FIELD: Final = Struct(">i")
-#: Takes the batch as it is to be stored, or why it is not.
+#: Takes the batch as it is to be stored, or the error.
 Then = Callable[[CheckedBatch | Exception], None]
 
 
@@ -55,17 +55,17 @@ class _Job:
 
 
 class Preparation:
-    """What is on its way; belongs to the loop."""
+    """The batches that are being validated; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         self._thread: Final = BlockingWork(loop, threads=1, name="kohort-prepare")
-        #: Log -> what waits for its turn; the first of each is with the thread.
+        #: Log -> the batches that wait; the first of each is on the thread.
         self._queues: Final[dict[PartitionLog, deque[_Job]]] = {}
         self._waiting_bytes = 0
-        #: What the loop has unfolded in this turn.
+        #: Bytes that the loop has decompressed in this turn.
         self._turn_bytes = 0
-        #: What is unfolded here is looked into before the next is: it all goes to this place.
+        #: The one buffer for batches that the loop decompresses, each validated before the next.
         self._scratch: Final = memoryview(bytearray(SHORT_BYTES))
         is_compiled = kernel_name() == "c"
         self._most_plain_bytes: Final = PLAIN_BYTES if is_compiled else SHORT_RECORDS * MIN_RECORD_SIZE
@@ -81,7 +81,7 @@ class Preparation:
         )
 
     def submit(self, log: PartitionLog, batch: Buffer, now_ms: int, then: Then) -> None:
-        """Call `then` with what is to be appended, at once or later; what came before is appended by then."""
+        """Call `then` with the batch to append, now or later, after all earlier batches of the log."""
         if log not in self._queues and self._may_be_at_once(log, batch):
             then(_result(batch, log, now_ms, self._place))
             return
@@ -89,7 +89,7 @@ class Preparation:
             then(Refused(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be unfolded; send it again"))
             return
         self._waiting_bytes += len(batch)
-        # The buffer is the connection's, which reads on.
+        # Copy the batch: the buffer is the connection's, which reads on.
         job = _Job(bytes(batch), now_ms, then)
         if log in self._queues:
             self._queues[log].append(job)
@@ -98,11 +98,11 @@ class Preparation:
             self._begin(log, job)
 
     def stop(self) -> None:
-        """End the thread; what waits is not appended any more."""
+        """End the thread; waiting batches are not appended any more."""
         self._thread.stop()
 
     def _is_short(self, batch: Buffer, size: int) -> bool:
-        """Whether the loop looks into a batch that is not compressed."""
+        """Whether the loop may validate a batch that is not compressed."""
         return size <= PLAIN_BYTES and _COUNT_FIELD.unpack_from(batch, _COUNT_POSITION)[0] <= SHORT_RECORDS
 
     def _may_be_at_once(self, log: PartitionLog, batch: Buffer) -> bool:
@@ -140,7 +140,7 @@ class Preparation:
             if not self._may_be_at_once(log, job.batch):
                 self._begin(log, job)
                 return
-            # A short one that had to wait for a long one goes no way around.
+            # A short batch that waited for a long one is validated here, not on the thread.
             result = _result(job.batch, log, job.now_ms, self._place)
         del self._queues[log]
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from kohort.broker.topics.topicwork import Outcome
 
-#: Asks for a block: told the ids when they are written down, and then whether they are.
+#: Asks for a block; the callbacks get the ids when they are written, and then the outcome.
 NextBlock = Callable[[Callable[[range], None], Callable[[Outcome], None]], None]
-#: Told an id of its own, or why there is none.
+#: Takes an id, or the reason why there is none.
 OnId = Callable[[int, Outcome], None]
 
 
@@ -29,14 +29,14 @@ class ProducerIds:
     __slots__ = ("_block", "_next_block", "_waiting")
 
     def __init__(self, next_block: NextBlock) -> None:
-        """`next_block`: ids that were never given out, kept by the store."""
+        """Create the source; `next_block` gets unused ids, which the store keeps."""
         self._next_block: Final = next_block
         self._block: Iterator[int] = iter(())
-        #: Who waits for the next block.
+        #: Callbacks that wait for the next block.
         self._waiting: Final[deque[OnId]] = deque()
 
     def take(self, on_id: OnId) -> None:
-        """Have an id of its own given out: at once, or when the next block is written down."""
+        """Hand `on_id` an unused id: at once, or when the next block is written."""
         if not self._waiting:
             for producer_id in self._block:
                 on_id(producer_id, None)

@@ -1,4 +1,4 @@
-"""What a broker with a directory lets a power cut take, told when it starts and to whoever asks how it is doing.
+"""The reports of records that a power cut may take, at the start and for descriptions of the broker.
 
 Laws: nothing is said where every append is synced, and nothing of the journal, of which nobody was promised anything.
 """
@@ -15,7 +15,7 @@ from kohort.storage.topicconfig import LogConfig
 
 log = logging.getLogger("kohort.broker")
 
-#: What the records of groups that a power cut takes mean to their members.
+#: The consequences for members of group records that a power cut takes.
 GROUPS_LOSE: Final = (
     "the last commits before a power cut: their records are read again, and members join anew; set flush.messages=1 on "
     "the topic to have each commit synced"
@@ -23,7 +23,7 @@ GROUPS_LOSE: Final = (
 
 
 def relaxed_topics(store: Store) -> dict[str, LossWindow]:
-    """The topics that are not synced before an answer, and what may be lost of each; nothing in memory."""
+    """Return the topics that are not synced before answers, and their loss windows; none in memory."""
     if store.fs.volatile:
         return {}
     found = {topic.name: _window(topic.partitions[0].config) for topic in store.topics.values()}
@@ -31,7 +31,7 @@ def relaxed_topics(store: Store) -> dict[str, LossWindow]:
 
 
 def tell_relaxed(store: Store) -> None:
-    """A line if new topics are relaxed, one if topics are that there are, and one if the groups' own log is."""
+    """Log a line each for relaxed new topics, relaxed existing topics and a relaxed groups' log."""
     defaults = None if store.fs.volatile else _window(store.changes.log_config({}))
     if defaults is not None:
         log.warning("event=relaxed topics=new may_lose=%r", defaults.told())
