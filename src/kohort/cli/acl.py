@@ -1,6 +1,6 @@
-"""`kohort acl list|add|remove`: who may do what.
+"""`kohort acl list|add|remove`: the access control entries of users.
 
-Laws: without `--execute` nothing is removed; what is shown is what would be removed now.
+Laws: without `--execute` nothing is removed; the output shows the entries that would be removed now.
 Source: kafka-acls.
 """
 
@@ -144,7 +144,7 @@ def run_add(options: argparse.Namespace) -> int:
 
 
 def run_remove(options: argparse.Namespace) -> int:
-    """Show what would be removed, and remove it if that is asked for."""
+    """Show the entries that match, and remove them with `--execute`."""
     from kohort import Admin
 
     filters = list(_filters(options))

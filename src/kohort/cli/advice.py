@@ -1,4 +1,4 @@
-"""What an error means to somebody at a shell: which option to change, which verb helps, which name was nearly it."""
+"""Advice on errors for a user of the command line: options to change, verbs that help, similar names."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
 
 
 def settle_connection(options: argparse.Namespace) -> None:
-    """Make of what was given where the brokers are, `bootstrap`, and the client options beside it, `settings`.
+    """Set `bootstrap`, the brokers' addresses, and `settings`, the client options, from the given options.
 
     Raises:
         ConfigError: a file cannot be read, or an option is none of a client.
@@ -80,7 +80,7 @@ def _checked(servers: object) -> str:
 
 
 def connection(options: argparse.Namespace) -> dict[str, Any]:
-    """What a client is made with to reach the brokers of a command line."""
+    """Return the client options that reach the brokers of a command line."""
     return {**getattr(options, "settings", {}), "bootstrap.servers": options.bootstrap}
 
 

@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Print what the broker says of itself."""
+    """Print the broker's description of itself."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

@@ -46,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_looks(actions: Any) -> list[Any]:
-    """What a cluster is made of."""
+    """Add the verbs that show the parts of a cluster."""
     describe = actions.add_parser("describe", help="the brokers", allow_abbrev=False)
     describe.add_argument("--fenced", action="store_true", help="also those that are stopped")
     describe.set_defaults(run=run_describe)
@@ -74,7 +74,7 @@ def _add_looks(actions: Any) -> list[Any]:
 
 
 def _add_changes(actions: Any) -> list[Any]:
-    """Who has partitions, and who leads them."""
+    """Add the verbs that change partitions' replicas and leaders."""
     reassign = actions.add_parser(
         "reassign",
         help="give partitions to other brokers; see what is on its way",
@@ -200,7 +200,7 @@ def run_log_dirs(options: argparse.Namespace) -> int:
 
 
 def run_reassign(options: argparse.Namespace) -> int:
-    """Show the plan, and carry it out if that is asked for; without one show what is on its way."""
+    """Show the plan, and carry it out with `--execute`; without a plan show the moves under way."""
     from kohort import Admin
 
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
@@ -242,7 +242,7 @@ def run_reassign(options: argparse.Namespace) -> int:
 
 
 def run_elect(options: argparse.Namespace) -> int:
-    """Show who leads what the first broker of it should, and let it if that is asked for."""
+    """Show partitions not led by their first replica, and elect that one with `--execute`."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -307,7 +307,7 @@ def read_plan(path: str) -> list[tuple[TopicPartition, Sequence[int] | None]]:
 
 
 def _described(admin: Admin, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionDescription]:
-    """What is so now of partitions that are named; `UnknownTopicError` if one is not there."""
+    """Describe the named partitions; `UnknownTopicError` if one does not exist."""
     from kohort.errors import UnknownTopicError
 
     chosen = sorted(set(wanted))

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option with its spellings; `values`: what it may be set to, where that is a list."""
+    """An option with its spellings; `values`: its possible values, where they are a list."""
 
     names: tuple[str, ...]
     values: tuple[str, ...]
@@ -56,7 +56,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """What may follow some words of a command line; `names`: the command that lists its operands, if one does."""
+    """The words that may follow a verb; `names`: the command that lists its operands, if one does."""
 
     path: tuple[str, ...]
     words: dict[str, str]
@@ -65,7 +65,7 @@ class Verb:
 
 
 def describe(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[Verb]:
-    """The whole command, each verb behind the one that it belongs to; what is suppressed in the help is left out."""
+    """Yield each verb of a command, parents first; words suppressed in the help are left out."""
     words: dict[str, str] = {}
     options: list[Option] = []
     names: str | None = None
@@ -148,7 +148,7 @@ def _rooms(verbs: list[Verb]) -> str:
 
 
 def _value_cases(verbs: list[Verb], *, then: str) -> str:
-    """A case per option that takes a value: what it may be, or nothing of ours; `then` offers what was found."""
+    """Build a case for each option with a value: its possible values; `then` offers them."""
     lines = []
     for verb in verbs:
         for option in verb.options:
@@ -159,7 +159,7 @@ def _value_cases(verbs: list[Verb], *, then: str) -> str:
 
 
 def _word_cases(verbs: list[Verb]) -> str:
-    """A case per verb: what may follow it."""
+    """Build a case for each verb: the words that may follow it."""
     lines = []
     for verb in verbs:
         following = [*verb.words, *(name for option in verb.options for name in option.names if name.startswith("--"))]

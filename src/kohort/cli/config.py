@@ -1,6 +1,6 @@
-"""`kohort config describe|alter`: what topics, brokers, groups and the like are set to.
+"""`kohort config describe|alter`: the configs of topics, brokers, groups and other resources.
 
-Law: no value is told of what was changed, for it may be a secret.
+Law: the value of a changed config is not printed, for it may be a secret.
 Source: kafka-configs.
 """
 
@@ -82,7 +82,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def run_alter(options: argparse.Namespace) -> int:
-    """Change, and say what was changed."""
+    """Change configs, and print the names of those that were changed."""
     from kohort import Admin
     from kohort.client.admin.results.configs import ConfigResource
 

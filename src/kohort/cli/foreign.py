@@ -1,6 +1,6 @@
-"""What people type who come from kcat, rpk, kaf or Kafka's own scripts, and what it is called here.
+"""Names of kcat, rpk, kaf and Kafka's own scripts, and kohort's names for them.
 
-Law: nothing is run under a foreign name; it is answered with ours, so that scripts are written in one language.
+Law: nothing is run under a foreign name. The answer names kohort's verb, so that scripts are written in one language.
 Source: kcat 1.7, rpk's and kaf's help, kafka-console-consumer, kafka-consumer-groups and kafka-topics of Kafka 4.
 """
 
@@ -143,7 +143,7 @@ def instead_of_words(words: Sequence[str]) -> str | None:
 
 
 def instead_of_option(verb: str, option: str) -> str | None:
-    """What to use in place of an option of another tool; `None` for one that we have never heard of."""
+    """Return the replacement of another tool's option; `None` for one that is not known."""
     return _OPTIONS.get(verb, {}).get(option)
 
 

@@ -126,7 +126,10 @@ def _find_short(admin: Admin, group: str) -> list[str]:
 
 
 def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Columns and rows; of a static group names count, and who is away; what is published where somebody does."""
+    """Return columns and rows of a group's members.
+
+    A static group shows names and offline members. Metadata is shown where a member publishes some.
+    """
     own: list[tuple[object, ...]] = [(row.member_id, row.client_id, row.client_host) for row in group.members]
     names: list[tuple[object, ...]] = [
         (row.instance_id, "-" if row.offline_since_ms is None else show_clock(row.offline_since_ms))
@@ -144,7 +147,7 @@ def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[objec
 
 
 def _show_metadata(member: MemberDescription) -> str | None:
-    """What a member publishes, in a table: text where it is some, and not all of what is long."""
+    """Return a member's published metadata for a table, as text and cut if it is long."""
     if member.metadata_size < 0:
         return None
     shown = text((member.metadata or b"")[:_SHOWN_BYTES])

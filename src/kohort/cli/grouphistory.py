@@ -1,7 +1,7 @@
-"""`kohort group history GROUP`: what happened to a group and why, a sentence a row, day by day.
+"""`kohort group history GROUP`: the events of a group and their reasons, a sentence a row, day by day.
 
-Laws: with `--json` every field of every row is there, as the broker keeps it. A group that is not there is an error;
-what is still known of one that is gone is shown with `--deleted`.
+Laws: with `--json` every field of every row is there, as the broker keeps it. A group that does not exist is an error;
+the remaining history of a deleted one is shown with `--deleted`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def where_rows_are_kept(admin: Admin) -> str:
 
 
 def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> None:
-    """Show what is known and then what comes, until Ctrl-C."""
+    """Show the history so far and then new events, until Ctrl-C."""
     if not found.events:
         complain(f"nothing is known of {options.group} yet")
     names = MemberNames()
@@ -100,7 +100,7 @@ def _follow(admin: Admin, found: GroupHistory, options: argparse.Namespace) -> N
 
 
 def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -> None:
-    """Raise if there is no such group. What was only asked of one that never was is no history."""
+    """Raise an error if the group does not exist."""
     group = found.group_id
     if any(row.group_id == group for row in admin.list_groups()):
         return
@@ -108,6 +108,7 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
     if ended is not None and not is_end_welcome:
         gone = show_clock(ended.time_ms)
         raise KohortError(f"there is no group {group} since {gone}; --deleted shows what was before")
+    # Refused requests alone are no history: such a group has never existed.
     if all(event.event == "refused" for event in found.events):
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}")
 

@@ -1,4 +1,4 @@
-"""`kohort group static|dynamic|rebalance GROUP`: who keeps what while away, and one rebalance now.
+"""`kohort group static|dynamic|rebalance GROUP`: static or dynamic membership, and one rebalance now.
 
 Source: KIP-345 as drafted; requirement S3.
 """
@@ -68,7 +68,7 @@ def add_membership(actions: Any) -> tuple[Any, ...]:
 
 
 def run_static(options: argparse.Namespace) -> int:
-    """Make it static, then say what it is set to."""
+    """Make the group static, then print its timeouts."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

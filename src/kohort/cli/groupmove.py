@@ -113,7 +113,7 @@ def run_move(options: argparse.Namespace) -> int:
 
 
 class MemberFinder:
-    """The members of a group by what a user may call them: member id, instance id, client id."""
+    """The members of a group by every name: member id, instance id, client id."""
 
     def __init__(self, group: GroupDescription) -> None:
         self._group_id = group.group_id
@@ -207,7 +207,7 @@ def _show(
     *,
     planned: Mapping[TopicPartition, str],
 ) -> None:
-    """What was done, or with a dry run would be."""
+    """Print the moves that were submitted, or with a dry run those that would be."""
     owners = {partition: member.member_id for member in group.members for partition in member.assignment}
     ids = {TopicPartition(move.topic, move.partition): move.move_id for move in taken}
     if options.json:

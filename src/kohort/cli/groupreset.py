@@ -1,6 +1,6 @@
-"""`kohort group reset-offsets|delete-offsets|remove-members`: what would be done, and with `--execute` it is.
+"""`kohort group reset-offsets|delete-offsets|remove-members`: show the changes; make them with `--execute`.
 
-Laws: without `--execute` nothing is changed; what is shown is what would be done now.
+Laws: without `--execute` nothing is changed; the output shows the changes that would be made now.
 Source: kafka-consumer-groups (`--reset-offsets`, `--delete-offsets`) and its file of topic,partition,offset.
 """
 
@@ -139,7 +139,7 @@ def run_reset(options: argparse.Namespace) -> int:
 
 
 def run_delete_offsets(options: argparse.Namespace) -> int:
-    """Show what would be forgotten, and forget it if that is asked for."""
+    """Show the committed offsets to be deleted, and delete them with `--execute`."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -163,7 +163,7 @@ def run_delete_offsets(options: argparse.Namespace) -> int:
 
 
 def run_remove_members(options: argparse.Namespace) -> int:
-    """Show who would go, and remove them if that is asked for."""
+    """Show the members to be removed, and remove them with `--execute`."""
     from kohort import Admin
 
     if options.all == bool(options.members):

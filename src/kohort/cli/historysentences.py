@@ -49,7 +49,7 @@ def fold(events: Sequence[HistoryEvent], names: MemberNames) -> list[tuple[Histo
 
 
 def sentence(event: HistoryEvent, names: MemberNames) -> str:
-    """What a row says, for a person."""
+    """Return the sentence of a row for a reader."""
     who = names.of(event.member_id)
     details = {
         name: names.within(text) if name in ("why", "reason", "from") else text for name, text in event.details.items()

@@ -1,4 +1,4 @@
-"""What a verb reads from a file, or from the standard input where the file is `-`."""
+"""The input of a verb: a file, or the standard input for `-`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kohort.errors import ConfigError
 
 
 def input_name(path: str) -> str:
-    """What it is called in sentences."""
+    """Return the name of an input for messages."""
     return "the standard input" if path == "-" else path
 
 

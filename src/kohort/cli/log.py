@@ -71,7 +71,7 @@ def _told(content: PartitionContent) -> str:
 
 
 def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionContent]]:
-    """A data directory that is held against brokers while it is read: its path, and what each partition holds."""
+    """Read a data directory, locked against brokers meanwhile: its path and its partitions' content."""
     from kohort.storage.offline.inspection import hold_offline, inspect_directory
 
     directory = name.rstrip("/") or "/"
@@ -83,7 +83,7 @@ def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionConten
 
 
 def _with_progress(partitions: Iterator[PartitionContent]) -> Iterator[PartitionContent]:
-    """Tell a person who waits how far it is."""
+    """Pass partitions on, and show the progress on a terminal."""
     is_told = sys.stderr.isatty()
     count = size_bytes = 0
     for each in partitions:

@@ -143,7 +143,7 @@ def _plain_row(record: Record) -> tuple[object, str]:
 
 
 def _group_row(record: Record) -> tuple[object, str]:
-    """What the coordinator means by it."""
+    """Return a coordinator's record, decoded, as JSON and as a line of text."""
     from kohort.coordinator.recorddecode import decode
 
     try:

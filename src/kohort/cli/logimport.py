@@ -83,7 +83,7 @@ def run_import(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What becomes of transactions in one partition: those that were aborted, and those that are open."""
+    """The outcome of one partition's transactions: those aborted, and those left open."""
 
     topic: str
     partition: int
@@ -169,9 +169,10 @@ def _configs(pairs: list[str], survey: Survey) -> dict[str, dict[str, str]]:
 
 
 def _check(fs: FileSystem, directory: str) -> None:
-    """Start on the copy as a broker does, so that what a crash of Kafka left is cut now, and say so."""
+    """Open the copy as a broker does, and report the bytes that its recovery has cut."""
     from kohort.storage.store import Store
 
+    # What a crash of Kafka has torn is cut here, and not at the first start of a broker.
     store = Store.open(directory, fs=fs)
     store.close()
     for each in store.recovery.cuts:
@@ -204,7 +205,7 @@ def _outcome(ending: Ending) -> str:
 
 
 class _Progress:
-    """How far a copy is, for a person who waits."""
+    """The progress of a copy, shown on a terminal."""
 
     def __init__(self, total_bytes: int) -> None:
         self._total_bytes = total_bytes

@@ -1,4 +1,4 @@
-"""`kohort log repair`: settle what is damaged in the files of a broker that is stopped.
+"""`kohort log repair`: repair damaged files of a stopped broker.
 
 Laws: it shows what it would do, and does it with `--execute`; damaged bytes are kept in any case.
 """

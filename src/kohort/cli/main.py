@@ -62,7 +62,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_execute(parser: argparse.ArgumentParser, *, done: str = "changed") -> None:
-    """The option of every verb that shows first what it would do."""
+    """Add `--execute`, the option of every verb that shows its changes first."""
     parser.add_argument("--execute", action="store_true", help=f"do it; without it nothing is {done}")
 
 
@@ -79,7 +79,10 @@ def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code. Without `arguments` it is that of this process, whose streams it takes."""
+    """Run one command line and return its exit code.
+
+    Without `arguments` it is the command line of this process, whose streams it takes.
+    """
     if arguments is None:
         prepare_streams()
         _listen_to_client()
@@ -100,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_code(why: BaseException) -> int:
-    """What a verb that failed for this reason ends with."""
+    """Return the exit code of a verb that failed for this reason."""
     return 2 if isinstance(why, ConfigError) else 1
 
 
@@ -137,7 +140,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 class _Voice(logging.Handler):
-    """What the client logs, in the voice of the command line."""
+    """A log handler that prints the client's log lines as the command line's own."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.getMessage())

@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
     """argparse, but an error is one sentence, and an unknown word is answered with the nearest known one."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; what is left over is refused by the verb that does not know it, not by the whole command."""
+        """Parse as argparse does, but let the verb refuse the arguments that it does not know."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown and not self._took_late(parsed, unknown):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

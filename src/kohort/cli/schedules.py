@@ -1,4 +1,4 @@
-"""Schedules of moves in files: which partition shall go to whom, as CSV with a heading or as a JSON array of objects.
+"""Schedules of moves in files: the new owner of each partition, as CSV with a heading or as JSON objects.
 
 Laws: a file that cannot be read as a whole is read not at all, and the error names its line or entry. No more is read
 than the most moves that a coordinator takes can need.
@@ -54,7 +54,7 @@ def _read(path: str, name: str) -> str:
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Where each row is, and what it has."""
+    """Yield each row's position in the file and its fields."""
     if text.lstrip().startswith(("[", "{")):
         yield from _json_rows(text, name)
         return

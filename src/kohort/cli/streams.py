@@ -50,7 +50,8 @@ def prepare_streams() -> None:
 
 
 def abandon_output() -> None:
-    """Let what is still buffered go nowhere: Python writes it at its end, and would complain once more."""
+    """Discard the buffered output."""
+    # Python would write it at its end, and complain once more.
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)

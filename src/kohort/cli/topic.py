@@ -1,4 +1,4 @@
-"""`kohort topic create|list|describe|grow|delete`; what is about records stands in `topicrecords`."""
+"""`kohort topic create|list|describe|grow|delete`; verbs about records are in `topicrecords`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _add_assign(parser: Any, text: str) -> None:
 
 
 def run_create(options: argparse.Namespace) -> int:
-    """Create topics; what was made is told also where others could not be."""
+    """Create topics; those created are printed also if others could not be."""
     from kohort import Admin, NewTopic
 
     configs = parse_pairs(options.config, option="--config")

@@ -81,7 +81,7 @@ def run_offsets(options: argparse.Namespace) -> int:
 
 
 def run_delete_records(options: argparse.Namespace) -> int:
-    """Show what would go, and delete it if that is asked for."""
+    """Show the records to be deleted, and delete them with `--execute`."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

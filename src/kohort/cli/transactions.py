@@ -1,6 +1,6 @@
-"""`kohort transactions list|describe|hanging|abort|fence`: what is open, and its end.
+"""`kohort transactions list|describe|hanging|abort|fence`: open transactions, and their end.
 
-Laws: what ends a transaction shows it first, and ends it with `--execute`.
+Laws: a verb that ends a transaction shows it first, and ends it with `--execute`.
 Source: kafka-transactions; KIP-664.
 """
 
@@ -90,7 +90,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def run_fence(options: argparse.Namespace) -> int:
-    """Show what would be fenced, and fence it if that is asked for."""
+    """Show the producers to be fenced, and fence them with `--execute`."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -130,7 +130,7 @@ def run_hanging(options: argparse.Namespace) -> int:
 
 
 def run_abort(options: argparse.Namespace) -> int:
-    """Show whose it is, and end it if that is asked for."""
+    """Show the producer of a transaction, and abort the transaction with `--execute`."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

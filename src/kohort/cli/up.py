@@ -76,11 +76,11 @@ def gather_config(options: argparse.Namespace) -> dict[str, object]:
 def announcement(
     host: str, port: int, *, data_dir: object | None, limit_bytes: int, advertised: str | None = None
 ) -> list[str]:
-    """What is said when clients can connect; the last line is for programs that wait for it.
+    """Return the lines printed when clients can connect; the last one is for programs that wait.
 
-    `limit_bytes`: what records may take where there is no directory.
+    `limit_bytes`: the memory that records may take where there is no directory.
     """
-    # 0.0.0.0 and :: are addresses to listen on; who sits at this machine connects to itself.
+    # 0.0.0.0 and :: are addresses to listen on; a client on this machine connects to the machine itself.
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     address, nearby = (f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in (host, near))
     place = f"data in {data_dir}" if data_dir else f"data in memory ({_size(limit_bytes)} at most), gone when it stops"

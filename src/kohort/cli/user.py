@@ -105,7 +105,7 @@ def run_set_password(options: argparse.Namespace) -> int:
 
 
 def run_remove(options: argparse.Namespace) -> int:
-    """Show whose passwords would go, and take them away if that is asked for."""
+    """Show the users' passwords to be removed, and remove them with `--execute`."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -128,7 +128,7 @@ def _print(rows: Any, *, empty: str) -> None:
 
 
 def _password(options: argparse.Namespace) -> str:
-    """What was given, without the end of its line.
+    """Return the given password, without the end of its line.
 
     Raises:
         ConfigError: nothing was given, or nothing that is text.

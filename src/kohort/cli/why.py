@@ -48,7 +48,7 @@ def add_why(actions: Any) -> Any:
 
 
 def run_why(options: argparse.Namespace) -> int:
-    """Explain what was asked for."""
+    """Explain the requested partition, member, rebalance or group."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -75,7 +75,8 @@ def run_why(options: argparse.Namespace) -> int:
 
 
 def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
-    """As much of the history as the question needs: most are about what was last."""
+    """Fetch as much of the history as the question needs."""
+    # Most questions are about the latest events.
     found = admin.explain_group(options.group)
     is_there = options.partition is None and options.member is None
     if options.rebalance is not None:

@@ -1,4 +1,4 @@
-"""What several verbs take as words: topics with partitions, offsets, times and spans, brokers of partitions."""
+"""Values that several verbs take as words: topics with partitions, offsets, times, spans, brokers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_time(text: str) -> datetime | timedelta | None:
-    """A time, or a span before now; `None` for what is neither."""
+    """Parse a time, or a span before now; `None` for text that is neither."""
     for parse in (parse_duration, parse_datetime):
         try:
             return parse(text)

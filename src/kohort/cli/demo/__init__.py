@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def why_no_spark() -> str | None:
-    """What the Spark part lacks here, and what to do; `None` if it lacks nothing."""
+    """Explain what the demo's Spark part lacks here and how to get it; `None` if nothing."""
     missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
         return f"Spark is left out, for want of {' and '.join(missing)}: pip install 'kohort[spark,demo]'"

@@ -1,7 +1,7 @@
-"""The account of a demo run: what each member did, each rebalance, and whether every record was counted.
+"""The account of a demo run: each member, each rebalance, and whether every record was counted.
 
-Laws: a record that was processed twice is excused only by the kill, and each by itself: the killed member processed it
-first and had not committed it, another one processed it after that, and nobody a third time.
+Laws: a record that was processed twice is excused only by the kill, and each record by itself: the killed member
+processed it first and had not committed it, another member processed it after that, and no member a third time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
 @dataclass(kw_only=True)
 class MemberAccount:
-    """What one member wrote down: `spans` in order; `committed`: partition -> the offset behind its last commit."""
+    """One member's account: `spans` in order; `committed`: partition -> end of its last commit."""
 
     name: str
     fate: str = "left"
@@ -60,8 +60,10 @@ class Count:
 
 @dataclass(kw_only=True)
 class QueryAccount:
-    """One streaming query: `ends`: how its runs ended. `in_doubt`: numbers of batches of which nobody can know whether
-    they were finished, because the reader was killed.
+    """One streaming query's account.
+
+    `ends`: how its runs ended. `in_doubt`: numbers of batches that may or may not have been finished, because the
+    reader was killed.
     """
 
     name: str

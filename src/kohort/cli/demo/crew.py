@@ -15,7 +15,7 @@ GROUP = "flights-readers"
 
 
 class Member:
-    """A member process, and the thread that reads what it writes down."""
+    """A member process, and the thread that reads its output."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.account = MemberAccount(name=name, fate="running")
@@ -49,7 +49,7 @@ class Member:
             self.account.fate = "left" if self.process.returncode == 0 else f"failed with {self.process.returncode}"
 
     def end(self) -> None:
-        """Whatever it does, it is gone after this."""
+        """Kill the process if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -1,6 +1,6 @@
-"""The flights on their way into the topic: a share of them at a time, at a steady rate, beside whatever happens.
+"""The producer of the flights: a share of them at a time, at a steady rate, in the background.
 
-Laws: the file's order is kept; what is settled is acknowledged.
+Laws: the file's order is kept; settled flights are acknowledged.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What is not sent yet never is."""
+        """Stop sending; the flights not sent yet are dropped."""
         self._is_over.set()
         self._thread.shutdown()
         self._producer.close()
 
     def begin(self, share: float, *, seconds: float) -> None:
-        """Send what is missing to this share of all, spread over the time, and do not wait for it."""
+        """Start to send flights up to this share of all, spread over the time, without waiting."""
         self.settle()
         self._job = self._thread.submit(self._send, round(share * self.flights), seconds)
 

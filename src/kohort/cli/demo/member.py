@@ -1,9 +1,9 @@
-"""One member of the demo's group, a process of its own: reads, writes down what it did, commits.
+"""One member of the demo's group, a process of its own: it reads, prints its account, and commits.
 
 It prints JSON lines: `{"event": "assigned"|"revoked"|"lost", ...}`, `{"event": "processed", "spans": ...}` and
-`{"event": "committed", "offsets": ...}`. A line of what was processed
-is written before the commit that follows it, so a kill can double records in the account but never hide one; what was
-committed is written after it.
+`{"event": "committed", "offsets": ...}`. The line `processed` is
+written before the commit that follows it, so a kill can double records in the account but never hide one. The line
+`committed` is written after the commit.
 """
 
 from __future__ import annotations
@@ -48,19 +48,20 @@ def spans_of(records: Sequence[ConsumerRecord]) -> dict[int, list[int]]:
 
 
 def wait_for_end_of_input(stopping: threading.Event) -> None:
-    """Set the event when nobody can write to this process any more."""
+    """Set the event once the standard input has ended."""
     sys.stdin.read()
     stopping.set()
 
 
 def main() -> int:
-    """Read until the input ends, be it by the end of who started this, then leave the group."""
+    """Read records until the standard input ends, then leave the group."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--name", required=True)
     options = parser.parse_args()
+    # The input also ends when the process that started this one ends.
     stopping = threading.Event()
     threading.Thread(target=wait_for_end_of_input, args=(stopping,), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -59,7 +59,7 @@ _NAMES_SHOWN: Final = 3
 
 
 class PlaceRefusedError(KohortError):
-    """The demo would have to touch what is not its own, or cannot write there."""
+    """The output folder has foreign files, or the demo cannot write there."""
 
     def __init__(self, place: Path, why: str) -> None:
         super().__init__(place, why)
@@ -119,7 +119,7 @@ def _check_ours(folder: Path) -> None:
 
 
 def _foreign_to(data: Path) -> Iterator[str]:
-    """What lies in the data folder and is nothing that the demo's broker makes, as paths within it."""
+    """Yield the paths in the data folder that no broker of the demo has made."""
     for entry in os.scandir(data):
         if entry.is_symlink():
             yield entry.name

@@ -31,7 +31,10 @@ class Query:
     """One query of the group, over its runs."""
 
     def __init__(self, session: SparkSession, *, name: str, bootstrap: str, folder: Path, trigger: str) -> None:
-        """`folder`: takes what it reads and its checkpoint; `trigger`: how often it looks, as Spark says it."""
+        """Create a query.
+
+        `folder`: takes its output and its checkpoint. `trigger`: the interval of its batches, as Spark writes it.
+        """
         self.account = QueryAccount(name=name)
         self._session = session
         self._bootstrap = bootstrap
@@ -96,7 +99,7 @@ class Query:
         return self.finished() > behind and not self._query.status["isTriggerActive"]
 
     def stop(self) -> None:
-        """As a user does it who knows nothing of groups."""
+        """Stop the query between two triggers, without leaving its group first."""
         assert self._query is not None
         self._query.stop()
         self.account.ends.append("stopped between two triggers")

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live table on a terminal, a line every few seconds elsewhere."""
+"""The demo's output while it runs: a live table on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 

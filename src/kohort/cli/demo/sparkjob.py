@@ -1,4 +1,4 @@
-"""Spark for the demo: a session, the count of what the queries wrote, and its result as table and picture."""
+"""Spark for the demo: a session, and the count of the queries' output as table and picture."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CarrierHour(NamedTuple):
 
 
 class SparkFailedError(KohortError):
-    """What Spark says of its failure, of which the first lines have the reason; hundreds of Java's may follow."""
+    """A failure of Spark's; its text is the first lines of the reason, without Java's hundreds."""
 
     def __str__(self) -> str:
         lines = [line.lstrip(": ").rstrip() for line in str(self.args[0]).splitlines()]
@@ -54,7 +54,7 @@ class SparkFailedError(KohortError):
 
 @contextmanager
 def open_session(folder: Path, *, name: str = "kohort demo") -> Iterator[SparkSession]:
-    """A local session that says nothing but errors; two threads, no web page. `folder` takes what it needs for that."""
+    """Open a quiet local session with two threads and no web page; `folder` takes its files."""
     use_java(quiet_in=folder)
     # Whatever this shell is set to for another Spark: the demo runs the one beside it, on its own Python.
     for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):

@@ -55,7 +55,7 @@ class Stage:
         self._phase = "waiting for the members"
 
     def run(self) -> Account:
-        """The whole demo; errors of ours become complaints of the account, so that what was seen is still shown.
+        """Run the whole demo; errors of kohort become complaints in the account, which is still shown.
 
         Raises:
             PlaceRefusedError, FlightsMissingError: nothing was started.
@@ -171,7 +171,7 @@ def _ends(admin: Admin) -> dict[int, int]:
 
 
 def _is_at_rest(admin: Admin, *names: str) -> bool:
-    """Whether these are the group's members, and all of them have what they shall have."""
+    """Whether these are the group's members and the group is stable."""
     if all(listing.group_id != GROUP for listing in admin.list_groups()):
         return False
     group = admin.describe_group(GROUP)

@@ -1,4 +1,4 @@
-"""What the demo shows of a group: how the broker describes it while it runs, and how it explains it in the end."""
+"""The demo's views of a group: the broker's description while it runs, its explanation at the end."""
 
 from __future__ import annotations
 

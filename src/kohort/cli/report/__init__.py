@@ -1,4 +1,4 @@
-"""`kohort report GROUP|--all`: what happened to groups, as one page of tables and plots that Spark makes.
+"""`kohort report GROUP|--all`: the events of groups, as one page of tables and plots that Spark makes.
 
 Laws: a page that is no report is not written over; nothing else is touched but, with `--follow`, the folder of the
 tables. Of rows and records only sums, counts and the few lines that a page shows come to this process.
@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the page, or with `--json` print what would be in it."""
+    """Make the page, or with `--json` print its contents."""
     if bool(options.group) == options.all:
         raise ConfigError("kohort report takes a GROUP or --all")
     if options.follow and options.input:
@@ -124,7 +124,7 @@ def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path
 
 
 def parse_span(text: str) -> int | None:
-    """Seconds; `None` for what is no span.
+    """Parse a span into seconds; `None` for text that is no span.
 
     >>> parse_span("90s"), parse_span("2h"), parse_span("soon")
     (90, 7200, None)
@@ -147,7 +147,7 @@ def parse_since(text: str | None, *, now_s: float) -> int | None:
 
 
 def check_place(out: Path, *, is_forced: bool) -> None:
-    """Raise if the page cannot be written there, or would replace what is no report."""
+    """Raise an error if the page cannot be written there, or would replace a file that is no report."""
     from kohort.cli.report.page import MARK
 
     if not out.parent.is_dir():

@@ -37,9 +37,9 @@ Lines = list[dict[str, Any]]
 def tables_of(
     spark: SparkSession, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
-    """The tables, by the names of their functions: what was over before `since_ms` is left out.
+    """Build the tables by the names of their functions, without rows that ended before `since_ms`.
 
-    `assignors`: those that are asked what they would have moved; without any there is no `what_if`.
+    `assignors`: those that are asked for the partitions they would have moved; without any there is no `what_if`.
     """
     from kohort import pipelines
 
@@ -82,7 +82,7 @@ def tables_from(
 
 
 def aggregate(tables: Mapping[str, DataFrame], gathered: Gathered) -> dict[str, Any]:
-    """What the page shows: sections by name, each a list of lines; `summary` and `groups` beside them.
+    """Build the page's content: sections by name, each a list of lines; `summary` and `groups`.
 
     Without tables of a history there are no sections of it.
     """
@@ -195,7 +195,7 @@ def _refusals(refusals: DataFrame) -> DataFrame:
 
 
 def _moved(moved: DataFrame, rebalances: DataFrame) -> DataFrame:
-    """By group what was and what each assignor would have moved, side by side."""
+    """Return the actual moves of each group beside those that each assignor would have made."""
     from pyspark.sql import functions as f
 
     was = (

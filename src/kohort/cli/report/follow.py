@@ -85,7 +85,7 @@ def take_place(place: Path) -> Path:
 
 
 class Rows:
-    """Writes down what comes to histories, a file a look."""
+    """The writer of new history rows, one file for each look."""
 
     def __init__(self, admin: Admin, folder: Path, group: str | None) -> None:
         self._admin: Final = admin

@@ -1,4 +1,4 @@
-"""What a report is made of: rows of histories on disk, and what groups and topics are set to."""
+"""The sources of a report: history rows on disk, and the configs of groups and topics."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """`paths`: rows as JSON. `groups`: their ids, none: all that are in the rows. `notes`: what a reader should know.
+    """The sources of one report.
 
+    `paths`: rows as JSON. `groups`: their ids, none: all that are in the rows. `notes`: remarks for the reader.
     `session_timeouts_ms`: by group. `partitions`: topic -> how many. `ends`: (group, topic, partition) -> (end of the
     log, milliseconds when that was); of partitions that the groups have committed. `bootstrap` `None`: no broker.
     `has_history`: rows can be had at all; only kohort's brokers write them. `journal`: the broker whose topic

@@ -21,7 +21,7 @@ _DRAFT: Final = ".together="
 
 
 def write_batch(table: DataFrame, folder: Path, batch_id: int) -> None:
-    """What this batch of the query brings to the table in `folder`."""
+    """Write the rows of one batch of a query to the table in `folder`."""
     table.write.mode("overwrite").parquet(str(folder / f"{_BATCH}{batch_id}"))
 
 
@@ -31,7 +31,9 @@ def read_table(spark: SparkSession, folder: Path, *, since_ms: int) -> DataFrame
 
 
 def put_together(spark: SparkSession, folder: Path, *, before: int, since_ms: int, most: int = MOST_BATCHES) -> None:
-    """Make one of the batches before that one, without what ended before `since_ms`, if there are more than `most`.
+    """Merge the batches before `before` into one if there are more than `most`.
+
+    Rows that ended before `since_ms` are dropped.
 
     The batch `before` itself may come again.
     """

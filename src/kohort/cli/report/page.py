@@ -34,7 +34,7 @@ _TIMES: Final = ("began", "last")
 
 
 class Section(NamedTuple):
-    """One part of the page: its lines by name in the report, and what a reader has to know of them."""
+    """A part of the page: the name of its lines in the report, its title and its explanation."""
 
     name: str
     title: str

@@ -36,7 +36,7 @@ def draw_rebalances(points: Lines) -> str:
 
 
 def draw_unread(lines: Lines) -> str:
-    """How long nobody read each partition, the longest on top."""
+    """Draw for how long each partition had no reader, the longest on top."""
 
     def draw(axes: Axes) -> None:
         shown = [line for line in lines[:_BARS] if line["seconds"]][::-1]
@@ -66,7 +66,7 @@ def draw_lag(points: Lines) -> str:
 
 
 def draw_moved(lines: Lines) -> str:
-    """What was moved and what assignors would have moved, all groups together."""
+    """Draw the moves made and those that assignors would have made, of all groups together."""
     names = [name for name in (lines[0] if lines else {}) if name not in ("group_id", "rebalances")]
 
     def draw(axes: Axes) -> None:
