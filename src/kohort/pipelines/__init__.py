@@ -1,7 +1,7 @@
-"""What happened to groups, as Spark's data frames: rebalances, gaps between owners, stuck and flapping members.
+"""Events of groups as Spark's data frames: rebalances, gaps between owners, stuck and flapping members.
 
-Every function takes a data frame and gives one, batch or stream; docs/pipelines.md has them with their columns. To
-import this loads no PySpark; the names are loaded on first use.
+Every function takes a data frame and returns one, batch or stream; docs/pipelines.md lists them with their columns.
+Importing this package loads no PySpark; the names are loaded on first use.
 
 >>> import kohort.pipelines
 >>> kohort.pipelines.rebalances.__name__

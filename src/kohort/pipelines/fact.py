@@ -1,4 +1,4 @@
-"""What is known of a group once its rows have been followed: facts of a few kinds, all of one shape.
+"""Facts about a group, of a few kinds and one shape, found by following its rows.
 
 Laws: a fact is told when it is over; one that is not over when the rows end is told then, without an end.
 Source: requirement P5.
@@ -13,11 +13,11 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """What a fact is about."""
+    """The kind of a fact."""
 
     #: From the row that raised the epoch to the one after which the group was at rest.
     REBALANCE = "rebalance"
-    #: A partition that had an owner and that nobody reads.
+    #: A time in which a partition that had an owner is not read.
     GAP = "gap"
     #: A member, from its first row to its last.
     STAY = "stay"
@@ -31,10 +31,10 @@ class Kind(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Fact:
-    """One fact; what its kind does not speak of is `None`. Times in milliseconds since 1970.
+    """A fact; fields that its kind does not have are `None`. Times are in milliseconds since 1970.
 
-    `ended_ms` `None`: it went on when the rows ended. `why`: what set it off, a word of the coordinator; `cause`: the
-    same as a sentence. `member`: its instance id, client id or member id. `next_member`: who got the partition.
+    `ended_ms` `None`: it went on when the rows ended. `why`: its trigger, a word of the coordinator; `cause`: the
+    same as a sentence. `member`: its instance id, client id or member id. `next_member`: the new owner.
     `moved`: partitions that went from one member to another while both were there; `given_back_by`: members that had to
     give up partitions; `unread`, `unread_ms`: gaps that ended in the rebalance, and the longest of them. `fewest`,
     `most`: partitions of the members that have the fewest and the most. `is_empty`: the group had no members meanwhile;

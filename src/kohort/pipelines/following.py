@@ -1,13 +1,13 @@
-"""Follows the rows of one group and tells what they come to: rebalances, gaps, stays, waits, refusals.
+"""The follower of one group's rows, which finds its rebalances, gaps, stays, waits and refusals.
 
 Laws: nothing is measured here: every cause and every time is of a row that the coordinator wrote. A rebalance begins
 with the first new epoch since the latest target, as in `kohort group why`; it ends when every member is at the newest
-epoch and waits for no partition, when the row is there that the group is at rest (whom an epoch leaves alone has no
+epoch and waits for no partition, with the row that the group is at rest (a member that an epoch leaves alone has no
 row), or when another one begins. A classic rebalance ends with that row. A partition is unread from its owner's last
 fetch or commit, which the row says that takes it, to the row that says that the next one reads. Rows of an earlier
 version say neither: there it counts from that row, or from the time when the owner's connection was lost or the owner
 went away for a while, to the row that gives it to the next one. What rows do not name is only counted.
-Rows that come twice count once. Pure: rows in, facts out; what is remembered grows with members and partitions alone.
+Rows that come twice count once. Pure: rows in, facts out; the state grows with members and partitions alone.
 Source: docs/groups.md, "Why did that happen?"; `coordinator/events/`, which words the rows.
 """
 
@@ -82,12 +82,12 @@ class Follower:
             self._close_if_at_rest(row.time_ms)
 
     def take(self) -> list[Fact]:
-        """What has come to its end since the last call."""
+        """Return the facts that have ended since the last call."""
         told, self._told = self._told, []
         return told
 
     def finish(self) -> list[Fact]:
-        """What is left, and what has not come to its end, without one. Nothing is read after this."""
+        """Return the remaining facts, those not over without an end. No row may be read after this."""
         if self._open is not None:
             self._end_rebalance(self._open, None)
         self._tell_unread()
@@ -382,7 +382,7 @@ class Follower:
     # Facts.
 
     def _end_rebalance(self, rebalance: OpenRebalance, ended_ms: int | None) -> None:
-        """Tell of a rebalance once what it gave out is read, or another one is over."""
+        """Record a rebalance once the partitions that it assigned are read, or another one is over."""
         self._tell_unread()
         fact = self._build_rebalance(rebalance, ended_ms)
         if rebalance.awaited:

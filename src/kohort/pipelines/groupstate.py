@@ -1,4 +1,4 @@
-"""What is remembered of a group while its rows are followed: members, open gaps, open rebalances.
+"""The state of a group while its rows are followed: members, open gaps, open rebalances.
 
 Source: `coordinator/events/`, which words the rows.
 """
@@ -12,7 +12,9 @@ from kohort.journal.words import Partition
 
 @dataclass(slots=True, kw_only=True)
 class OpenGap:
-    """A partition that nobody reads; `reason` empty: the row that says it has not come yet.
+    """A partition that no member reads at present.
+
+    `reason`: empty before the row that gives it.
 
     `is_measured`: rows say when it was read last, and will say when it is read again; `next_member` may have it.
     """

@@ -56,16 +56,16 @@ class _Row(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads the rows of one group in order and tells what they come to; it can be pickled."""
+    """A reader of one group's rows in order, which finds facts in them; it can be pickled."""
 
     def read(self, row: JournalRow) -> None:
         """Take the next row in."""
 
     def take(self) -> list[Fact]:
-        """What has come to its end since the last call."""
+        """Return the facts that have ended since the last call."""
 
     def finish(self) -> list[Fact]:
-        """What is left when there are no more rows."""
+        """Return the remaining facts once there are no more rows."""
 
 
 def read_journal(spark: SparkSession, path: str | list[str]) -> DataFrame:
@@ -103,9 +103,9 @@ def parse_journal(lines: DataFrame) -> DataFrame:
 def facts(
     rows: DataFrame, *, assignors: Sequence[str | Assignor] = (), partitions: Mapping[str, int] | None = None
 ) -> DataFrame:
-    """What the rows come to: columns of `FACTS_SCHEMA`, one row a fact, in no order.
+    """Find the facts in journal rows: columns of `FACTS_SCHEMA`, one row a fact, in no order.
 
-    The tables of this package are made of it. Each of them takes rows or facts; whoever makes several keeps the facts
+    The tables of this package are made of facts. Each table takes rows or facts; to make several, keep the facts
     (`facts(rows).persist()`), so that the rows are followed once.
 
     In a stream, give it a watermark or none: it keeps the state of each group for ever, some kilobytes. Rows of one
@@ -113,7 +113,7 @@ def facts(
 
     Args:
         rows: journal rows, batch or stream; facts are returned as they are.
-        assignors: what `what_if` is to find in the facts; `partitions` is as there.
+        assignors: those for which `what_if` finds rows in the facts; `partitions` is as there.
 
     Raises:
         ConfigError: there is no assignor of that name.
@@ -130,7 +130,7 @@ def facts(
 
 
 class _Readers:
-    """What happened and what might have, out of the same rows."""
+    """The readers of actual and of replayed assignments, over the same rows."""
 
     def __init__(self, replays: Replays, group_id: str) -> None:
         self._readers: Final[tuple[Reader, ...]] = (Follower(group_id), replays(group_id))
@@ -147,7 +147,7 @@ class _Readers:
 
 
 def follow_groups(rows: DataFrame, make: Callable[[str], Reader], *, events: Collection[str]) -> DataFrame:
-    """What readers tell of the rows of their groups: columns of `FACTS_SCHEMA`.
+    """Return the facts that readers find in the rows of their groups: columns of `FACTS_SCHEMA`.
 
     Args:
         rows: batch or stream.
@@ -214,10 +214,11 @@ def _follow_on(
 
 
 def frame_of(told: Sequence[Fact]) -> pd.DataFrame:
-    """The same columns of the same types, whatever is in them: PySpark puts the frames of many groups together."""
+    """Build a pandas frame with fixed columns and types, also without facts."""
     import pandas as pd
     import pyarrow as pa
 
+    # PySpark puts the frames of many groups together.
     types = {pa.string(): pd.StringDtype(), pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
     types[pa.bool_()] = pd.BooleanDtype()
     return pa.Table.from_batches(batches_of(told)).to_pandas(types_mapper=types.get)

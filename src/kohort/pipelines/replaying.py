@@ -49,7 +49,7 @@ class Replays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """Who wants what: what an assignor is asked about, but for who owns what."""
+    """The members with their subscriptions: the input of an assignor without the present owners."""
 
     #: In their order.
     member_ids: list[str]
@@ -63,7 +63,10 @@ class Replay:
     """Reads the rows of one group in order."""
 
     def __init__(self, group_id: str, assignors: Sequence[Assignor], partitions: Mapping[str, int]) -> None:
-        """`partitions`: topic -> how many it has; what rows name is added."""
+        """Create a replay of one group.
+
+        `partitions`: topic -> its number of partitions; topics that rows name are added.
+        """
         self._group_id: Final = group_id
         self._assignors: Final = tuple(assignors)
         self._counts: Final = dict(partitions)
@@ -90,12 +93,12 @@ class Replay:
         _READERS[row.event](self, row)
 
     def take(self) -> list[Fact]:
-        """What has been replayed since the last call."""
+        """Return the facts replayed since the last call."""
         told, self._told = self._told, []
         return told
 
     def finish(self) -> list[Fact]:
-        """What is left: each assignment is asked when its row comes."""
+        """Return the remaining facts: each assignment is replayed when its row comes."""
         return self.take()
 
     def _put(self, row: JournalRow) -> None:
@@ -211,7 +214,7 @@ class Replay:
 
 
 def _carry(owners: list[array[int]], old: _Shape, new: _Shape) -> list[array[int]]:
-    """The same owners in another shape; who or what is not in it any more is nobody's."""
+    """Translate owners into another shape; gone members and topics leave their partitions unowned."""
     numbers = {member_id: number for number, member_id in enumerate(new.member_ids)}
     # Nobody, -1, is the last one.
     translated = [*(numbers.get(member_id, -1) for member_id in old.member_ids), -1]

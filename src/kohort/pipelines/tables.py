@@ -1,6 +1,6 @@
-"""Tables of what happened to groups: each a function from journal rows (or their facts) to a data frame.
+"""Tables of the events of groups: each a function from journal rows (or their facts) to a data frame.
 
-Laws: a table says what its columns are, in which units; `group_id` is the first. Batch and stream alike: without
+Laws: a table states its columns and their units; `group_id` is the first. Batch and stream alike: without
 `every` nothing here aggregates, so that a stream appends. Durations are seconds, times Spark's timestamps.
 Source: requirement P5.
 """
@@ -44,7 +44,9 @@ def rebalances(rows: DataFrame) -> DataFrame:
 
 
 def unread(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USUAL_SILENCE_MS) -> DataFrame:
-    """Each time that nobody read a partition: from its owner's last fetch or commit to the next one's first fetch.
+    """Find the times in which a partition was not read.
+
+    Such a time lasts from the owner's last fetch or commit to the next owner's first fetch.
 
     Args:
         rows: journal rows or facts.
@@ -154,10 +156,10 @@ def skew(rows: DataFrame) -> DataFrame:
 
 
 def refusals(rows: DataFrame) -> DataFrame:
-    """What the coordinator refused.
+    """Find the requests that the coordinator refused.
 
     Returns:
-        `group_id`, `member`, `member_id` who asked; `api`, `error` (the code), `cause` (a sentence, null without);
+        `group_id`; `member`, `member_id` of the sender; `api`, `error` (the code), `cause` (a sentence, null without);
         `began`, `ended`: the first and the last of `times` in a row, `seconds` between them.
     """
     from pyspark.sql import functions as f

@@ -1,4 +1,4 @@
-"""What another assignor would have moved, as a data frame.
+"""The moves that another assignor would have made, as a data frame.
 
 Source: requirement P5; `replaying.py`, which asks the assignors.
 """
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 def what_if(
     rows: DataFrame, assignors: Sequence[str | Assignor] = BALANCING, *, partitions: Mapping[str, int] | None = None
 ) -> DataFrame:
-    """What each assignor would have moved, had the group had it from the beginning; batch and stream.
+    """Find the moves of each assignor, had the group used it from the beginning; batch and stream.
 
     Args:
         rows: journal rows, of groups of the consumer protocol; of classic ones there is no table. Or facts that were
             made with these assignors.
         assignors: names of those that come with kohort, or assignors of one's own.
-        partitions: topic -> how many it has; by default what the rows name. Facts have been told before.
+        partitions: topic -> its number of partitions; by default those that the rows name. Facts have their own.
 
     Returns:
         `group_id`; `began`, when the coordinator computed an assignment, its `epoch` and `why`; `assignor`; `members`
         and `partitions` it had to do with; `moved`, as in `rebalances`; `fewest` and `most` partitions of one member
-        then. To be held against `moved` of `rebalances`, which is what was.
+        then. Compare it with `moved` of `rebalances`, the actual moves.
 
     Raises:
         ConfigError: there is no assignor of that name.
