@@ -26,12 +26,12 @@ def zeros(kind: str, count: int) -> memoryview:
 
 
 def blank(kind: str, count: int) -> memoryview:
-    """An array whose fields are all about to be written."""
+    """Return an array without initial values, all of whose fields are about to be written."""
     return _as(kind, memoryview(blank_bytes(count * _WIDTHS[kind])))
 
 
 class ArrayPool:
-    """Blank arrays in memory that is used again: fresh memory costs more than what is written to it.
+    """A pool of blank arrays in memory that is used again.
 
     >>> pool = ArrayPool(limit_bytes=1 << 20)
     >>> first = pool.array("q", 10_000)

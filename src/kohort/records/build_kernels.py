@@ -62,9 +62,9 @@ def write_records(
 def new_record(
     kind: type, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, size_bytes: int
 ) -> Any:
-    """What `kind(topic, key, value, timestamp_ms, size_bytes)` makes, hidden from the garbage collector.
+    """Make `kind(topic, key, value, timestamp_ms, size_bytes)`, hidden from the garbage collector.
 
-    It refers to nothing that refers to it; before it does, `show_record` has to be called.
+    The record is part of no reference cycle; call `show_record` before it becomes part of one.
     """
     record = new_hidden(kind)
     record.topic = topic
@@ -143,12 +143,12 @@ def measure_rows(
     overhead_bytes: int,
     limit_bytes: int,
 ) -> tuple[int, int]:
-    """How many rows fit, at least one; where that ends, and what they take, see `RECORD_OVERHEAD_BYTES`.
+    """Return the end of the rows that fit, at least one, and their size; see `RECORD_OVERHEAD_BYTES`.
 
     Args:
-        rows: which; `None` means those from `position` to `stop` themselves.
+        rows: the rows to measure; `None` means those from `position` to `stop` themselves.
         tails: encoded headers of each row.
-        overhead_bytes: what a row takes beside key, value and tail.
+        overhead_bytes: bytes of a row beside key, value and tail.
     """
     total = 0
     begin = position

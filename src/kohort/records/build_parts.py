@@ -1,4 +1,4 @@
-"""What records are written with, in plain Python: the compiled form has its own in `build_kernels.pxd`.
+"""Helpers to write records, in plain Python: the compiled form has its own in `build_kernels.pxd`.
 
 Laws: both write the same bytes.
 Source: Apache Kafka's record format, magic 2 (KIP-98); architecture rule 16.

@@ -1,4 +1,4 @@
-"""Whole batches of what a producer sends, each written once into the memory that it is sent from.
+"""Whole batches of a producer's records, each written once into the memory that it is sent from.
 
 Laws: a batch built here is the one that `batch.build_batch` builds of the same records.
 Source: Apache Kafka's record format, magic 2 (KIP-98).

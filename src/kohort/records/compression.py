@@ -1,7 +1,7 @@
-"""The codecs of record batches, with an upper bound on what they may unfold to.
+"""The codecs of record batches, with an upper bound on their uncompressed size.
 
 Laws: no more than `limit_bytes` of output is ever allocated, whatever the input claims; every failure of a codec is
-a `CorruptRecordError`. What is written here, Kafka's Java client can read.
+a `CorruptRecordError`. Kafka's Java client can read all that is written here.
 Source: KIP-110 (zstd), KIP-57 (LZ4 framing); snappy-java's stream framing; RFC 8878 for zstd's frame header.
 """
 
@@ -135,7 +135,8 @@ def _gzip_decompress(data: memoryview, limit_bytes: int, _: Allocate) -> bytes:
 
 
 def _gzip_bound(data: memoryview) -> int:
-    """What the last field of a gzip member says, which zlib holds it to; the rest of it modulo 2^32."""
+    """Return the uncompressed size, modulo 2^32, that a gzip member's last field claims."""
+    # zlib checks the field against its output.
     return int.from_bytes(data[-4:], "little")
 
 
@@ -265,7 +266,7 @@ def _zstd_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> 
 
 
 def _zstd_bound(data: memoryview, limit_bytes: int, *, most: int = _MOST_BLOCKS) -> int:
-    """The most that one frame can unfold to: its declared size, or what the headers of its blocks allow."""
+    """Return the most bytes that a zstd frame can give: its declared size, or its blocks' limit."""
     if len(data) < 6 or _LITTLE_UINT32.unpack_from(data, 0)[0] != _ZSTD_MAGIC:
         raise CorruptRecordError("a zstd batch does not begin with a frame")
     descriptor = data[4]

@@ -1,6 +1,6 @@
-"""Transaction markers: control batches that say whether what a producer wrote in its transaction counts.
+"""Transaction markers: control batches that commit or abort the records of a producer's transaction.
 
-Laws: a marker is a batch of one record, whose key says commit or abort; what is neither is not a marker.
+Laws: a marker is a batch of one record, whose key says commit or abort; any other control record is no marker.
 Source: Apache Kafka's control records and `EndTxnMarker` (KIP-98).
 """
 

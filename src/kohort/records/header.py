@@ -157,7 +157,7 @@ def split_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
 
 
 def check_batch(buffer: Buffer, position: int, header: BatchHeader, *, with_crc: bool = True) -> None:
-    """Refuse a batch whose bytes or counts cannot be true.
+    """Refuse a batch with bytes or counts that cannot be true.
 
     Args:
         with_crc: whether the CRC is compared too; it costs a pass over the batch.
@@ -181,15 +181,16 @@ def torn_batch(header: BatchHeader, there: int) -> CorruptRecordError:
 
 
 def damaged_batch(header: BatchHeader) -> CorruptRecordError:
-    """The error to raise for a batch whose bytes are not those that its CRC was made of."""
+    """Build the error for a batch with bytes that do not match its CRC."""
     return CorruptRecordError(f"the batch at offset {header.base_offset} is damaged: its CRC-32C does not match")
 
 
 def check_counts(header: BatchHeader) -> None:
-    """Refuse a header whose numbers contradict each other; compaction may leave fewer records than offsets."""
+    """Refuse a header with numbers that contradict each other."""
     first, last_delta, count = header.base_offset, header.last_offset_delta, header.record_count
     if first < 0 or last_delta < 0 or first + last_delta >= _OFFSET_LIMIT - 1:
         raise CorruptRecordError(f"a batch claims the offsets {first} to {first + last_delta}")
+    # Compaction may leave fewer records than offsets.
     if count < 0 or count > last_delta + 1:
         raise CorruptRecordError(f"the batch at offset {first} claims {count} records in {last_delta + 1} offsets")
     codec = header.attributes & COMPRESSION_MASK

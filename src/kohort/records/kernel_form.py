@@ -1,6 +1,6 @@
-"""Modules of kernels, compiled or plain, and what KOHORT_KERNELS asks for.
+"""The kernel modules, compiled or plain, and the form that KOHORT_KERNELS asks for.
 
-Laws: nothing heavy is imported here, so that whatever has kernels can ask.
+Laws: nothing heavy is imported here, so that every module with kernels can import it.
 Source: architecture rule 16.
 """
 
@@ -34,7 +34,7 @@ _COMPILE: Final = (
 
 
 def asked_kernels() -> str:
-    """What KOHORT_KERNELS asks for, "" if it asks for nothing.
+    """Return the form that KOHORT_KERNELS asks for; "" if it is not set.
 
     Raises:
         ConfigError: what it asks for does not exist.
@@ -65,12 +65,12 @@ def plain_form(module: ModuleType) -> ModuleType:
 
 
 def not_compiled() -> ConfigError:
-    """What to say where C is asked for and nothing was compiled."""
+    """Build the error for KOHORT_KERNELS=c without compiled kernels."""
     return ConfigError(f"{VARIABLE}=c, but the kernels are not compiled; {_COMPILE}")
 
 
 def tell_kernels(package: str = path.dirname(path.dirname(__file__))) -> str:
-    """The form of the kernels, for people: compiled, or what plain Python costs and what to do about it.
+    """Describe the form of the kernels: compiled, or plain Python with its cost and the remedy.
 
     Args:
         package: folder in which the modules lie.

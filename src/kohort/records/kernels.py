@@ -289,7 +289,7 @@ def _skip_headers(region: Buffer, position: int, end: int, count: int) -> int:
 def scan_headers(
     region: Buffer, spans: memoryview, first_row: int, stop_row: int, header_offsets: memoryview, out: memoryview
 ) -> int:
-    """Write down where the parts of headers lie, for rows whose headers `scan_records` has checked.
+    """Write the positions of headers' parts, for rows with headers that `scan_records` has checked.
 
     Args:
         region: the region of these rows.

@@ -1,4 +1,4 @@
-"""How kernels lay out what they find: the batch table, the spans of records and headers, the totals.
+"""The layout of the kernels' results: the batch table, the spans of records and headers, the totals.
 
 Laws: a batch is `TABLE_WIDTH` int64 in the table, a record `SPAN_WIDTH` int32 in its spans, a header
 `HEADER_WIDTH` int32 in its own; every position is a byte in the region that holds the records. A length of -1 is

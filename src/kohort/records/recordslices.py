@@ -1,4 +1,4 @@
-"""The records of one unfolded batch, so many at a time: what is long is looked through without a pause for others.
+"""The records of one uncompressed batch in slices, so that a long batch does not block others.
 
 Laws: memory does not grow with the batch, and a kernel runs for well below a millisecond. Offsets, times and spans of a
 slice are overwritten by the next.

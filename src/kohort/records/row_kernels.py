@@ -33,7 +33,7 @@ from kohort.records.row_parts import *
 
 
 def blank(size_bytes: int) -> bytearray:
-    """Memory that is yet to be written; what is in it means nothing."""
+    """Return memory without initial content, to be written by the caller."""
     return new_array(size_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What rows are made of, in plain Python: the compiled form has its own in `row_kernels.pxd`.
+"""Helpers to make rows, in plain Python: the compiled form has its own in `row_kernels.pxd`.
 
 Laws: both make the same objects.
 Source: architecture rule 16.
@@ -22,7 +22,7 @@ def new_bytes(region: Buffer, start: int, length: int) -> bytes | None:
 
 
 def new_text(region: Buffer, start: int, length: int) -> str:
-    """The text at a position; what is not UTF-8 is repaired, as Java repairs it."""
+    """Return the text at a position; bytes that are not UTF-8 are replaced, as Java does."""
     return str(region[start : start + length], "utf-8", "replace")
 
 

@@ -139,7 +139,7 @@ class _DamagedBatch(Exception):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Scanner:
-    """What one call of `scan_batches` was asked for."""
+    """The arguments of one call of `scan_batches`."""
 
     kernels: KernelSet
     start_offset: int
@@ -293,7 +293,7 @@ def _bad_batch(table: memoryview, batch: int, what: str) -> CorruptRecordError:
 
 
 def _bad_record(table: memoryview, region: Region, position: int) -> _DamagedBatch:
-    """The batch whose record at this byte of the region is impossible."""
+    """Return the damaged batch that contains an impossible record at this byte of the region."""
     batch = bisect_left(range(region.stop), position, region.first, key=lambda b: table[b * TABLE_WIDTH + BODY_END])
     batch = min(batch, region.stop - 1)
     return _DamagedBatch(batch, _bad_batch(table, batch, f"has an impossible record at byte {position}"))

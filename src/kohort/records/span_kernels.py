@@ -98,7 +98,7 @@ def measure_spans(
     overhead_bytes: int,
     limit_bytes: int,
 ) -> tuple[int, int]:
-    """How many rows fit, at least one; where that ends, and what they take; see `measure_rows`."""
+    """Return the end of the rows that fit, at least one, and their size; see `measure_rows`."""
     total = 0
     begin = position
     while position < stop:

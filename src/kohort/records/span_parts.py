@@ -1,4 +1,4 @@
-"""What columns are written with, in plain Python: the compiled form has its own in `span_kernels.pxd`.
+"""Helpers to write columns, in plain Python: the compiled form has its own in `span_kernels.pxd`.
 
 Laws: both write the same bytes.
 Source: Apache Kafka's record format, magic 2 (KIP-98); architecture rule 16.
@@ -19,7 +19,7 @@ def cut_bytes(data: memoryview, start: int, length: int) -> bytes:
 
 
 def hash_of(column: Any, row: int) -> int:
-    """Kafka's hash of what a row has."""
+    """Return Kafka's hash of a row's field."""
     return murmur(column.cut(row))
 
 
@@ -37,7 +37,7 @@ def put_count(out: bytearray, at: int, count: int) -> int:
 
 
 def put_field_of(out: bytearray, at: int, column: Any, row: int) -> int:
-    """Write what a row has, its length in front."""
+    """Write a row's field with its length in front."""
     field = column.cut(row)
     return put_bytes(out, at, b"\x01" if field is None else VARINTS[len(field)] + field)
 

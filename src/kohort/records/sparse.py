@@ -68,7 +68,7 @@ def thin_batch(header: BatchHeader, records: Sequence[Buffer], *, max_timestamp:
 
 
 def with_horizon(header: BatchHeader, horizon_ms: int) -> BatchHeader:
-    """The header of a batch whose tombstones may go then; the times of its records count from there."""
+    """Return the header with a delete horizon; the timestamps of its records count from there."""
     return header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
 
 

@@ -14,7 +14,7 @@ from kohort.records.layout import TABLE_WIDTH
 
 
 def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
-    """The batch table, how many batches it holds, and what is wrong with the one behind them."""
+    """Return the batch table, its number of batches, and the fault of the batch behind them."""
     count = kernels.count_batches(view)
     table = zeros("q", count * TABLE_WIDTH)
     end = kernels.index_batches(view, table, count)
