@@ -1,7 +1,7 @@
-"""The laws of a classic group that hold after every step, as functions that raise `InvariantViolation`.
+"""Invariants of a classic group that hold after every step; each raises `InvariantViolation`.
 
-The simulation and the tests call them; the broker does not. A violation begins with the name of its law; each is what
-a law of the TLA+ model of KIP-848 becomes where the leader assigns and the generation takes the place of epochs.
+The simulation and the tests call them; the broker does not. A violation begins with the name of its law. Each is the
+analogue of a law of the TLA+ model of KIP-848, with the leader as assignor and the generation in place of epochs.
 
 | law | analogue of | function |
 | --- | --- | --- |
@@ -23,14 +23,14 @@ from kohort.errors import InvariantViolation
 
 
 def check_classic_group(group: ClassicGroup) -> None:
-    """Every law about one group at one moment."""
+    """Check every law about one group at one moment."""
     check_type(group)
     check_valid_member_generation(group)
     check_valid_stable_generation(group)
 
 
 def check_generation_step(before: int, group: ClassicGroup) -> None:
-    """GenerationIsMonotonic: the generation never falls, as long as the group is there."""
+    """GenerationIsMonotonic: the generation of an existing group never falls."""
     if group.generation < before:
         raise _fail(group, "GenerationIsMonotonic", f"the generation fell from {before} to {group.generation}")
 
@@ -45,7 +45,7 @@ def _fail(group: ClassicGroup, law: str, why: str) -> InvariantViolation:
 
 
 def check_type(group: ClassicGroup) -> None:
-    """ClassicTypeOK: one leader, and what is counted follows from the members."""
+    """ClassicTypeOK: exactly one leader, and counts that follow from the members."""
     law = "ClassicTypeOK"
     if (group.leader is None) != (not group.members) or (
         group.leader is not None and group.leader not in group.members
@@ -66,7 +66,7 @@ def check_type(group: ClassicGroup) -> None:
 
 
 def check_valid_member_generation(group: ClassicGroup) -> None:
-    """ValidMemberGeneration: who waits for a phase of a generation is a member, and the group is in that phase."""
+    """ValidMemberGeneration: only members wait for a phase, and only in that phase of the group."""
     law = "ValidMemberGeneration"
     for waiting in (group.awaiting_join, group.awaiting_sync, group.unsynced, group.new_members):
         if not waiting.keys() <= group.members.keys():
@@ -78,7 +78,7 @@ def check_valid_member_generation(group: ClassicGroup) -> None:
 
 
 def check_valid_stable_generation(group: ClassicGroup) -> None:
-    """ValidStableGeneration: a group at work has members, a generation and a protocol that they share."""
+    """ValidStableGeneration: a group at work has members, a generation and a common protocol."""
     law = "ValidStableGeneration"
     is_at_work = group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
     if is_at_work and not group.members:

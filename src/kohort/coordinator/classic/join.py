@@ -1,7 +1,7 @@
-"""JoinGroup: who comes in, who comes back, and whether that starts a rebalance.
+"""JoinGroup: new and returning members, and the rebalances that they start.
 
-Laws: a JoinGroup is answered at once or parked; a parked one is answered by the end of the join phase, by its
-member's removal, or by a younger JoinGroup of the same member.
+Laws: a JoinGroup is answered at once or parked; a parked one is answered by the end of the join phase, by its member's
+removal, or by a newer JoinGroup of the same member.
 Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member id required).
 """
 
@@ -55,8 +55,8 @@ def decide_join(
     Args:
         group: `None` if the group does not exist; a member without an id then founds it.
         now_ms: coordinator time.
-        image: the topics that there are; `None`: whoever leads has to find out alone what changed.
-        groups: where the clocks of static groups are.
+        image: the existing topics; `None`: the leader has to find changes of topics by itself.
+        groups: state with the clocks of static groups.
 
     Raises:
         Refused: INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST,
@@ -88,7 +88,7 @@ def decide_join(
 
 
 def check_form(command: JoinGroup, settings: GroupSettings) -> None:
-    """Refuse a JoinGroup that is malformed, whatever kind of group it is for."""
+    """Refuse a malformed JoinGroup, for groups of both types."""
     shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not shortest <= command.session_timeout_ms <= longest:
         raise Refused(
@@ -110,7 +110,7 @@ def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) 
         case ClassicGroupState.EMPTY:
             return True
         case ClassicGroupState.PREPARING_REBALANCE:
-            # Who waits already keeps its place, so that a limit that was lowered drops the last ones to rejoin.
+            # A waiting member keeps its place: after a lowered limit the last ones to rejoin are refused.
             return holder in group.awaiting_join or len(group.awaiting_join) < settings.group_max_size
         case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
             waiting = len(group.parked) - (command.instance_id in group.parked)
@@ -171,7 +171,7 @@ def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
     rejoined = _build_member(command, member.member_id, instance_id=member.instance_id, assignment=member.assignment)
     reason = _reason_to_rebalance(group, member, rejoined)
     if reason is None:
-        # The answer to its last JoinGroup was lost: the generation has not changed, so it is told once more.
+        # The response to the member's last JoinGroup was lost: the generation has not changed, so it is sent once more.
         draft.reply(command.request, build_join_reply(group, member))
         draft.arm("session", member.session_timeout_ms, member.member_id)
         return
@@ -187,7 +187,7 @@ def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
 
 
 def _reason_to_rebalance(group: ClassicGroup, member: ClassicMember, rejoined: ClassicMember) -> str | None:
-    """Why this member's return starts a rebalance or takes part in one; `None` if nothing changes by it."""
+    """Return why a rejoin starts a rebalance or takes part in one; `None` if nothing changes by it."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         return group.rebalance_reason
     if group.state is ClassicGroupState.STABLE and group.leader == member.member_id:

@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, by their own word or by an administrator's.
+"""LeaveGroup: removal of members by their own request or by an administrator's.
 
 Source: Apache Kafka's `GroupMetadataManager.classicGroupLeave`; KIP-345 (batches, removal by instance).
 """
@@ -25,9 +25,9 @@ def decide_leave(
     now_ms: int,
     groups: GroupsState | None = None,
 ) -> Decision:
-    """Remove each member that may be removed; one rebalance for all of them. Refusals are in the rows of the reply.
+    """Remove the members that may be removed, with one rebalance for all; the reply has the refusals.
 
-    `groups`: where the clocks of static groups are; whoever is removed there goes at once, too.
+    `groups`: state with the clocks of static groups; a removed member of one is gone at once, too.
     """
     draft = Draft(group, command.group_id, now_ms=now_ms, known=groups)
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
@@ -50,20 +50,20 @@ def decide_leave(
 
 
 def drop_if_unused(draft: Draft) -> None:
-    """Forget a group that nobody ever joined and nobody is expected in."""
+    """Forget a group that has never had a member and expects none."""
     group = draft.group
     if group.state is ClassicGroupState.EMPTY and group.stored is None and not group.pending:
         draft.record(ClassicGroupDropped(group_id=draft.group_id))
 
 
 def _leave(draft: Draft, leaving: LeavingMember) -> list[str]:
-    """Take one out; the ids of members (not of pending ones) that are gone by it."""
+    """Remove one member; return its id unless it was only pending."""
     group = draft.group
     if leaving.member_id in group.pending:
         draft.record(PendingMemberRemoved(group_id=draft.group_id, member_id=leaving.member_id))
         draft.disarm("pending", leaving.member_id)
         return []
-    # An administrator names the instance alone.
+    # An administrator names the instance id alone.
     holder = group.instance_ids.get(leaving.instance_id or "", "") if not leaving.member_id else leaving.member_id
     member = check_member(group, holder, leaving.instance_id)
     remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)

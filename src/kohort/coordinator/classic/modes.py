@@ -1,6 +1,6 @@
-"""A classic group whose configs change: it becomes static or dynamic, is made to rebalance, or gets other timeouts.
+"""Effects of changed configs on a classic group: membership mode, forced rebalance, timeouts.
 
-Laws: a change of the mode alone moves nothing, but that new members who wait are let in. Names stay.
+Laws: a change of the mode alone moves no partition; it only admits waiting new members. Instance ids stay.
 Source: KIP-345's draft (enableStaticMembership, enableDynamicMembership, forceRebalance); requirements S3 and S4.
 """
 
@@ -20,7 +20,7 @@ from kohort.coordinator.staticmode.mode import clock_key, forces_rebalance, has_
 def decide_mode(
     group: ClassicGroup, old: GroupSettings, new: GroupSettings, groups: GroupsState, *, now_ms: int
 ) -> Decision:
-    """What a change of a group's settings from `old` to `new` means for its members."""
+    """Decide the effects of a change of a group's settings from `old` to `new` on its members."""
     draft = Draft(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     _change(draft, old, new, groups)
     return draft.decision()
@@ -29,7 +29,7 @@ def decide_mode(
 def decide_fallback(
     group: ClassicGroup, command: JoinGroup, old: GroupSettings, new: GroupSettings, groups: GroupsState, *, now_ms: int
 ) -> Decision:
-    """A join that makes a static group dynamic, and what it leads to then.
+    """Decide a join that makes a static group dynamic.
 
     Raises:
         Refused: what `decide_join` refuses.
@@ -48,7 +48,7 @@ def _change(draft: Draft, old: GroupSettings, new: GroupSettings, groups: Groups
         draft.add(*stop_clock(groups, group.group_id))
         for member in group.members.values():
             if member.member_id not in group.new_members:
-                # Silence counts from now on: what was borne until now is held against nobody.
+                # Silence counts from now on: the time before is held against no member.
                 draft.arm("session", member.session_timeout_ms, member.member_id)
         if had_window and is_at_work:
             begin_rebalance(draft, new, reason="the group is dynamic now, and new members have waited")

@@ -1,10 +1,10 @@
-"""Who waits outside of a static group for its next rebalance, since it cannot be put into the present generation.
+"""New members parked outside of a static group until its next rebalance.
 
-That are members of other protocol types than consumers', whose empty assignment only their leader could write, and
-those that do not speak the protocol of the generation. A JoinGroup is parked for as long as all clients bear; then it
-is sent back with a code that they take for a coordinator that is not ready yet, and comes again.
+These are members of other protocol types than "consumer", for which only their leader could write an empty assignment,
+and members that do not support the generation's protocol. A JoinGroup is parked for as long as all clients allow. Then
+it is refused with a code by which clients take the coordinator for not ready yet, and repeat the request.
 
-Laws: whoever is parked is no member. The next rebalance takes everybody who is.
+Laws: a parked client is no member. The next rebalance admits all of them.
 Source: requirement S1; the time that clients give a JoinGroup (aiokafka: 40 s).
 """
 
@@ -22,16 +22,17 @@ from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Disarm, Effect, Reply, TimerKey
 from kohort.errors import ErrorCode, Refused
 
-#: How long a JoinGroup waits.
+#: How long a JoinGroup is parked, ms.
 PARKED_MS: Final = 25_000
-#: Whoever was sent back and has not come again after this has given up.
+#: A refused client that has not repeated its request after this time, ms, has given up.
 RETURNS_WITHIN_MS: Final = 25_000
-#: Kafka's "not yet": the Java client, librdkafka, kafka-python and aiokafka all ask the same coordinator again.
+#: Error for a coordinator that is loading: the Java client, librdkafka, kafka-python and aiokafka all repeat the
+#: request.
 SENT_BACK: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
-    """Let a JoinGroup wait."""
+    """Park a JoinGroup."""
     group = draft.group
     waiting_bytes = sum(each.member.metadata_bytes for each in group.parked.values()) + member.metadata_bytes
     if len(group.parked) >= PENDING_LIMIT or group.metadata_bytes + waiting_bytes > GROUP_METADATA_LIMIT_BYTES:
@@ -44,7 +45,7 @@ def park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
 
 
 def unpark(draft: Draft, member: ClassicMember) -> None:
-    """Somebody comes by a name under which a JoinGroup waits: the younger one counts."""
+    """Fence an older parked JoinGroup with the same instance id: the newer one counts."""
     assert member.instance_id is not None
     older = draft.group.parked.get(member.instance_id)
     if older is not None:
@@ -53,7 +54,7 @@ def unpark(draft: Draft, member: ClassicMember) -> None:
 
 
 def send_back(draft: Draft, member_id: str) -> None:
-    """A JoinGroup has waited for as long as its client bears."""
+    """Refuse a JoinGroup that was parked for as long as its client allows, so that the client repeats it."""
     for found in draft.group.parked.values():
         if found.member.member_id == member_id and found.request is not None:
             draft.reply(found.request, build_join_error(SENT_BACK, ""))
@@ -63,7 +64,7 @@ def send_back(draft: Draft, member_id: str) -> None:
 
 
 def has_parked(draft: Draft) -> bool:
-    """Whether somebody waits, or is about to ask again."""
+    """Whether a JoinGroup is parked, or was refused and is about to be repeated."""
     return any(
         found.request is not None or 0 <= draft.now_ms - found.since_ms < RETURNS_WITHIN_MS
         for found in draft.group.parked.values()
@@ -71,7 +72,7 @@ def has_parked(draft: Draft) -> bool:
 
 
 def admit_parked(draft: Draft) -> None:
-    """Put everybody who waits into the join phase that has begun; who was sent back finds it open."""
+    """Admit all parked JoinGroups to the open join phase; a refused client finds it open."""
     for instance_id, found in list(draft.group.parked.items()):
         draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
         if found.request is None:
@@ -79,7 +80,7 @@ def admit_parked(draft: Draft) -> None:
         member = found.member
         draft.disarm("join", member.member_id)
         if not draft.group.speaks(found.protocol_type, member.protocol_names):
-            # Others came since, with protocols of their own.
+            # Members with other protocols may have joined since.
             draft.reply(found.request, build_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
             continue
         put = MemberPut(group_id=draft.group_id, protocol_type=found.protocol_type, member=member)
@@ -89,7 +90,7 @@ def admit_parked(draft: Draft) -> None:
 
 
 def dismiss_parked(group: ClassicGroup) -> list[Effect]:
-    """The group goes on as one of the other protocol: everybody who waits is to ask again."""
+    """Refuse all parked JoinGroups of a group that becomes a KIP-848 group, so that clients repeat them."""
     effects: list[Effect] = []
     for found in group.parked.values():
         effects.append(Disarm(TimerKey("join", group.group_id, found.member.member_id)))

@@ -1,9 +1,10 @@
-"""Who of a static group is there, and who is offline: silent for its session, or its connection is closed.
+"""Offline members of a static classic group: silent for a session, or with a closed connection.
 
-Whoever is offline keeps its place and its share until the registration timeout of the earliest one ends; then it and
-everybody who has been offline for as long go in one rebalance. Whoever is heard of again is back, and nothing moves.
+An offline member keeps its place and its partitions until the registration timeout of the earliest one ends. Then it
+and all members that have been offline for as long are removed in one rebalance. A member that is heard of again is
+back, and no partition moves.
 
-Laws: nobody waits for a member that is offline. A member that says anything which is accepted is not.
+Laws: the group does not wait for an offline member. A member with an accepted request is online.
 Source: KIP-345's draft (registration timeout); requirement S1.
 """
 
@@ -30,12 +31,12 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.mode import heard, note, start_offline
 from kohort.errors import ErrorCode
 
-#: So many members are named in the reason of a rebalance.
+#: Most members that the reason of a rebalance names.
 MOST_NAMED: Final = 3
 
 
 def go_offline(draft: Draft, settings: GroupSettings, heard_ms: Mapping[str, int]) -> None:
-    """Named members are not there any more since they were last heard of: member id -> time. Nobody waits for them."""
+    """Mark members offline since they were last heard of (member id -> time), and end the wait for them."""
     assert draft.known is not None, "a static group has a clock"
     group = draft.group
     draft.add(*start_offline(draft.known, draft.group_id, heard_ms, settings, now_ms=draft.now_ms))
@@ -52,7 +53,7 @@ def go_offline(draft: Draft, settings: GroupSettings, heard_ms: Mapping[str, int
 
 
 def come_back(draft: Draft, member_id: str) -> None:
-    """A member is heard of again, if it was offline."""
+    """Bring a member back that was offline."""
     if draft.is_offline(member_id):
         assert draft.known is not None
         for record in heard(draft.known, draft.group_id, member_id):
@@ -62,9 +63,9 @@ def come_back(draft: Draft, member_id: str) -> None:
 def decide_connection_closed(
     group: ClassicGroup, member_id: str, settings: GroupSettings, groups: GroupsState, *, heard_ms: int, now_ms: int
 ) -> Decision:
-    """The connection of a named member of a static group is closed: it is offline, and nobody answers what it asked.
+    """Mark a static member offline whose connection is closed, and drop its parked requests.
 
-    One whose first JoinGroup is parked has nothing to come back to.
+    A new member with a parked JoinGroup is removed: it has no partitions to come back to.
 
     Args:
         heard_ms: when the member was last heard of.
@@ -75,7 +76,7 @@ def decide_connection_closed(
         go_on_without(draft, settings, reason=f"the connection of the new member {member_id} was closed")
     elif not draft.is_offline(member_id):
         if member_id in group.awaiting_join or member_id in group.awaiting_sync:
-            # Whoever waits for an answer need say nothing meanwhile.
+            # A member with a parked request sends nothing meanwhile.
             heard_ms = now_ms
         fence_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         draft.record(ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
@@ -91,7 +92,7 @@ def decide_back(
     *,
     now_ms: int,
 ) -> Decision:
-    """What a request of a member leads to, which is offline no longer by that it is accepted."""
+    """Decide a member's request; if it is accepted, the member is offline no longer."""
     clock = None if group is None or groups is None else groups.clocks.get(group.group_id)
     if group is None or clock is None or member_id not in clock.offline:
         return decide(group)
@@ -102,7 +103,7 @@ def decide_back(
 
 
 def look_at_clock(draft: Draft, settings: GroupSettings) -> None:
-    """The clock of the group is due: registrations end, or the window, or it is written how far it has run."""
+    """Act on the due clock of a static group: registrations or the window end, or its state is stored."""
     clock = None if draft.known is None else draft.known.clocks.get(draft.group_id)
     if clock is None:
         return
@@ -111,7 +112,7 @@ def look_at_clock(draft: Draft, settings: GroupSettings) -> None:
     gone = [member_id for member_id in expired if member_id in draft.group.members]
     for member_id in expired:
         if member_id not in draft.group.members:
-            # It had this id in a rebalance that a crash has undone.
+            # The member had this id in a rebalance that a crash has undone.
             draft.record(OfflineMemberForgotten(group_id=draft.group_id, member_id=member_id))
     for member_id in gone:
         remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,7 +1,7 @@
-"""The two phases of a classic rebalance: everybody joins, then everybody syncs.
+"""The two phases of a classic rebalance: all members join, then all members sync.
 
-Laws: a step answers each parked request that it ends and re-arms the session of whom it answers. A phase ends by its
-timer at the latest: who did not take part is removed.
+Laws: a step answers each parked request that it ends, and re-arms the session of each member that it answers. A phase
+ends by its timer at the latest: a member that did not take part is removed.
 Source: Apache Kafka's `GroupMetadataManager` (prepareRebalance, completeClassicGroupJoin); KIP-62.
 """
 
@@ -31,9 +31,9 @@ from kohort.errors import ErrorCode
 
 
 def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_loading: bool = False) -> None:
-    """Open the join phase; a group that was empty waits for the initial delay, if there is one.
+    """Open the join phase; an empty group waits for the initial delay, if there is one.
 
-    `is_loading`: nothing is written; what the log says leads to the same rebalance once more, if it has to.
+    `is_loading`: no record is written; the log leads to the same rebalance again after another restart.
     """
     group = draft.group
     is_initial = group.state is ClassicGroupState.EMPTY
@@ -55,7 +55,8 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_lo
     if delay_ms > 0:
         draft.arm("initial_delay", delay_ms)
     elif is_initial:
-        # Without a delay nobody is waited for, not even ids that were handed out: they come to the next round.
+        # Without a delay the phase waits for no member, not even for ids that were handed out: they join the next
+        # round.
         complete_join(draft)
     else:
         draft.arm("join", group.rebalance_timeout_ms)
@@ -63,7 +64,7 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_lo
 
 
 def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> None:
-    """The initial delay is over: wait once more if somebody came meanwhile and time is left, else go on."""
+    """End the initial delay, or extend it if a member joined meanwhile and time is left."""
     remaining_ms = draft.group.initial_remaining_ms
     if draft.group.new_member_added and remaining_ms:
         delay_ms = min(settings.group_initial_rebalance_delay_ms, remaining_ms)
@@ -74,7 +75,7 @@ def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> N
 
 
 def complete_join_if_all_are_here(draft: Draft) -> None:
-    """End the join phase as soon as nobody is missing; an initial delay is always waited out.
+    """End the join phase once all members have joined; an initial delay always runs to its end.
 
     Members that are offline take part in their absence.
     """
@@ -87,9 +88,9 @@ def complete_join_if_all_are_here(draft: Draft) -> None:
 
 
 def complete_join(draft: Draft) -> None:
-    """End the join phase: who is missing is removed, unless it is static; the others get the next generation.
+    """End the join phase: remove dynamic members that did not join, and begin the next generation.
 
-    A static member is given up by its session alone. If nobody but such members is left, the phase goes on.
+    Only its session removes a static member. If only such members are missing, the phase goes on.
     """
     group = draft.group
     missing = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
@@ -133,20 +134,21 @@ def answer_syncs(draft: Draft, error: ErrorCode = ErrorCode.NONE) -> None:
     for member_id, request in group.awaiting_sync.items():
         member = group.members[member_id]
         draft.reply(request, build_sync_error(error) if error else build_sync_reply(group, member))
-        # A session that ended while its member waited was not held against it; from here on it counts again.
+        # A session that ended while its request was parked was not held against the member; from here on it counts
+        # again.
         draft.arm("session", member.session_timeout_ms, member_id)
     draft.record(SyncsAnswered(group_id=draft.group_id))
 
 
 def remove_member(draft: Draft, member_id: str, error: ErrorCode) -> None:
-    """Take a member out; its parked requests are answered with `error`."""
+    """Remove a member and answer its parked requests with `error`."""
     fence_parked(draft, member_id, error)
     draft.record(MemberRemoved(group_id=draft.group_id, member_id=member_id))
     draft.disarm("session", member_id)
 
 
 def fence_parked(draft: Draft, member_id: str, error: ErrorCode) -> None:
-    """Answer what a member has parked with `error`; the record that follows takes it off the lists."""
+    """Answer a member's parked requests with `error`; the caller's record removes them from the lists."""
     group = draft.group
     join = group.awaiting_join.get(member_id)
     if join is not None:
@@ -157,7 +159,7 @@ def fence_parked(draft: Draft, member_id: str, error: ErrorCode) -> None:
 
 
 def go_on_without(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
-    """After members or expected ones are gone: a group at work rebalances, one that waits may wait no longer."""
+    """Let a group go on without removed or pending members: rebalance, or end a wait."""
     match draft.group.state:
         case ClassicGroupState.STABLE | ClassicGroupState.COMPLETING_REBALANCE:
             begin_rebalance(draft, settings, reason=reason)

@@ -1,4 +1,4 @@
-"""What members of a classic group are answered: the generation, their share, or why not.
+"""Replies to members of a classic group: generation, assignment or error.
 
 Source: Apache Kafka's `GroupMetadataManager` (completeClassicGroupJoin, propagateAssignment).
 """
@@ -11,7 +11,7 @@ from kohort.errors import ErrorCode
 
 
 def build_join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupReply:
-    """The current generation as one member learns of it: only the leader is told of the others."""
+    """Build the JoinGroup reply to one member; only the leader gets the member list."""
     is_leader = group.leader == member.member_id
     return JoinGroupReply(
         error=ErrorCode.NONE,
@@ -32,7 +32,7 @@ def build_join_reply(group: ClassicGroup, member: ClassicMember) -> JoinGroupRep
 
 
 def build_join_error(error: ErrorCode, member_id: str) -> JoinGroupReply:
-    """A join that failed; `member_id` is what the client shall come back with."""
+    """Build the reply to a failed JoinGroup; `member_id` is the id for the client's next attempt."""
     return JoinGroupReply(
         error=error,
         generation_id=-1,
@@ -45,7 +45,7 @@ def build_join_error(error: ErrorCode, member_id: str) -> JoinGroupReply:
 
 
 def build_sync_reply(group: ClassicGroup, member: ClassicMember) -> SyncGroupReply:
-    """What one member shall own."""
+    """Build the SyncGroup reply with one member's assignment."""
     return SyncGroupReply(
         error=ErrorCode.NONE,
         protocol_type=group.protocol_type,
@@ -55,5 +55,5 @@ def build_sync_reply(group: ClassicGroup, member: ClassicMember) -> SyncGroupRep
 
 
 def build_sync_error(error: ErrorCode) -> SyncGroupReply:
-    """A sync that failed."""
+    """Build the reply to a failed SyncGroup."""
     return SyncGroupReply(error=error, protocol_type=None, protocol_name=None, assignment=b"")

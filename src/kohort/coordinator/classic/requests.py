@@ -1,6 +1,6 @@
-"""Everything that a classic group can be asked, in one place for the shard.
+"""Decision functions of all requests to a classic group, in one place for the shard.
 
-Laws: `decide_*` and `check_*` look at a group and never change it; a refusal is raised as `Refused`.
+Laws: `decide_*` and `check_*` read a group and never change it; a refusal is raised as `Refused`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def decide_sync(
     image: TopicImage | None,
     groups: GroupsState | None = None,
 ) -> Decision:
-    """`sync.decide_sync`; a member of a static group that asks is there."""
+    """Decide a SyncGroup, and bring its member back in a static group."""
 
     def decide(found: ClassicGroup | None) -> Decision:
         return sync.decide_sync(found, command, settings, now_ms=now_ms, image=image, groups=groups)
@@ -57,7 +57,7 @@ def decide_sync(
 def decide_heartbeat(
     group: ClassicGroup | None, command: Heartbeat, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
-    """`heartbeat.decide_heartbeat`; a member of a static group that heartbeats is there."""
+    """Decide a Heartbeat, and bring its member back in a static group."""
 
     def decide(found: ClassicGroup | None) -> Decision:
         return heartbeat.decide_heartbeat(found, command, now_ms=now_ms)

@@ -1,7 +1,7 @@
-"""What the coordinator knows about a classic group.
+"""State of a classic group.
 
-Laws: only `apply.apply_classic` changes a group; members are values that are replaced as a whole. What a restart
-finds again is `durable_view`; everything else of a group lives and dies with the process.
+Laws: only `apply.apply_classic` changes a group; members are values that are replaced as a whole. A restart finds
+`durable_view` again; all other state ends with the process.
 Source: Apache Kafka's classic group protocol (KIP-62, KIP-394, KIP-429).
 """
 
@@ -16,7 +16,7 @@ from kohort.ids import RequestToken
 
 
 class ClassicGroupState(Enum):
-    """Kafka's states, by the names that it prints; a Dead group is one that is not there."""
+    """States of a classic group, in Kafka's spelling; a Dead group does not exist."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -24,8 +24,8 @@ class ClassicGroupState(Enum):
     STABLE = "Stable"
 
 
-#: (state, next state) -> what brings a living group there; docs/groups.md shows it. Each state may also stay as it is,
-#: and a log that is folded leaves out the states in between.
+#: (state, next state) -> event that leads there; docs/groups.md shows it. Each state may also stay as it is, and a fold
+#: over the log leaves out the states in between.
 TRANSITIONS: Final = {
     (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE): "a member joins",
     (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE): (
@@ -41,13 +41,14 @@ TRANSITIONS: Final = {
     ),
 }
 
-#: state -> states that a living group may come from.
+#: state -> states that may precede it.
 PREDECESSORS: Final = {
     state: frozenset(before for before, after in TRANSITIONS if after is state) for state in ClassicGroupState
 }
 
 
-#: `ClassicGroupStored.state_timestamp_ms` of a group that was KIP-848 and has not rebalanced since: Kafka's "unknown".
+#: `ClassicGroupStored.state_timestamp_ms` of a former KIP-848 group before its first classic rebalance: Kafka's
+#: "unknown".
 NOT_REBALANCED: Final = -1
 
 
@@ -66,21 +67,21 @@ class ClassicMember:
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
-        """Each name once, in the member's order of preference."""
+        """Return each protocol name once, in the member's order of preference."""
         return tuple(dict.fromkeys(name for name, _ in self.protocols))
 
     @property
     def metadata_bytes(self) -> int:
-        """What the member's protocols take in memory, roughly: names and metadata."""
+        """Return the approximate memory of the protocols: names and metadata, bytes."""
         return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The metadata of one protocol, empty if the member does not speak it."""
+        """Return the metadata of one protocol, empty if the member does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
 
 class FormerMember(NamedTuple):
-    """Whose place a member has taken, and what the leader was told of that one."""
+    """A replaced static member, as the leader knows it: member id and metadata."""
 
     member_id: str
     metadata: bytes
@@ -88,7 +89,7 @@ class FormerMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedNewcomer:
-    """Somebody who is no member yet; `request` waits, `None` if it was sent back at `since_ms` to ask again."""
+    """A parked JoinGroup of a new member; `request` `None`: it was refused at `since_ms` to be repeated."""
 
     member: ClassicMember
     protocol_type: str
@@ -126,56 +127,56 @@ class ClassicGroup:
     )
 
     def __init__(self, group_id: str) -> None:
-        #: The name of the group.
+        #: Id of the group.
         self.group_id = group_id
-        #: Where in the rebalance it is.
+        #: State of the rebalance protocol.
         self.state = ClassicGroupState.EMPTY
-        #: When it entered `state`, coordinator time.
+        #: When the group entered `state`, coordinator time, ms.
         self.state_timestamp_ms = 0
-        #: What its members are ("consumer", "connect", ...); `None` before the first one.
+        #: Protocol type ("consumer", "connect", ...); `None` before the first member.
         self.protocol_type: str | None = None
-        #: Rises by one at the end of each join phase; 0 before the first.
+        #: Generation: rises by one at the end of each join phase; 0 before the first.
         self.generation = 0
-        #: The protocol that the members' votes chose for this generation.
+        #: Protocol that the members elected for this generation.
         self.protocol_name: str | None = None
-        #: Who computes the assignment; `None` exactly if there are no members.
+        #: Member that computes the assignment; `None` exactly if there are no members.
         self.leader: str | None = None
         #: member id -> member, in the order of arrival.
         self.members: dict[str, ClassicMember] = {}
-        #: Ids that were handed out with MEMBER_ID_REQUIRED and have not come back; disjoint from `members`.
+        #: Member ids handed out with MEMBER_ID_REQUIRED that have not joined yet; disjoint from `members`.
         self.pending: dict[str, None] = {}
         #: member id -> its parked JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
         self.awaiting_join: dict[str, RequestToken] = {}
         #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
         self.awaiting_sync: dict[str, RequestToken] = {}
-        #: Members that joined this generation and have not asked for their assignment; a subset of `members`.
+        #: Members of this generation without a SyncGroup yet; a subset of `members`.
         self.unsynced: dict[str, None] = {}
-        #: Members whose first JoinGroup is still parked: they may be given up while they wait.
+        #: Members whose first JoinGroup is still parked: they may be removed while they wait.
         self.new_members: dict[str, None] = {}
-        #: instance id -> member id that holds it.
+        #: instance id -> id of its member.
         self.instance_ids: dict[str, str] = {}
-        #: protocol name -> how many members speak it; never 0.
+        #: protocol name -> number of members that support it; never 0.
         self.protocol_counts: dict[str, int] = {}
         #: Sum of `ClassicMember.metadata_bytes`.
         self.metadata_bytes = 0
-        #: By how much the first join phase may still be extended; `None` outside of an initial delay.
+        #: Remaining extension of the initial delay, ms; `None` outside of an initial delay.
         self.initial_remaining_ms: int | None = None
-        #: Whether somebody came since the initial delay was set last.
+        #: Whether a member joined since the initial delay was last set.
         self.new_member_added = False
-        #: Why the latest rebalance began; empty before the first.
+        #: Reason of the latest rebalance; empty before the first.
         self.rebalance_reason = ""
         #: The latest record of the group in the log, `None` before the first.
         self.stored: ClassicGroupStored | None = None
-        #: The rebalance that a restart begins again, in static mode: what it began for would be forgotten else.
+        #: The rebalance that a restart begins again, in static mode: without it the restart would lose its reason.
         self.due: ClassicRebalanceDue | None = None
-        #: instance id -> who waits outside of the group for its next rebalance; static mode, and not in the join phase.
+        #: instance id -> parked JoinGroup of a new member; static mode, and not in the join phase.
         self.parked: dict[str, ParkedNewcomer] = {}
-        #: member id -> how the leader knows that member, which took another's place since the join phase ended; only
-        #: while CompletingRebalance.
+        #: member id -> the former member that the leader knows, whose place the member took since the join phase ended;
+        #: only while CompletingRebalance.
         self.handed_on: dict[str, FormerMember] = {}
 
     def copy(self) -> ClassicGroup:
-        """A group of its own that shares the members' values."""
+        """Return an independent copy that shares the members' values."""
         other = ClassicGroup(self.group_id)
         for name in self.__slots__:
             value = getattr(self, name)
@@ -184,7 +185,7 @@ class ClassicGroup:
 
     @property
     def was_consumer_group(self) -> bool:
-        """Whether it was a KIP-848 group until now: its members have not rebalanced as a classic one yet."""
+        """Whether it is a former KIP-848 group before the end of its first classic rebalance."""
         return (
             self.state is ClassicGroupState.PREPARING_REBALANCE
             and self.stored is not None
@@ -193,17 +194,17 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a phase of the rebalance may take: what the most patient member allows."""
+        """Return the time limit of a rebalance phase: the longest of the members'."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def speaks(self, protocol_type: str, names: tuple[str, ...], *, instead_of: str = "") -> bool:
-        """Whether somebody of this type with these protocols can be a member; `instead_of`: who goes when it comes."""
+        """Whether a client with these protocols can be a member, `instead_of` a member that it replaces."""
         if not protocol_type or not names:
             return False
         if not self.members:
             return True
         former = self.members.get(instead_of)
-        # What a member spoke until now does not bind it: only the others have to understand it.
+        # The member's own former protocols do not bind it: only the other members have to support a new one.
         own = former.protocol_names if former is not None else ()
         others = len(self.members) - (former is not None)
         return protocol_type == self.protocol_type and any(
@@ -211,9 +212,10 @@ class ClassicGroup:
         )
 
     def elect_protocol(self) -> str:
-        """The protocol that most members prefer among those that all of them speak.
+        """Elect the protocol that most members prefer among the common ones.
 
-        Each member votes for the first common one of its list; of two with equal votes the one voted for first wins.
+        Each member votes for the first common protocol of its list; of two with equal votes the one voted for first
+        wins.
         """
         everybody = len(self.members)
         votes: dict[str, int] = {}
@@ -224,7 +226,7 @@ class ClassicGroup:
 
 
 def build_stored(group: ClassicGroup) -> ClassicGroupStored:
-    """The record that a restart would rebuild this Stable or Empty group from."""
+    """Build the record from which a restart rebuilds this Stable or Empty group."""
     return ClassicGroupStored(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
@@ -237,7 +239,7 @@ def build_stored(group: ClassicGroup) -> ClassicGroupStored:
 
 
 def build_stored_member(member: ClassicMember, protocol_name: str | None) -> StoredClassicMember:
-    """What of a member is kept: of its protocols the one that was chosen."""
+    """Build the stored form of a member: only the elected one of its protocols is kept."""
     return StoredClassicMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -251,10 +253,10 @@ def build_stored_member(member: ClassicMember, protocol_name: str | None) -> Sto
 
 
 def durable_view(group: ClassicGroup) -> ClassicGroupStored | None:
-    """What the log must say about this group; `None` if it says nothing.
+    """Return the record that the log must hold for this group; `None`: none.
 
-    At rest it is computed from the living state, so that a change which was applied but not written shows; during a
-    rebalance the log keeps the last state of rest.
+    In a Stable or Empty group it is computed from the live state, so that a change that was applied but not written
+    shows. During a rebalance the log keeps the last such state.
     """
     at_rest = group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
     return build_stored(group) if at_rest and group.stored is not None else group.stored

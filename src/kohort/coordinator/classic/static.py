@@ -1,7 +1,8 @@
-"""A static member comes back: the same instance under a new member id.
+"""Return of a static member: the same instance id with a new member id.
 
-Laws: one instance, one member: the one that came last is alive for sure, and who held the instance before is fenced.
-While the group is Stable and what the instance wants is what it wanted, nobody else notices, and the new id is in the
+Laws: one instance id, one member: the newest one is alive for sure, and the former holder is fenced. While the group is
+Stable and the subscription is unchanged, no other member notices, and the new member id is in the log before the
+response.
 log before it is told.
 Source: KIP-345 and KIP-814; Apache Kafka's `updateStaticMemberThenRebalanceOrCompleteJoin`, which looks at the name
 of the protocol alone and so never hands out topics that a returning member has newly subscribed to (KAFKA-12759).
@@ -27,7 +28,7 @@ from kohort.errors import ErrorCode
 
 
 def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, holder: str, member: ClassicMember) -> None:
-    """Put `member` in the place of `holder`, who had the instance until now."""
+    """Put `member` in the place of `holder`, the former holder of the instance id."""
     before = draft.group
     former = before.members[holder]
     check_metadata_size(before, member, in_place_of=holder)
@@ -45,7 +46,7 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=f"{reason}, it leads, and topics have changed")
         case ClassicGroupState.STABLE if is_waiting(draft, member) and group.protocol_name in member.protocol_names:
-            # It has nothing yet, so nothing is to be shared out anew before the others who wait get their part.
+            # The member has no partitions yet, so no rebalance is needed before the other waiting members get theirs.
             draft.record(build_stored(group))
             _tell_the_generation(draft, command, member)
         case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
@@ -55,7 +56,8 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=f"{reason} with another subscription")
         case ClassicGroupState.COMPLETING_REBALANCE if settings.is_static and _is_known_to_want(group, former, member):
-            # What the leader gives to the former id is this one's; if it leads, it is told of all members and does so.
+            # The leader's assignment to the former id is this member's; if it leads, it gets the member list and
+            # assigns.
             draft.reply(command.request, build_join_reply(group, member))
         case ClassicGroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the former id at this moment (KAFKA-9801).
@@ -69,7 +71,7 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
 
 
 def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
-    """Whether the assignment that the group works by is still right."""
+    """Whether the group's present assignment is still right for the returned member."""
     if group.elect_protocol() != group.protocol_name:
         return False
     before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
@@ -79,12 +81,12 @@ def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicM
         return False
     if before == after:
         return True
-    # The bytes also hold what the member owned and what its assignor noted, which a restart forgets.
+    # The bytes also hold owned partitions and the assignor's user data, which a restart of the member forgets.
     return _topics(before) == _topics(after)
 
 
 def _is_known_to_want(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
-    """Whether what the leader is about to say of the former member is right for this one."""
+    """Whether the leader's coming assignment for the former member is right for this one."""
     if group.elect_protocol() != group.protocol_name:
         return False
     before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
@@ -97,10 +99,10 @@ def _topics(metadata: bytes) -> tuple[str, ...]:
 
 
 def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
-    """Whether the leader took from the member something that others get only once it has rejoined without it.
+    """Whether the leader took a partition that others get only once the member has rejoined without it.
 
-    Its successor owns nothing, so nobody else will cause that rebalance (KIP-429; Apache Kafka leaves those partitions
-    without an owner until something else happens).
+    Its successor owns no partitions, so no other member will cause that rebalance (KIP-429; Apache Kafka leaves those
+    partitions without an owner until another rebalance).
     """
     said, given = read_subscription(metadata), read_assignment(assignment)
     if said is None or given is None:
@@ -109,11 +111,11 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
 
 
 def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
-    """Answer the join at once: the generation goes on.
+    """Answer the JoinGroup at once with the present generation.
 
-    KIP-814: a leader that understands is told to assign nothing. One that does not assigns in vain, since nobody asks
-    for it; but it leads, and so it looks whether topics change. Kafka tells such a one that its former id leads, and
-    then nobody looks (any leader whose JoinGroup is below version 9, as librdkafka's).
+    KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member asks
+    for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its former id
+    leads, and then no member watches (any leader whose JoinGroup is below version 9, as librdkafka's).
     """
     reply = build_join_reply(draft.group, member)
     is_skipping = command.supports_skip_assignment and draft.group.leader == member.member_id

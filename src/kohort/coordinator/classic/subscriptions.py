@@ -1,6 +1,6 @@
-"""Which topics the members of a classic group read, and whether they have shared out what there is.
+"""Subscriptions of the members of a classic group, and whether its assignment covers all topics.
 
-Laws: `None` is "anything": bytes that cannot be read, or of another protocol type, are never taken for "nothing".
+Laws: `None` is "unknown": unreadable bytes, or bytes of another protocol type, are never taken for "no topics".
 Source: Apache Kafka's `ClassicGroup.isSubscribedToTopic`.
 """
 
@@ -12,12 +12,12 @@ from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.topics import TopicImage
 
-#: The protocol type of consumers, whose metadata says what they read; Kafka Connect and others have their own.
+#: Protocol type of consumers, whose metadata names their topics; Kafka Connect and others have their own.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def topics_of(group: ClassicGroup) -> set[str] | None:
-    """Every topic that some member subscribes to by any of its protocols; `None` if that cannot be told."""
+    """Return every topic that a member subscribes to by any protocol; `None` if that is unknown."""
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()
@@ -31,10 +31,11 @@ def topics_of(group: ClassicGroup) -> set[str] | None:
 
 
 def leads_unaware(group: ClassicGroup, member_id: str, image: TopicImage | None) -> bool:
-    """Whether the member leads, and topics changed while nobody did: by its next look they are what they always were.
+    """Whether a returned leader may miss a change of topics that happened in its absence.
 
-    That somebody reads what is there shows in the assignments. A leader whose assignor leaves partitions out on purpose
-    has its group rebalance each time it comes back, and each time it asks again for what it was given.
+    It compares topics only from now on, so the coordinator looks whether the assignments cover the existing partitions.
+    A leader whose assignor leaves partitions out on purpose has its group rebalance each time it comes back, and each
+    time it sends SyncGroup again.
     """
     if group.leader != member_id or image is None or not image.version:
         return False

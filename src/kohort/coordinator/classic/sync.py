@@ -1,6 +1,6 @@
-"""SyncGroup: the leader says who owns what, everybody learns its part.
+"""SyncGroup: the leader sends the assignment, every member gets its part.
 
-Laws: the assignment is in the log before anybody is told of it.
+Laws: the assignment is in the log before any member gets it.
 Source: Apache Kafka's `GroupMetadataManager.classicGroupSync`.
 """
 
@@ -41,11 +41,11 @@ def decide_sync(
     image: TopicImage | None,
     groups: GroupsState | None = None,
 ) -> Decision:
-    """Park a follower until the leader has spoken; the leader's word makes the group Stable.
+    """Park a follower's SyncGroup until the leader's; the leader's makes the group Stable.
 
     Args:
-        image: the topics that there are, `None` where they do not matter.
-        groups: where the clocks of static groups are.
+        image: the existing topics, `None` where they do not matter.
+        groups: state with the clocks of static groups.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -81,7 +81,7 @@ def _draft(group: ClassicGroup, now_ms: int, image: TopicImage | None, groups: G
 
 
 def _supersede(group: ClassicGroup, command: SyncGroup) -> tuple[Reply, ...]:
-    """The answer to an older SyncGroup of the same member, whose connection is probably gone."""
+    """Answer an older SyncGroup of the same member, whose connection is probably closed."""
     older = group.awaiting_sync.get(command.member_id)
     return () if older is None else (Reply(older, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)),)
 
@@ -89,7 +89,8 @@ def _supersede(group: ClassicGroup, command: SyncGroup) -> tuple[Reply, ...]:
 def _note(
     group: ClassicGroup, command: SyncGroup, *, parked: RequestToken | None, effects: tuple[Effect, ...]
 ) -> Decision:
-    """One more member has asked; the last one ends the wait. No draft: every follower of a large group comes here."""
+    """Note the SyncGroup of one more member; the last one disarms the deadline."""
+    # No draft: every follower of a large group comes here.
     member_id = command.member_id
     is_awaited = member_id in group.unsynced
     if not is_awaited and parked is None:
@@ -100,10 +101,11 @@ def _note(
 
 
 def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings, member: ClassicMember) -> Decision:
-    """The static leader of a Stable group came back, and the group does not work by the topics that it sees.
+    """Rebalance as the static leader of a Stable group has returned and topics have changed.
 
-    It looks at the topics when it hears that it leads. What changed between its join and that look it will never notice
-    (Apache Kafka goes on without those partitions, or with those that are gone). Any other leader has looked before.
+    The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
+    that (Apache Kafka goes on without those partitions, or with deleted ones). Any other leader has compared them
+    before.
     """
     draft.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.arm("session", member.session_timeout_ms, member.member_id)
@@ -112,10 +114,10 @@ def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings, m
 
 
 def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Decision:
-    """The leader has spoken: into the log with it, then to everybody who waits.
+    """Store the leader's assignment and answer all parked SyncGroups.
 
-    In a static group somebody may have taken another's place meanwhile, come anew, or be away with what it has to give
-    up (absentees.py).
+    In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
+    to revoke (absentees.py).
     """
     group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
@@ -134,7 +136,7 @@ def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Dec
         replace(
             unassigned,
             state_timestamp_ms=draft.now_ms,
-            # Whom the leader forgot owns nothing; whom it invented is no member.
+            # A member that the leader left out gets no partitions; an unknown member id is ignored.
             members=tuple(
                 replace(member, assignment=_given(group, command, member, is_static=settings.is_static))
                 for member in unassigned.members
@@ -155,5 +157,5 @@ def _given(group: ClassicGroup, command: SyncGroup, member: StoredClassicMember,
         found = command.assignments.get(former.member_id, b"")
     if found or not is_static or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return found
-    # No bytes make the Java client of somebody throw whom the leader did not know.
+    # Empty bytes make the Java client of a member that the leader did not know throw an exception.
     return write_assignment({}, subscription=member.subscription)

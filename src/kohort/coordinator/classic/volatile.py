@@ -1,6 +1,6 @@
-"""What happens to a classic group between two states of rest: facts that a restart forgets.
+"""Records of a classic group between two stored states; a restart forgets them.
 
-Laws: applied like any record, never written. A rebalance that a crash interrupts is begun again by the members.
+Laws: applied like any record, never written. The members begin a rebalance again that a crash interrupts.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from kohort.ids import RequestToken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupOpened(VolatileRecord):
-    """Somebody asked to join a group that did not exist."""
+    """A client asked to join a group that did not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupDropped(VolatileRecord):
-    """The group never had a member and nobody is expected any more."""
+    """The group never had a member and expects none any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberIdHandedOut(VolatileRecord):
-    """MEMBER_ID_REQUIRED was answered: this id is expected to join."""
+    """MEMBER_ID_REQUIRED was answered with this member id, which is expected to join."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMemberRemoved(VolatileRecord):
-    """An id that was handed out is not expected any more."""
+    """A member id that was handed out is not expected any more."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPut(VolatileRecord):
-    """A member came, or came back with other protocols or timeouts."""
+    """A member joined, or rejoined with other protocols or timeouts."""
 
     protocol_type: str
     member: ClassicMember
@@ -46,14 +46,14 @@ class MemberPut(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRemoved(VolatileRecord):
-    """A member left, was given up, or did not rejoin in time; nobody waits for its requests."""
+    """A member left, was fenced, or did not rejoin in time; its parked requests are dropped."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemberReplaced(VolatileRecord):
-    """An instance is now `member`, who takes the place of `replaced_id`; nobody waits for requests of that id."""
+    """`member` takes over the instance id of `replaced_id`, whose parked requests are dropped."""
 
     replaced_id: str
     member: ClassicMember
@@ -61,7 +61,7 @@ class StaticMemberReplaced(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinParked(VolatileRecord):
-    """A JoinGroup waits for the others, in place of an older one of the same member."""
+    """A JoinGroup is parked, in place of an older one of the same member."""
 
     member_id: str
     request: RequestToken
@@ -69,14 +69,14 @@ class JoinParked(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicConnectionLost(VolatileRecord):
-    """A member's connection is gone: nobody waits for its requests, and it counts as one that is yet to come."""
+    """A member's connection is closed: its parked requests are dropped, and it counts as not joined."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceBegun(VolatileRecord):
-    """The join phase is open. `initial_remaining_ms`: by how much its initial delay may grow; `None`: it has none."""
+    """The join phase is open; `initial_remaining_ms`: remaining extension of the initial delay, or `None`."""
 
     reason: str
     initial_remaining_ms: int | None
@@ -85,7 +85,7 @@ class RebalanceBegun(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialDelayExtended(VolatileRecord):
-    """Members came during the initial delay, so it is set once more."""
+    """The initial delay is extended, as members joined during it."""
 
     initial_remaining_ms: int
 
@@ -102,7 +102,7 @@ class GenerationBegun(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReceived(VolatileRecord):
-    """A member asked for its assignment; `request` waits for the leader's, `None` if it was answered at once."""
+    """A member sent SyncGroup; `request` is parked until the leader's, `None` if it was answered at once."""
 
     member_id: str
     request: RequestToken | None
@@ -115,27 +115,27 @@ class SyncsAnswered(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewcomerHosted(VolatileRecord):
-    """Who was just put is answered at once: it is in the present generation, whose leader does not know it."""
+    """The member just put is in the present generation, whose leader does not know it."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewcomerParked(VolatileRecord):
-    """Somebody who cannot be put into the present generation waits for the next one, or is to ask again."""
+    """A new member outside of the present generation is parked for the next one, or was refused."""
 
     newcomer: ParkedNewcomer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewcomerGone(VolatileRecord):
-    """Who was parked is in the group by now, or is waited for no longer."""
+    """A parked new member is in the group now, or is not waited for any longer."""
 
     instance_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsenteeEntered(VolatileRecord):
-    """A member that is offline takes part in its absence: its metadata says that it has what it was given."""
+    """An offline member takes part in a rebalance with its present partitions in its metadata."""
 
     member: ClassicMember

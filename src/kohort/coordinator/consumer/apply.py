@@ -1,7 +1,7 @@
-"""The only place that changes a KIP-848 group: the living coordinator and recovery both come here.
+"""Changes of KIP-848 groups by records: live decisions and recovery both come here.
 
-Laws: nothing is decided here. A record that refers to a group or member that is not there creates it, or does nothing
-if it is a tombstone: a log that compaction has worked on may have lost what came before (KAFKA-19862).
+Laws: no decision is made here. A record for a group or member that does not exist creates it, or has no effect if it is
+a tombstone: compaction may have removed earlier records of a log (KAFKA-19862).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ Key = TypeVar("Key")
 
 
 def group_of(groups: GroupsState, group_id: str) -> ConsumerGroup:
-    """The group that a record concerns; it is there from now on."""
+    """Return the group of a record; create it if it does not exist."""
     return _group(groups, group_id)
 
 
 def apply_epoch_set(groups: GroupsState, record: ConsumerGroupEpochSet) -> None:
-    """Type 3."""
+    """Set the group epoch (type 3)."""
     group = _group(groups, record.group_id)
     group.epoch = record.epoch
     group.metadata_hash = record.metadata_hash
@@ -67,12 +67,12 @@ def apply_epoch_set(groups: GroupsState, record: ConsumerGroupEpochSet) -> None:
 
 
 def apply_group_forgotten(groups: GroupsState, record: ConsumerGroupForgotten) -> None:
-    """Tombstone of type 3."""
+    """Remove the group (tombstone of type 3)."""
     groups.consumer.pop(record.group_id, None)
 
 
 def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribed) -> None:
-    """Type 5."""
+    """Set a member and its subscription (type 5)."""
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
     _count_subscription(group, member, -1)
@@ -99,7 +99,7 @@ def apply_member_subscribed(groups: GroupsState, record: ConsumerMemberSubscribe
 
 
 def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten) -> None:
-    """Tombstone of type 5; also releases what the member held, whose own tombstone came before."""
+    """Remove a member (tombstone of type 5), and release partitions that it still held."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -123,12 +123,12 @@ def apply_member_forgotten(groups: GroupsState, record: ConsumerMemberForgotten)
 
 
 def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet) -> None:
-    """Type 6."""
+    """Set the epoch of the target assignment (type 6)."""
     group = _group(groups, record.group_id)
     group.target_epoch = record.assignment_epoch
     group.target_timestamp_ms = record.assignment_timestamp_ms
     if group.target_epoch >= group.epoch:
-        # Nothing is waited for any more, whatever is still under way.
+        # The target is as new as the group: no computation is awaited, whatever is still running.
         group.window_opened_ms = 0
         group.computing = group.failure = None
     if group.client_side is not None:
@@ -136,7 +136,7 @@ def apply_target_epoch_set(groups: GroupsState, record: TargetAssignmentEpochSet
 
 
 def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEpochForgotten) -> None:
-    """Tombstone of type 6."""
+    """Remove the epoch of the target assignment (tombstone of type 6)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
         group.target_epoch = 0
@@ -144,11 +144,11 @@ def apply_target_epoch_forgotten(groups: GroupsState, record: TargetAssignmentEp
 
 
 def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> None:
-    """Type 7."""
+    """Set the target of a member (type 7)."""
     group = _group(groups, record.group_id)
     _follow_target(group, record.member_id, record.partitions)
     member = group.members.get(record.member_id)
-    # The name that the member has already, rather than the record's copy of it.
+    # The id object that the member has already, rather than the record's copy of it.
     member_id = record.member_id if member is None else member.member_id
     group.targets[member_id] = groups.sharing.target(record.partitions)
     if group.waiting:
@@ -158,7 +158,7 @@ def apply_member_target_set(groups: GroupsState, record: MemberTargetSet) -> Non
 
 
 def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgotten) -> None:
-    """Tombstone of type 7."""
+    """Remove the target of a member (tombstone of type 7)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
         _follow_target(group, record.member_id, NO_TARGET)
@@ -169,7 +169,7 @@ def apply_member_target_forgotten(groups: GroupsState, record: MemberTargetForgo
 
 
 def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentSet) -> None:
-    """Type 8."""
+    """Set the current assignment of a member (type 8)."""
     group = _group(groups, record.group_id)
     member = _member(group, record.member_id)
     held = member.assigned
@@ -189,7 +189,7 @@ def apply_current_assignment_set(groups: GroupsState, record: CurrentAssignmentS
 
 
 def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssignmentForgotten) -> None:
-    """Tombstone of type 8."""
+    """Remove the current assignment of a member (tombstone of type 8)."""
     group = groups.consumer.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
     if group is None or member is None:
@@ -207,24 +207,24 @@ def apply_current_assignment_forgotten(groups: GroupsState, record: CurrentAssig
 
 
 def apply_submitted_move_set(groups: GroupsState, record: SubmittedMoveSet) -> None:
-    """Type 20,002."""
+    """Set the progress of a submitted move (type 20,002)."""
     _group(groups, record.group_id).submitted[record.topic_id, record.partition] = record.move
 
 
 def apply_submitted_move_forgotten(groups: GroupsState, record: SubmittedMoveForgotten) -> None:
-    """Tombstone of type 20,002."""
+    """Remove a submitted move (tombstone of type 20,002)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
         group.submitted.pop((record.topic_id, record.partition), None)
 
 
 def apply_metadata_set(groups: GroupsState, record: MemberMetadataSet) -> None:
-    """Type 20,008."""
+    """Set the published metadata of a member (type 20,008)."""
     put_metadata(_group(groups, record.group_id), record)
 
 
 def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> None:
-    """Volatile."""
+    """Note that the connection of a member is closed, or that the member was heard of again."""
     group = groups.consumer.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
     if member is not None:
@@ -232,12 +232,12 @@ def apply_connection_seen(groups: GroupsState, record: MemberConnectionSeen) -> 
 
 
 def apply_regex_resolved(groups: GroupsState, record: RegularExpressionResolved) -> None:
-    """Type 16."""
+    """Set the topics of a pattern (type 16)."""
     _resolve(_group(groups, record.group_id), record.regex, record)
 
 
 def apply_regex_forgotten(groups: GroupsState, record: RegularExpressionForgotten) -> None:
-    """Tombstone of type 16."""
+    """Remove the topics of a pattern (tombstone of type 16)."""
     group = groups.consumer.get(record.group_id)
     if group is not None:
         _resolve(group, record.regex, None)
@@ -246,10 +246,10 @@ def apply_regex_forgotten(groups: GroupsState, record: RegularExpressionForgotte
 def _group(groups: GroupsState, group_id: str) -> ConsumerGroup:
     group = groups.consumer.get(group_id)
     if group is None:
-        # An id is of one kind only; the tombstone of the other kind may be what compaction took away.
+        # An id is of one type only; compaction may have removed the tombstone of the other type.
         groups.classic.pop(group_id, None)
         group = groups.consumer[group_id] = ConsumerGroup(group_id)
-        # Before the first picture of topics a log is read, which does not say what waited.
+        # Before the first topic image a log is read, which does not say which moves waited.
         group.has_held_back = not groups.image.version
     return group
 
@@ -266,7 +266,7 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
 
 
 def _follow_target(group: ConsumerGroup, member_id: str, target: Target) -> None:
-    """Keep the balance true, or none: a new one is built where it is missed."""
+    """Update the kept balance, or discard it: a new one is built when it is needed."""
     balance = group.balance
     if balance is not None and not balance.change_target(member_id, group.targets.get(member_id), target):
         group.balance = None
@@ -284,7 +284,7 @@ def _release(group: ConsumerGroup, member_id: str, *held: Grants) -> None:
         for topic_id, partitions in grants.items():
             holders = group.holders.get(topic_id, {})
             for partition in partitions:
-                # While a log is read, somebody else's later grant may have come first.
+                # While a log is read, a later grant of another member may have come first.
                 if holders.get(partition) == member_id:
                     del holders[partition]
             if not holders:
@@ -292,15 +292,15 @@ def _release(group: ConsumerGroup, member_id: str, *held: Grants) -> None:
 
 
 def _forget_name(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """The member's static name is free, unless another has taken it over already."""
+    """Free the member's instance id, unless another member has taken it over."""
     if member.instance_id is not None and group.instance_ids.get(member.instance_id) == member.member_id:
         del group.instance_ids[member.instance_id]
 
 
 def _resolve(group: ConsumerGroup, regex: str, resolved: RegularExpressionResolved | None) -> None:
-    """Have a pattern stand for other topics, and count anew those who subscribe with it."""
+    """Change the topics of a pattern, and count its subscribers anew."""
     concerned = [member for member in group.members.values() if member.subscribed_topic_regex == regex]
-    # Many members subscribe alike: each set of topics is walked through once.
+    # Many members have equal subscriptions: each set of topics is walked through once.
     for topics, count in Counter(topics_of(group, member) for member in concerned).items():
         _count_topics(group, topics, -count)
     if resolved is None:
@@ -354,7 +354,7 @@ def _count(counts: dict[Key, int], key: Key, by: int) -> None:
         counts.pop(key, None)
 
 
-#: Record type -> what it does to KIP-848 groups.
+#: Record type -> function that applies it to KIP-848 groups.
 CONSUMER_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     ConsumerGroupEpochSet: apply_epoch_set,
     ConsumerGroupForgotten: apply_group_forgotten,

@@ -1,7 +1,7 @@
-"""What a member is told beside the answers to its heartbeats, and that it is waited for by whoever tells it so.
+"""News that members get beside their heartbeats, and the watches that wait for it.
 
-Laws: nothing of this is written; a restart forgets it, as the connections go. Who was told something aside is told it
-by its next heartbeat as well, unless it has shown before that it knows.
+Laws: none of this is written; a restart forgets it, as connections close. News told aside is told by the member's next
+heartbeat as well, unless the member has shown before that it knows it.
 Source: requirement H10.
 """
 
@@ -17,14 +17,14 @@ from kohort.errors import ErrorCode, Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberWatched(VolatileRecord):
-    """The answer to `command` waits until there is news for its member."""
+    """A watch waits: the reply to `command` comes when there is news for its member."""
 
     command: WatchMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEnded(VolatileRecord):
-    """That watch is over; a younger one of the member goes on."""
+    """A watch has ended; a newer one of the member goes on."""
 
     command: WatchMember
 
@@ -39,12 +39,12 @@ class MemberHeard(VolatileRecord):
 
 
 def apply_watched(groups: GroupsState, record: MemberWatched) -> None:
-    """There is room for one of each member."""
+    """Add the watch of a member, in place of an older one."""
     groups.watches.setdefault(record.group_id, {})[record.command.member_id] = record.command
 
 
 def apply_watch_ended(groups: GroupsState, record: WatchEnded) -> None:
-    """It is answered, or there is nobody to be answered."""
+    """Remove the watch of a member, answered or not."""
     if is_watched(groups, record.command):
         watched = groups.watches[record.group_id]
         del watched[record.command.member_id]
@@ -53,7 +53,7 @@ def apply_watch_ended(groups: GroupsState, record: WatchEnded) -> None:
 
 
 def apply_heard(groups: GroupsState, record: MemberHeard) -> None:
-    """What it knows, and whether that is all."""
+    """Set the epoch that a member knows, and whether it may not know the latest news."""
     group = groups.consumer.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
     if member is not None:
@@ -61,17 +61,17 @@ def apply_heard(groups: GroupsState, record: MemberHeard) -> None:
 
 
 def heard_now(group_id: str, member: ConsumerMember) -> tuple[MemberHeard, ...]:
-    """What an answer to its heartbeat changes for a member that was told something aside: it is told that again."""
+    """Return the record of a heartbeat's response that repeats the news told aside."""
     if not member.is_told_aside:
         return ()
     return (MemberHeard(group_id=group_id, member_id=member.member_id, epoch=member.known_epoch, is_behind=False),)
 
 
 def check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
-    """Let an older epoch pass only of a member that may not know its latest: `Refused`, FENCED_MEMBER_EPOCH.
+    """Accept an older epoch only of a member that may not know its latest one; else FENCED_MEMBER_EPOCH.
 
-    That is the previous epoch of one that never saw its latest answer, and says what it owns, or any since it was told
-    something aside: a heartbeat that lists nothing releases nothing.
+    That is the previous epoch of a member that missed its last response and lists its partitions, or any epoch since it
+    was told news aside: a heartbeat without a list releases no partition.
     """
     epoch, owned = command.member_epoch, command.topic_partitions
     if epoch > member.member_epoch:
@@ -88,7 +88,7 @@ def _has_missed_answer(member: ConsumerMember, epoch: int, owned: Partitions) ->
 
 
 def _is_held(owned: Partitions, member: ConsumerMember) -> bool:
-    """Whether the member may have all of that, be it to give up."""
+    """Whether all listed partitions are assigned to the member or pending revocation."""
     return all(
         partition in member.assigned.get(topic_id, ()) or partition in member.pending_revocation.get(topic_id, ())
         for topic_id, partitions in owned.items()
@@ -97,6 +97,6 @@ def _is_held(owned: Partitions, member: ConsumerMember) -> bool:
 
 
 def is_watched(groups: GroupsState, command: WatchMember) -> bool:
-    """Whether the answer to this very command waits."""
+    """Whether exactly this watch waits, by its request token."""
     watched = groups.watches.get(command.group_id, {}).get(command.member_id)
     return watched is not None and watched.request == command.request
