@@ -1,1 +1,1 @@
-"""Assignors: who shall own which partition, as pure functions over arrays."""
+"""Assignors: the choice of an owner for each partition, as pure functions over arrays."""

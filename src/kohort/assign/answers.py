@@ -1,7 +1,7 @@
-"""What an assignor gave, before anything is done with it.
+"""The check of an assignor's answer, before it is used.
 
-Laws: any object at all may be asked about; nothing is written. What is found without fault is safe to be used with the
-compiled kernels, which trust their arrays.
+Laws: the answer may be any object; nothing is written. An answer without fault is safe for the compiled kernels, which
+trust their arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kohort.assign.order import mark_subscribers
 
 
 def find_fault(group: Assignable, answer: object) -> str:
-    """What is wrong with an assignor's answer, as the end of a sentence; "" if nothing is.
+    """Describe the fault of an assignor's answer as the end of a sentence; "" if there is none.
 
     >>> from kohort.assign.ownership import PartitionSpace
     >>> group = Assignable(space=PartitionSpace([]), topic_names=(), members=(), subscribers=(), owner=array("i"))

@@ -43,7 +43,7 @@ def tally(
     free: array[int],
     loads: array[int],
 ) -> None:
-    """Count what members own of each class; a partition of one that does not subscribe becomes free.
+    """Count members' partitions of each class; free those of owners that do not subscribe.
 
     Args:
         owner: partition -> member; changed in place.
@@ -90,7 +90,9 @@ def settle(
     shares: array[int],
     rest: array[int],
 ) -> None:
-    """Make `owner` what `shares` says: who has more of a class keeps its first ones, the rest goes round who has less.
+    """Make `owner` fit `shares`.
+
+    A member with more of a class than its share keeps the first ones; the rest goes round the members with less.
 
     `rest`: member -> 0; scratch, and 0 again on return.
     """
@@ -144,7 +146,7 @@ def _deal_class(
 
 
 def fill(low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], count: int) -> None:
-    """Give `count` partitions of the class with edges `low` to `high` to those who have least of everything."""
+    """Give `count` partitions of the class with edges `low` to `high` to the least loaded members."""
     level = loads[subscribers[low]]
     for e in range(low, high):
         level = min(level, loads[subscribers[e]])

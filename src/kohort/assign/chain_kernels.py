@@ -1,12 +1,12 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""Chains of moves: what moves within one class cannot even out, and moves that turn out not to be needed.
+"""Chains of moves over several classes: they even out further than moves in one class, and undo needless moves.
 
 A chain goes from a member over a class of which it has a partition to a subscriber of that class, and on from there:
 each gives one and takes one, so that only the loads of its ends change. The words are those of `balance_kernels`.
 
 Laws: every array is of C ints (typecode "i"). No chain makes loads less even. Work is bounded by `budget[0]`, counted
-down by the edges looked at; what is reached before it is used up is no worse than what was there.
+down by the edges looked at; the result when it is used up is no worse than the input.
 Source: convex cost flow: shortest augmenting paths, then cancelling of negative cycles (Klein 1967).
 """
 
@@ -29,11 +29,11 @@ def even_out_by_chains(
     loads: array[int],
     budget: array[int],
 ) -> int:
-    """Even loads out along chains of partitions that nobody has had before; returns how many chains it takes.
+    """Even loads out along chains of newly assigned partitions; return the number of chains.
 
-    On return no such chain ends at a load smaller by 2 or more. The largest loads go first. What a failed search has
-    seen is settled: all loads in it are about as large as the one that it began at, so that no later search, from a
-    smaller load, finds anything there.
+    On return no such chain ends at a load smaller by 2 or more. The largest loads go first. Members seen by a failed
+    search are settled: all their loads are about as large as the one that it began at, so that no later search, from
+    a smaller load, finds anything there.
     """
     count = len(loads)
     level = _largest(loads)
@@ -185,9 +185,9 @@ def improve(
     price: int,
     budget: array[int],
 ) -> int:
-    """Change what makes `weight` times the sum of the squared loads plus `price` per move less; returns how often.
+    """Reduce `weight` times the sum of the squared loads plus `price` per move; return the changes.
 
-    A partition moves if its member had it before. What can be gained is a cycle of negative cost among members, classes
+    A partition moves if its member had it before. Each gain is a cycle of negative cost among members, classes
     and one more node, the pool, where a chain ends and another begins.
     """
     count = 0

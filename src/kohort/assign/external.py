@@ -1,8 +1,8 @@
-"""The assignor of groups whose partitions somebody outside moves: it gives out what nobody owns, and moves nothing.
+"""The assignor for groups with an external scheduler: it assigns unowned partitions and moves none.
 
-Laws: who owns a partition and subscribes to its topic keeps it, however uneven that is. What nobody owns goes to
-subscribers of its topic so that the loads come out as even as they can without a move. Equal input gives equal output.
-Racks, `max_moves` and `imbalance` play no part: there is no move that they could hold back.
+Laws: an owner that subscribes to its partition's topic keeps it, however uneven that is. Unowned partitions go to
+subscribers of their topic so that the loads come out as even as they can without a move. Equal input gives equal
+output. Racks, `max_moves` and `imbalance` play no part: there is no move that they could hold back.
 Source: requirement H9 (moves that a scheduler asks for); KIP-848 (server-side assignors).
 """
 
@@ -17,7 +17,7 @@ from kohort.assign.uniform import assign_homogeneous
 
 
 class External:
-    """Owners keep what they have."""
+    """The assignor `external`, which leaves partitions with their owners."""
 
     name: Final = "external"
 

@@ -47,7 +47,7 @@ def assign_heterogeneous(
         space: what the numbers in `owner` mean.
         owner: partition -> member, or -1; changed in place. On return no partition can go from its owner to
             a subscriber of its topic that has at least 2 + `imbalance` partitions less.
-        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any is nobody's.
+        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any stays unowned.
         max_moves: no more partitions than this leave an owner that subscribes to their topic.
         imbalance: the difference beyond 1 that is worth no move.
         each_move_pays: a chain of n moves is made only where it evens out loads that differ by more than n; without
@@ -70,13 +70,13 @@ def assign_heterogeneous(
 
 
 def fill_heterogeneous(space: PartitionSpace, owner: array[int], subscribers: Sequence[Sequence[int]]) -> None:
-    """Give out what nobody owns, and move nothing, where members subscribe to different topics.
+    """Assign unowned partitions, and move none, where members subscribe to different topics.
 
     Args:
         space: what the numbers in `owner` mean.
         owner: partition -> member, or -1; changed in place. Owners that subscribe keep what they have; on return the
             sum of the squares of the loads is the least that giving out the rest can lead to.
-        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any is nobody's.
+        subscribers: per topic of `space`, ascending members that subscribe to it; a topic without any stays unowned.
     """
     classes = _Classes(space, subscribers, 1 + kernels.largest(owner))
     if not classes.loads:
@@ -85,7 +85,7 @@ def fill_heterogeneous(space: PartitionSpace, owner: array[int], subscribers: Se
     if not any(classes.free):
         return
     kept, classes.shares = classes.shares, array("i", bytes(4 * len(classes.shares)))
-    # Only what is given out here is in the shares, and only that is evened out; the loads have all of it.
+    # Only partitions assigned here are in the shares, and only they are evened out; the loads count all.
     classes.fill()
     classes.even_out(1)
     if spread_of(classes.loads) > 1:
@@ -124,7 +124,7 @@ def take_moves_back(before: array[int], owner: array[int], loads: array[int], ma
 
 
 class _Classes:
-    """The classes of a group and who has how many partitions of each."""
+    """The classes of a group, and each member's number of partitions of each class."""
 
     __slots__ = ("bounds", "free", "loads", "shares", "spans", "subscribers")
 
@@ -159,18 +159,18 @@ class _Classes:
         self.loads = array("i", bytes(4 * max(member_count, 1 + kernels.largest(self.subscribers))))
 
     def tally(self, owner: array[int]) -> None:
-        """Count what is owned; what its owner does not subscribe to becomes free."""
+        """Count owned partitions; those of an owner that does not subscribe become free."""
         balance_kernels.tally(owner, self.spans, self.bounds, self.subscribers, self.shares, self.free, self.loads)
 
     def fill(self) -> None:
-        """Give what is free to who has least."""
+        """Give the free partitions to the least loaded members."""
         for number, count in enumerate(self.free):
             low, high = self.bounds[number], self.bounds[number + 1]
             if count and low < high:
                 balance_kernels.fill(low, high, self.subscribers, self.shares, self.loads, count)
 
     def even_out(self, tolerance: int) -> None:
-        """Move partitions within each class until nobody has more than `tolerance` beyond another subscriber."""
+        """Even out each class until loads of its subscribers differ by at most `tolerance`."""
         budget = LEAST_WORK + WORK_PER_EDGE * len(self.subscribers)
         while budget > 0:
             moved = 0
@@ -182,7 +182,7 @@ class _Classes:
                 break
 
     def improve(self, kept: array[int], price: int) -> None:
-        """Find what moves within single classes do not: chains over several, and moves that can be taken back.
+        """Improve balance by chains over several classes, and take needless moves back.
 
         Args:
             kept: edge -> partitions that do not count as moved while they stay.
@@ -202,7 +202,7 @@ class _Classes:
         chain_kernels.improve(bounds, subscribers, classes, firsts, edges, shares, kept, loads, WEIGHT, price, budget)
 
     def settle(self, owner: array[int]) -> None:
-        """Carry out what was computed."""
+        """Write the computed shares into `owner`."""
         balance_kernels.settle(
             owner, self.spans, self.bounds, self.subscribers, self.shares, array("i", bytes(4 * len(self.loads)))
         )

@@ -1,7 +1,7 @@
-"""What an assignor is: one function from who owns what now, and who wants what, to who shall own what.
+"""The interface of an assignor: one function from present owners and subscriptions to target owners.
 
 Laws: an assignor is pure and deterministic, and leaves its input alone. Equal input gives equal output: only then
-does a replay of what happened lead to the same target.
+does a replay of the journal lead to the same target.
 Source: KIP-848 (server-side assignors); requirement H8: ownership is `owner[partition]`, an array of C ints.
 """
 
@@ -63,11 +63,11 @@ class Assignable:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """What `group.consumer.assignors` names; your own are found through the entry points `kohort.assignors`."""
+    """An assignor named in `group.consumer.assignors`; your own are entry points of `kohort.assignors`."""
 
     @property
     def name(self) -> str:
-        """What members and brokers call it."""
+        """Return the name that members and brokers use."""
         ...
 
     def assign(self, group: Assignable) -> array[int]:

@@ -17,7 +17,7 @@ NOBODY = -1
 
 
 def count_loads(owner: array[int], loads: array[int]) -> int:
-    """Add to `loads` (member -> number) what each member owns; returns how many partitions nobody owns."""
+    """Add each member's number of partitions to `loads`; return the number of unowned partitions."""
     count = len(loads)
     free = 0
     for partition in range(len(owner)):
@@ -166,7 +166,7 @@ def deal_ranges(owner: array[int], start: int, stop: int, receivers: array[int])
 
 
 def drop_strangers(owner: array[int], start: int, stop: int, is_subscriber: bytearray) -> None:
-    """Set the partitions from `start` to `stop` free whose owner is not marked with 1."""
+    """Free the partitions from `start` to `stop` with an owner that is not marked with 1."""
     count = len(is_subscriber)
     for partition in range(start, stop):
         member = owner[partition]
@@ -175,7 +175,7 @@ def drop_strangers(owner: array[int], start: int, stop: int, is_subscriber: byte
 
 
 def find_stranger(owner: array[int], start: int, stop: int, is_subscriber: bytearray) -> int:
-    """The first partition from `start` to `stop` whose owner is not marked with 1, -1 if there is none."""
+    """Return the first partition from `start` to `stop` with an owner not marked with 1; -1: none."""
     count = len(is_subscriber)
     for partition in range(start, stop):
         member = owner[partition]
@@ -214,10 +214,10 @@ def gather(
     counts: Sequence[int],
     owner: array[int],
 ) -> None:
-    """Write into `owner` who has what by `targets` (member -> topic id -> partitions).
+    """Write the owners by `targets` (member -> topic id -> partitions) into `owner`.
 
-    `topics`: topic id -> its place in `starts` (first partition) and `counts` (number of partitions); what is not
-    there is passed over.
+    `topics`: topic id -> its place in `starts` (first partition) and `counts` (number of partitions); other topics
+    are ignored.
     """
     for member in range(len(targets)):
         for topic_id, partitions in targets[member].items():
@@ -284,7 +284,7 @@ def group_by_topic(
     stop: int,
     singles: dict[int, tuple[int, ...]],
 ) -> dict[TopicId, tuple[int, ...]]:
-    """What `sort_by_owner` found from `first` to `stop`: topic id -> partitions.
+    """Group the result of `sort_by_owner` from `first` to `stop`: topic id -> partitions.
 
     `singles`: partition -> the tuple of it alone, made once for all topics and members of one answer.
     """

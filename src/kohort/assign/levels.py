@@ -1,7 +1,7 @@
-"""Loads as levels: how many moves it takes to even them out, and what remains when the top gives and the bottom takes.
+"""Loads as levels: the moves needed to even them out, and the loads after such moves.
 
-Laws: loads are changed in place; what is taken comes from the largest, what is given goes to the smallest. Members of
-equal load: the first ones keep and get more.
+Laws: loads are changed in place; partitions are taken from the largest loads and given to the smallest. Among members
+of equal load the first ones keep and get more.
 """
 
 from __future__ import annotations

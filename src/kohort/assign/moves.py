@@ -1,4 +1,4 @@
-"""What lies between two arrays of owners: who may keep what, how many partitions move, how even the loads are.
+"""The difference of two arrays of owners: kept partitions, number of moves, evenness of loads.
 
 Laws: a partition moves if it had an owner that still subscribes to its topic and gets another one; one whose owner is
 gone or wants it no more is free, and free partitions are always given out.

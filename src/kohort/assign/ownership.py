@@ -1,4 +1,4 @@
-"""Who shall own what, as one flat array: topics side by side, partitions in order, one int per partition.
+"""The target owners as one flat array: topics side by side, partitions in order, one int per partition.
 
 Laws: the order of topics is the caller's and the same in every array of one space; a target that names partitions
 which are not in the space (deleted topics) loses them silently.
@@ -75,7 +75,7 @@ class PartitionSpace:
 
 
 def gather_owners(space: PartitionSpace, targets: Sequence[Partitions]) -> array[int]:
-    """The array of owners that `targets` (member -> what it shall own) describes; -1 is nobody."""
+    """Build the array of owners that `targets` describes, member -> its partitions; -1: no owner."""
     owner = array("i", [NOBODY]) * space.total
     kernels.gather(list(targets), space.topics, space.starts, space.counts, owner)
     return owner
@@ -84,7 +84,7 @@ def gather_owners(space: PartitionSpace, targets: Sequence[Partitions]) -> array
 def spread_owners(
     space: PartitionSpace, owner: array[int], members: Iterable[int]
 ) -> dict[int, dict[TopicId, tuple[int, ...]]]:
-    """What each of `members` owns by `owner`: member -> topic id -> ascending partitions."""
+    """List the partitions of each of `members` by `owner`: member -> topic id -> ascending partitions."""
     wanted = list(members)
     if not wanted:
         return {}
@@ -101,7 +101,7 @@ def spread_owners(
 
 
 def changed_members(before: array[int], after: array[int], member_count: int) -> list[int]:
-    """Members whose partitions differ between two arrays of owners of one space, ascending."""
+    """Return the members with different partitions in two arrays of one space, ascending."""
     assert len(before) == len(after), "owners of two spaces"
     changed = bytearray(member_count)
     kernels.find_changed(before, after, changed)

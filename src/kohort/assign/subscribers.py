@@ -1,4 +1,4 @@
-"""Who subscribes to each topic, from what each member subscribes to.
+"""The subscribers of each topic, computed from each member's subscription.
 
 Laws: topics of the same subscribers get the same object, by which assignors recognize that their partitions are
 interchangeable, without comparing thousands of numbers.
