@@ -1,1 +1,1 @@
-"""Who speaks, proven: SASL's exchanges, certificates, secrets."""
+"""Proof of identity: SASL exchanges, certificates, secrets."""

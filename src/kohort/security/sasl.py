@@ -1,7 +1,7 @@
-"""What a client and a server say to each other in one SASL mechanism, without the connection that carries it.
+"""The exchanges of SASL mechanisms between a client and a server, without the connection that carries them.
 
-Laws: an exchange is used once; it ends with `is_done`, or with an exception. What an exchange knows is in no text that
-it makes for people.
+Laws: an exchange is used once; it ends with `is_done`, or with an exception. No text for people contains a secret of an
+exchange.
 Source: RFC 4422 (SASL), RFC 4616 (PLAIN), RFC 7628 (OAUTHBEARER); KIP-342 (its extensions).
 """
 
@@ -48,11 +48,11 @@ class Exchange(Protocol):
         ...
 
     def first(self) -> bytes:
-        """What opens the conversation."""
+        """Return the client's first message."""
         ...
 
     def reply(self, challenge: bytes) -> bytes:
-        """What to answer to the server; nothing where `is_done` follows. Raises `ExchangeFailed`."""
+        """Return the answer to a server's challenge, empty once `is_done`; raises `ExchangeFailed`."""
         ...
 
 
@@ -73,7 +73,7 @@ class PlainExchange:
         return self._is_done
 
     def first(self) -> bytes:
-        """Name and password; nobody else's name before them."""
+        """Return name and password, without an authorization identity before them."""
         return self._first
 
     def reply(self, challenge: bytes) -> bytes:
@@ -85,7 +85,7 @@ class PlainExchange:
 
 
 class BearerExchange:
-    """OAUTHBEARER: a token that somebody else has made out for the user.
+    """An OAUTHBEARER exchange with a token that an identity provider has issued for the user.
 
     Args:
         token: in the form `b64token` of RFC 6750.
@@ -122,7 +122,7 @@ class BearerExchange:
 
 
 def _refusal(challenge: bytes) -> str:
-    """What a server says of a token in JSON: a status, and the scope that it wants."""
+    """Return the server's refusal of a token, from its JSON: a status, and the scope that it wants."""
     try:
         said = parse_json(challenge[:_LONGEST_BYTES])
     except ValueError:
@@ -134,7 +134,7 @@ def _refusal(challenge: bytes) -> str:
 
 
 def check_token(token: object) -> str:
-    """A token that can be sent; `ValueError` says what is wrong without saying the token."""
+    """Check a token and return it; `ValueError` names the fault without the token."""
     if not isinstance(token, str) or not token:
         raise ValueError("a token is text that is not empty")
     if len(token) > LONGEST_SECRET_BYTES:
@@ -170,7 +170,7 @@ def check_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_secrets(said: str) -> str:
-    """What somebody else's library says of a failure, in one line, without what looks like a secret.
+    """Return a foreign library's error text in one line, without anything that looks like a secret.
 
     >>> without_secrets("401 for https://id.example/token?client_id=k&client_secret=xyz")
     '401 for https://id.example/token?client_id=k&client_secret=***'

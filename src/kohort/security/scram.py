@@ -28,7 +28,9 @@ _HEADER: Final = b"n,,"
 
 
 def salted_password(mechanism: str, password: str, *, salt: bytes, iterations: int) -> bytes:
-    """What a broker keeps in place of a password, or the start of it; as good as the password to who has it.
+    """Compute the salted password, from which the keys that a broker stores are derived.
+
+    It is as good as the password to an attacker that has it.
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
@@ -69,19 +71,19 @@ class ScramExchange:
 
     @property
     def is_done(self) -> bool:
-        """Whether both sides have proven what they had to."""
+        """Whether both sides have proven their identity."""
         return self._is_done
 
     def first(self) -> bytes:
-        """What opens the conversation."""
+        """Return the client's first message."""
         return _HEADER + self._first
 
     def reply(self, challenge: bytes) -> bytes:
-        """What to answer to the server; nothing where `is_done` follows.
+        """Return the answer to a server's challenge, empty once `is_done`.
 
         Raises:
             ExchangeFailed: the server does not follow the protocol, asks for too few or too many rounds, refuses, or
-                is not who it says.
+                cannot prove its identity.
         """
         if self._is_done or len(challenge) > _LONGEST_BYTES:
             raise ExchangeFailed("the broker says more than SCRAM has to say")
@@ -127,10 +129,11 @@ class ScramExchange:
 
 
 def _attributes(message: bytes) -> dict[str, bytes]:
-    """Letter -> value, of `r=...,s=...`; an `m`, which nobody has defined, is refused as the RFC asks."""
+    """Parse `r=...,s=...` to letter -> value; refuse an `m`."""
     said: dict[str, bytes] = {}
     for part in message.split(b","):
         letter, mark, value = part.partition(b"=")
+        # The RFC reserves `m` for mandatory extensions, of which none is defined.
         if len(letter) != 1 or not mark or letter == b"m":
             raise ExchangeFailed("the broker's answer is not SCRAM's")
         said.setdefault(letter.decode("latin-1"), value)

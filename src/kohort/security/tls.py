@@ -1,4 +1,4 @@
-"""TLS as a client sets it up: whom to believe, who one is oneself, and what to say when it fails.
+"""TLS of a client: trusted certificates, its own certificate, and the words for a failed handshake.
 
 Laws: names of brokers are verified unless that is switched off; a key's password is in no text. Files are read once,
 when a client is made.
@@ -27,9 +27,9 @@ _LONGEST_NAME: Final = 1_024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """What options say of TLS; `None` where they say nothing. Texts of PEM, or paths of files with it.
+    """The TLS options; `None`: not given. Each is PEM text, or the path of a file with it.
 
-    `ca`: certificates to believe; `None`: those of the system. `certificate`, `key`: of this client.
+    `ca`: trusted certificates; `None`: those of the system. `certificate`, `key`: of this client.
     """
 
     context: ssl.SSLContext | None = None
@@ -223,7 +223,7 @@ def _if_java(path: str) -> str:
 
 
 def explain(error: ssl.SSLError, host: str = "it") -> str:
-    """Why a handshake with `host` failed, and what to set, in one sentence."""
+    """Explain in one sentence why a handshake with `host` failed, and what to set."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _explain_certificate(error, host)
     reason = (getattr(error, "reason", None) or "").upper()
