@@ -23,7 +23,7 @@ class WallClock(Clock, Protocol):
 
     @property
     def stepped_ms(self) -> int:
-        """All steps so far, forward less back: `now_ms() - stepped_ms` only shows what has passed."""
+        """Return the sum of the clock's steps, forward less back: `now_ms() - stepped_ms` is elapsed time."""
         ...
 
 
@@ -61,11 +61,11 @@ class SystemClock:
 
 
 class ElapsedClock:
-    """A client's clock: wall time when it was made, and since then what has passed, however the wall clock is set.
+    """A client's clock: wall time at its creation plus the time elapsed since, however the wall clock is set.
 
     Args:
-        counts_sleep: whether time goes on while the machine sleeps. It does for those who share something with other
-            machines, which stay awake; a deadline of what has to be done here is better without.
+        counts_sleep: whether time goes on while the machine sleeps. State shared with other machines, which stay
+            awake, needs it; a deadline of local work is better without.
     """
 
     def __init__(self, *, counts_sleep: bool = False) -> None:

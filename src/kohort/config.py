@@ -54,7 +54,7 @@ def parse_float(text: object) -> float:
 
 
 def parse_str(text: object) -> str:
-    """Text, a path or a number, as text; whatever has no text of its own is refused."""
+    """Convert text, a path or a number to text; refuse any other type."""
     if not isinstance(text, str | int | float | PathLike):
         raise ValueError("text is expected")
     return str(text)
@@ -119,7 +119,7 @@ class Option:
         return as_keyword(self.name)
 
     def check(self, raw: object) -> Any:
-        """Parse `raw` and hold it against the limits; `ConfigError` names option, value and what is expected."""
+        """Parse `raw` and check its limits; `ConfigError` names the option, the value and the expected form."""
         if raw is None and self.default is None:
             return None
         try:
@@ -203,7 +203,10 @@ class OptionSet:
     def __init__(
         self, what: str, options: Iterable[Option], *, unserved: Callable[[], Iterable[Unserved]] = tuple
     ) -> None:
-        """`unserved`: what is known elsewhere; asked for only when a name is unknown."""
+        """Create a set of options.
+
+        `unserved`: options known elsewhere; called only when a name is unknown.
+        """
         self.what: Final = what
         self._by_name: Final = {option.name: option for option in options}
         #: By keyword, and by what others call it.
@@ -234,7 +237,7 @@ class OptionSet:
         raise UnknownOptionError(name, known, what=self.what)
 
     def unserved(self, name: str) -> Unserved | None:
-        """What is known of a name that is no option here; `None` if nothing is."""
+        """Return the known option of another program by that name; `None` if there is none."""
         keyword = as_keyword(name)
         best = max(self._unserved(), key=lambda row: row.matches(keyword), default=None)
         return best if best is not None and best.matches(keyword) else None
@@ -246,7 +249,7 @@ class OptionSet:
         return f"{unserved.verdict.value}: {unserved.why}"
 
     def gather(self, config: object, keywords: Mapping[str, object]) -> dict[str, object]:
-        """What a caller has given, as a mapping and as keywords, by dotted name; nothing is parsed yet.
+        """Gather a caller's options, a mapping and keywords, by dotted name, without parsing them.
 
         Raises:
             ConfigError: `config` is no mapping, a name is unknown, or an option is given twice.

@@ -1,4 +1,4 @@
-"""What all errors of kohort are made from: refusals, bugs, the base of what callers see, faults of a protocol.
+"""The base classes of kohort's errors: refusals, bugs, errors for callers, faults of a protocol.
 
 Laws: an exception for callers survives pickling with its fields and its words. Others import all this from
 `kohort.errors`.
@@ -113,7 +113,7 @@ class BrokerError(KohortError):
 
 
 class AuthorizationError(BrokerError):
-    """The broker knows this user, and does not let it do what was asked.
+    """The broker knows this user, and does not allow the requested operation.
 
     Args:
         operation: the right that is missing, "read"; empty where that is not known. So are the others.
@@ -167,4 +167,4 @@ class ForeignProtocolError(RemoteProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our own side tried to send what the protocol cannot carry."""
+    """This side tried to send a message that the protocol cannot carry."""

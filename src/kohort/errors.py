@@ -65,7 +65,7 @@ class CorruptRecordError(ProtocolError):
 
 
 class GroupNotEmptyError(BrokerError):
-    """A group has members, so what was asked for would be undone by them; nothing is changed.
+    """A group has members, which would undo the requested change; nothing is changed.
 
     Args:
         group: its id.
@@ -86,7 +86,7 @@ class GroupNotEmptyError(BrokerError):
 
 
 class UnsupportedFeatureError(BrokerError):
-    """The broker cannot do what was asked, with the code UNSUPPORTED_VERSION; the message says what that broker is."""
+    """The broker does not support the request, by code UNSUPPORTED_VERSION; the message names the broker."""
 
 
 class ConfigError(KohortError, ValueError):
@@ -141,7 +141,7 @@ class BrokersUnreachableError(KohortError):
 
     @property
     def finding(self) -> str:
-        """What is the case, without the advice."""
+        """Return the finding without the advice."""
         return f"no broker can be reached: {_listed(self.attempts)}"
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class NotKafkaError(BrokersUnreachableError):
 
 
 class AuthenticationError(BrokersUnreachableError):
-    """Brokers are there, but do not let this client in, or it does not believe that they are who they say.
+    """Brokers answer but do not let this client in, or cannot prove their identity to it.
 
     Nothing changes by waiting: every call ends with it at once until the login, the certificates or the broker are
     another one.
@@ -166,7 +166,7 @@ class AuthenticationError(BrokersUnreachableError):
 
     @property
     def finding(self) -> str:
-        """What is the case, without the advice."""
+        """Return the finding without the advice."""
         return f"not authenticated: {_listed(self.attempts)}"
 
 
@@ -189,7 +189,7 @@ class AdvertisedAddressError(BrokersUnreachableError):
 
     @property
     def finding(self) -> str:
-        """What is the case, without the advice."""
+        """Return the finding without the advice."""
         named = "names itself" if len(self.attempts) == 1 else "names the brokers"
         return f"{self.done}{self.answered} answers but {named} {_listed(self.attempts)}, which cannot be reached"
 
@@ -205,7 +205,7 @@ class KohortTimeoutError(KohortError, TimeoutError):
 
 
 class BufferFullError(KohortTimeoutError, BufferError):
-    """What a producer may hold was full, and stayed so for as long as `send` may wait.
+    """A producer's buffer was full, and stayed so for as long as `send` may wait.
 
     Args:
         limit_bytes: of `buffer.memory`.
@@ -322,7 +322,7 @@ class UnknownTopicError(KohortError):
 
 
 class NotInHistoryError(KohortError, LookupError):
-    """The history of a group says nothing of what was asked for; `there` says what it has.
+    """The history of a group lacks the requested item; `there` names the items that it has.
 
     >>> str(NotInHistoryError("billing", "rebalance 9", "it has 2-4"))
     'the history of group billing has no rebalance 9: it has 2-4'
@@ -378,7 +378,7 @@ class StateError(KohortError, RuntimeError):
 
 
 class StorageError(KohortError):
-    """A data directory or a log cannot be used; says which and what to do."""
+    """A data directory or a log cannot be used; the message names it and the remedy."""
 
 
 class MissingDependencyError(KohortError, ImportError):

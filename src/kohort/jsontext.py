@@ -10,7 +10,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What stands there; `ValueError` if that is no JSON, or nested deeper than anybody writes."""
+    """Parse JSON; `ValueError` if the text is none, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as why:

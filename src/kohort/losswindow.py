@@ -1,7 +1,7 @@
-"""What a power cut may take of records that acks=all was answered for: what a topic leaves unsynced for a while.
+"""The records acknowledged with acks=all that a power cut may lose, because a topic syncs them later.
 
-Laws: with flush.messages=1 nothing, since nobody is answered before the sync; otherwise whatever came since the last
-one, which the first of the two limits that is reached begins.
+Laws: with flush.messages=1 none, since no producer is answered before the sync; otherwise the records since the last
+sync. The first limit that is reached begins a sync.
 Source: flush.messages and flush.ms of Apache Kafka's topics, which say the same of each copy of a partition.
 """
 
@@ -15,7 +15,10 @@ NO_LIMIT: Final = (1 << 63) - 1
 
 
 class LossWindow(NamedTuple):
-    """About the last so many records, or what came within so many milliseconds; `None` is no limit."""
+    """The window of records that may be lost: the last `records`, or those of the last `ms`.
+
+    `None` is no limit.
+    """
 
     records: int | None
     ms: int | None
@@ -38,7 +41,7 @@ class LossWindow(NamedTuple):
 
 
 def loss_window(flush_messages: int, flush_ms: int) -> LossWindow | None:
-    """What these configs leave open; `None` is nothing.
+    """Return the loss window of these configs; `None`: nothing can be lost.
 
     >>> loss_window(1, NO_LIMIT)
     >>> loss_window(10_000, NO_LIMIT)
@@ -50,7 +53,7 @@ def loss_window(flush_messages: int, flush_ms: int) -> LossWindow | None:
 
 
 def widest(windows: Iterable[LossWindow]) -> LossWindow:
-    """The one by which most may be lost: what has no limit before what has one, records before time.
+    """Return the window by which most may be lost: no limit before a limit, records before time.
 
     >>> widest([LossWindow(7, 100), LossWindow(9, 5), LossWindow(None, 5)])
     LossWindow(records=None, ms=5)

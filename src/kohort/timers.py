@@ -24,7 +24,7 @@ _SEQUENCE_MASK: Final = (1 << _SEQUENCE_BITS) - 1
 
 
 class TimerTable(Generic[Key]):
-    """One deadline per key, in milliseconds of whatever clock the caller passes in.
+    """A table with one deadline per key, in milliseconds of the caller's clock.
 
     >>> timers: TimerTable[str] = TimerTable()
     >>> timers.arm("session", 100)
@@ -112,7 +112,7 @@ class TimerTable(Generic[Key]):
         return None if place is None or self._deadlines[place] > now_ms else self._keys[place]
 
     def pop_due(self, now_ms: int) -> Key | None:
-        """Disarm and return the key whose deadline is the earliest one at or before `now_ms`."""
+        """Disarm and return the key with the earliest deadline at or before `now_ms`."""
         place = self._settle()
         if place is None or self._deadlines[place] > now_ms:
             return None
@@ -122,10 +122,11 @@ class TimerTable(Generic[Key]):
         return key
 
     def shift(self, by_ms: int, *, but_for: Callable[[Key], bool] = lambda _: False) -> None:
-        """Move every deadline by `by_ms`: a process that stood still fences nobody (architecture rule 17).
+        """Move every deadline by `by_ms`.
 
         `but_for`: keys whose deadline is a promise.
         """
+        # Architecture rule 17: a process that stood still fences no member.
         for key, place in self._places.items():
             if not but_for(key):
                 self._deadlines[place] += by_ms

@@ -1,4 +1,4 @@
-"""Arrow columns -> what a producer sends of each row, in the columns of Spark's Kafka sink.
+"""Arrow columns -> the payload of each row for a producer, in the columns of Spark's Kafka sink.
 
 Laws: a column of another name or type is refused with the ones that are expected; no object is made of a row.
 Source: Spark's Structured Streaming + Kafka guide, writing; the Arrow columnar format.
@@ -42,14 +42,14 @@ class Payloads(NamedTuple):
 def payloads_of(
     data: object, topic: str | None, *, time_ms: int, headers: Iterable[tuple[str, bytes | None]] = ()
 ) -> list[Payloads]:
-    """The rows of a table, a record batch, or what can be made one, topic by topic, each in its order.
+    """Build the payloads of a table or record batch, topic by topic, each in the order of its rows.
 
     Args:
         time_ms: of rows without a timestamp, where others have one.
         headers: of every row that has a column for them, behind its own.
 
     Raises:
-        TypeError: it is nothing that Arrow takes, or a column has a type that cannot be sent.
+        TypeError: the data is nothing that Arrow takes, or a column has a type that cannot be sent.
         ConfigError: a column is missing or unknown, or a value is one that cannot be sent.
     """
     table = _table(data)
