@@ -1,12 +1,11 @@
-"""What the members of one group publish, in the order in which it changed: so that who knows a part is told the rest.
+"""Published metadata of a group's members in the order of its changes, for incremental reads.
 
-Each change has a version. `edition` is the one up to which members are told: it follows `version` a moment later, and
-what changes in between is told together.
+Each change has a version. `edition` is the version up to which members are told. It follows `version` a moment later:
+changes in between are told together.
 
-Laws: within a life of a broker versions only rise. From one to the next they begin with a time, and since a clock may
-be set back, with what is published: who knows a version of another life is not taken for who knows what is published
-now, but with a chance of one in a million. A version that is not known here is answered with everything. Only `apply`
-functions change a board.
+Laws: while the broker runs, versions only rise. After a restart they begin with a time and, since a clock may be set
+back, with a hash of the content: a member with a version from before the restart is told all metadata again, but for a
+chance of one in a million. An unknown version is answered with all metadata. Only `apply` functions change a board.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-#: The version of a group in which nobody has published anything; 0 is that of a member that knows nothing.
+#: Version of a group without published metadata; 0 is that of a member that knows none.
 NOTHING_YET: Final = 1
-#: What a time in milliseconds is multiplied with to be a version.
+#: Versions per millisecond: factor from a time to a version.
 VERSIONS_PER_MS: Final = 1 << 20
-#: Bytes by which versions of two lives with other contents differ: some 17 minutes of versions.
+#: Bytes of the hash in the versions after a restart: some 17 minutes of versions.
 _LIFE_BYTES: Final = 5
-#: Members that are gone are remembered up to so many; then everybody is told everything once.
+#: Most remembered members that are gone; beyond that all members are told everything once.
 GONE_LIMIT: Final = 10_000
-#: Changes that are out of date are kept until they are more than what counts, and more than these.
+#: Outdated changes are kept until they are more than the current ones, and more than this number.
 _SLACK: Final = 100
 
 
 class Entry(NamedTuple):
-    """The latest of one member; `metadata` is `None` where it publishes nothing any more or is gone."""
+    """Latest change of one member; `metadata` is `None` where it publishes none any more or is gone."""
 
     version: int
     metadata: bytes | None
@@ -37,35 +36,35 @@ class Entry(NamedTuple):
 
 
 class Board:
-    """Who publishes what."""
+    """Published metadata of one group, with versions."""
 
     __slots__ = ("_changes", "edition", "entries", "floor", "gone_count", "not_before_ms", "size_bytes", "version")
 
     def __init__(self) -> None:
-        #: member id -> its latest.
+        #: member id -> its latest change.
         self.entries: dict[str, Entry] = {}
-        #: Of the latest change.
+        #: Version of the latest change.
         self.version = NOTHING_YET
-        #: Up to which members are told. A restart tells all of it anew.
+        #: Version up to which members are told. A restart tells all metadata anew.
         self.edition = NOTHING_YET
-        #: Who knows less than this is told everything.
+        #: Members with a version below this are told everything.
         self.floor = NOTHING_YET
-        #: When the next edition may come at the earliest, coordinator time, ms. A restart forgets it.
+        #: Earliest time of the next edition, coordinator time, ms. A restart forgets it.
         self.not_before_ms = 0
-        #: Derived: what all of it takes, without names.
+        #: Derived: size of all metadata, bytes, without member ids.
         self.size_bytes = 0
-        #: Derived: how many of `entries` say that somebody is gone.
+        #: Derived: number of `entries` of members that publish none any more.
         self.gone_count = 0
-        #: Version and member id of each change, ascending; what was changed again since is out of date.
+        #: Version and member id of each change, ascending; a change is outdated once the member has a later one.
         self._changes: list[tuple[int, str]] = []
 
     def find(self, member_id: str) -> Entry | None:
-        """What a member publishes; `None`: nothing."""
+        """Return the published metadata of a member; `None`: none."""
         entry = self.entries.get(member_id)
         return None if entry is None or entry.metadata is None else entry
 
     def living(self) -> dict[str, tuple[bytes, int]]:
-        """member id -> what it publishes, and since when, ms."""
+        """Return member id -> its metadata, and since when, ms."""
         return {
             member_id: (entry.metadata, entry.published_ms)
             for member_id, entry in self.entries.items()
@@ -73,15 +72,15 @@ class Board:
         }
 
     def put(self, member_id: str, metadata: bytes, published_ms: int) -> None:
-        """A member publishes something else."""
+        """Set the metadata of a member."""
         if self.version == NOTHING_YET:
-            # What is known of a board before this one, of a life in which somebody published, is not known of this.
+            # Versions below the floor belong to an earlier board of the group, and say nothing about this one.
             self.floor = published_ms * VERSIONS_PER_MS
         version = max(self.version, published_ms * VERSIONS_PER_MS) + 1
         self._change(member_id, Entry(version, metadata, published_ms))
 
     def drop(self, member_id: str) -> None:
-        """A member publishes nothing any more."""
+        """Withdraw the metadata of a member."""
         entry = self.find(member_id)
         if entry is None:
             return
@@ -90,7 +89,7 @@ class Board:
             self.renumber(self.version)
 
     def loaded_base(self, now_ms: int) -> int:
-        """Above what the versions of this life begin."""
+        """Return the version above which versions begin after a restart."""
         content = blake2b(digest_size=_LIFE_BYTES)
         for member_id in sorted(self.entries):
             metadata = self.entries[member_id].metadata
@@ -100,7 +99,7 @@ class Board:
         return max(now_ms * VERSIONS_PER_MS, self.version) + int.from_bytes(content.digest())
 
     def renumber(self, base: int) -> None:
-        """Forget who is gone, and give everything a version above `base` and above all that were given so far."""
+        """Forget members that are gone, and give all entries versions above `base` and all earlier ones."""
         living = [(member_id, entry) for member_id, entry in self.entries.items() if entry.metadata is not None]
         self.floor = self.version = max(base, self.version) + 1
         self.entries.clear()
@@ -110,7 +109,7 @@ class Board:
             self._change(member_id, entry._replace(version=self.version + 1))
 
     def changes_since(self, version: int) -> Iterator[tuple[str, Entry]]:
-        """What changed behind a version, oldest first; of each member its latest."""
+        """Yield the changes after a version, oldest first; of each member the latest."""
         changes = self._changes
         for number in range(bisect_left(changes, (version + 1, "")), len(changes)):
             changed, member_id = changes[number]

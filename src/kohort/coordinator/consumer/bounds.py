@@ -1,6 +1,6 @@
-"""What a KIP-848 heartbeat must look like before anything is looked up.
+"""Validation of a KIP-848 heartbeat before its group is looked up.
 
-Source: Apache Kafka's checks of the request; the bounds on lengths and counts are ours, far above what clients send.
+Source: Apache Kafka's checks of the request; the bounds on lengths and counts are kohort's own, far above real clients.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
-#: The epoch that a joining member sends.
+#: Member epoch of a joining member.
 JOIN_EPOCH: Final = 0
-#: The epoch that a member sends when it leaves for good, and that it is answered.
+#: Member epoch of a heartbeat that leaves for good, and of its reply.
 LEAVE_EPOCH: Final = -1
-#: The epoch that a static member sends when it means to come back.
+#: Member epoch of a static member that leaves for a while.
 LEAVE_STATIC_EPOCH: Final = -2
 
 #: Longest name of a topic in Kafka.
@@ -25,12 +25,13 @@ MAX_TOPIC_NAME: Final = 249
 MAX_SUBSCRIBED_TOPICS: Final = 10_000
 #: Longest id or host name, in characters.
 MAX_NAME: Final = 1_024
-#: Most partitions that one member may say it owns.
+#: Most partitions that one member may list as owned.
 MAX_OWNED_PARTITIONS: Final = 200_000
 
 
 def check_heartbeat(command: ConsumerGroupHeartbeat, settings: GroupSettings) -> None:
-    """Refuse what is malformed, with a message that says which field; patterns are checked where they are resolved."""
+    """Refuse a malformed heartbeat, with a message that names the field."""
+    # Patterns are checked where they are resolved.
     _check_ids(command)
     epoch = command.member_epoch
     if epoch < LEAVE_STATIC_EPOCH:
@@ -43,7 +44,7 @@ def check_heartbeat(command: ConsumerGroupHeartbeat, settings: GroupSettings) ->
         _check_join(command)
     _check_subscription(command, settings)
     owned = command.topic_partitions
-    # A topic without partitions counts as well: it takes memory like one with.
+    # A topic without partitions counts as well: it takes as much memory as one with.
     if owned is not None and sum(len(partitions) or 1 for partitions in owned.values()) > MAX_OWNED_PARTITIONS:
         raise _invalid(f"TopicPartitions has more than {MAX_OWNED_PARTITIONS} partitions")
 
@@ -86,7 +87,7 @@ def _check_subscription(command: ConsumerGroupHeartbeat, settings: GroupSettings
 
 
 def check_topics(names: Collection[str]) -> None:
-    """Refuse a subscription to too many topics, or to some that cannot be: INVALID_REQUEST."""
+    """Refuse a subscription with too many topics or an invalid name: INVALID_REQUEST."""
     if len(names) > MAX_SUBSCRIBED_TOPICS:
         raise _invalid(f"{len(names)} topics are subscribed to, more than {MAX_SUBSCRIBED_TOPICS}")
     if not all(0 < len(name) <= MAX_TOPIC_NAME for name in names):

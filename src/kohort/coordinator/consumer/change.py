@@ -1,11 +1,11 @@
-"""What a group's members subscribe to, what a decision is about to do to them, and the group as it is after that.
+"""Subscriptions of a group's members, before and after the changes of a decision.
 
 A member subscribes to the topics that it names and to those that its pattern was resolved to.
 
-Laws: a change is a value; the group that it is laid over stays as it is. Everything here gives the same answer before
-the change is applied (with the change) and after it (without).
-Whoever wants to know a member's topics asks here; `subscribed_topic_names` is only what the member said. A topic counts
-once, however often it is subscribed to, and the order is by name.
+Laws: a change is a value; the group below it stays as it is. Every function here returns the same before the change is
+applied (with the change) and after it (without).
+All code reads a member's topics here; `subscribed_topic_names` has only the named ones. A topic counts once, however
+often it is subscribed to, and the order is by name.
 Source: KIP-848 (subscriptions by regular expression); Apache Kafka's union of both. Architecture rule 2: a decision
 that changes members computes their target before anything is applied.
 """
@@ -23,11 +23,11 @@ from kohort.coordinator.records import ConsumerMemberSubscribed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipChange:
-    """Members that join, change or go.
+    """Joining, changed and leaving members of a decision.
 
-    `subscribed`: member id -> its new record, of members that join or say something new. `topics`: member id -> what it
-    subscribes to then, ascending, of members for which that changes. `gone`: members that are no more. `assignors`:
-    member id -> those that it runs itself, of members that say so anew.
+    `subscribed`: member id -> its new record, of joining and changed members. `topics`: member id -> its new topics,
+    ascending, of members for which they change. `gone`: leaving members. `assignors`: member id -> its client-side
+    assignors, of members that set them.
     """
 
     subscribed: Mapping[str, ConsumerMemberSubscribed] = field(default_factory=dict)
@@ -36,18 +36,18 @@ class MembershipChange:
     assignors: Mapping[str, tuple[ClientAssignor, ...]] = field(default_factory=dict)
 
 
-#: The group as it is.
+#: The change of a decision without changed members.
 NO_CHANGE: Final = MembershipChange()
 
 
 def joining(subscribed: ConsumerMemberSubscribed, topics: tuple[str, ...]) -> MembershipChange:
-    """One member joins or subscribes anew; `topics` is what it subscribes to then."""
+    """Build the change of one member that joins or changes its subscription to `topics`."""
     member_id = subscribed.member_id
     return MembershipChange(subscribed={member_id: subscribed}, topics={member_id: topics})
 
 
 def subscriptions_of(group: ConsumerGroup, change: MembershipChange = NO_CHANGE) -> dict[str, tuple[str, ...]]:
-    """member id -> the topics that it subscribes to, once the change is applied."""
+    """Return member id -> its topics, after the change."""
     found = {member.member_id: topics_of(group, member) for member in group.members.values()}
     found.update(change.topics)
     for gone in change.gone:
@@ -56,7 +56,7 @@ def subscriptions_of(group: ConsumerGroup, change: MembershipChange = NO_CHANGE)
 
 
 def count_members(group: ConsumerGroup, change: MembershipChange) -> int:
-    """How many members the group has once the change is applied."""
+    """Return the number of members after the change."""
     return (
         len(group.members)
         + sum(member_id not in group.members for member_id in change.topics)
@@ -65,7 +65,7 @@ def count_members(group: ConsumerGroup, change: MembershipChange) -> int:
 
 
 def subscribed_names(group: ConsumerGroup, change: MembershipChange) -> Collection[str] | None:
-    """Every name that somebody subscribes to once the change is applied; `None` if they are the same as before."""
+    """Return all subscribed topics after the change; `None` if they are the same as before."""
     counts = group.topic_subscribers
     by_name: dict[str, int] = {}
     for member_id, names in change.topics.items():
@@ -80,18 +80,18 @@ def subscribed_names(group: ConsumerGroup, change: MembershipChange) -> Collecti
 
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> tuple[str, ...]:
-    """Names of the topics that the member subscribes to now, ascending, each once; they need not exist."""
+    """Return the present topics of a member, ascending, each once; they need not exist."""
     return topics_for(group, names=member.subscribed_topic_names, regex=member.subscribed_topic_regex)
 
 
 def topics_for(group: ConsumerGroup, *, names: tuple[str, ...], regex: str | None) -> tuple[str, ...]:
-    """What a subscription to `names` and to the pattern `regex` means in this group; an unresolved one is nothing."""
+    """Return the topics of `names` and of the pattern `regex` in this group; unresolved, it has none."""
     resolved = None if regex is None else group.regexes.get(regex)
     return names if resolved is None else unite_topics(names, resolved.topics)
 
 
 def unite_topics(names: tuple[str, ...], resolved: tuple[str, ...]) -> tuple[str, ...]:
-    """Both as one; where one side says nothing new the other is returned as it is, so that members share it."""
+    """Unite two sorted tuples; a side that contains the other is returned as it is, for members to share."""
     if not names or names == resolved:
         return resolved
     if not resolved:
@@ -101,7 +101,7 @@ def unite_topics(names: tuple[str, ...], resolved: tuple[str, ...]) -> tuple[str
 
 
 def names_in(subscriptions: Iterable[Collection[str]]) -> set[str]:
-    """Every topic that occurs in some subscription."""
+    """Return every topic of the given subscriptions."""
     return {name for distinct in subscriptions for name in distinct}
 
 

@@ -1,14 +1,14 @@
-"""Members of a KIP-848 group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat and their timeouts.
+"""Classic-protocol members of a KIP-848 group: JoinGroup, SyncGroup, Heartbeat and their timeouts.
 
-Such a member is a member like any other: its JoinGroup is a heartbeat that says everything (topics, what it owns), its
-SyncGroup asks what it may use, and its generation is its epoch. Nobody leads and nobody runs an assignor.
+Such a member is like any other: its JoinGroup is a full heartbeat (topics, owned partitions), its SyncGroup fetches its
+assignment, and its generation is its epoch. The group has no leader, and no member computes an assignment.
 
-Laws: a JoinGroup is answered at once. Only a JoinGroup takes or gives partitions, so that a member never holds what it
-was not told of. A member is told to rejoin only if it gains or loses a partition by that; where its target gives it
-what it has, every generation since the last one that it spoke in stays good.
+Laws: a JoinGroup is answered at once. Only a JoinGroup takes or gives partitions, so that a member never holds a
+partition that it was not told of. A member is told to rejoin only if it gains or loses a partition by that. While its
+target equals its assignment, every generation since its last one stays valid.
 Source: KIP-848 (online migration); Apache Kafka's `classicGroupJoinToConsumerGroup`, `...SyncTo...`,
-`...HeartbeatTo...`. Unlike Kafka's, which makes every classic member rejoin with each new group epoch: an eager member
-stops for that.
+`...HeartbeatTo...`. Apache Kafka makes every classic member rejoin with each new group epoch, and an eager member stops
+for that; kohort does not.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
     """Admit or re-admit a classic member to a KIP-848 group that has members.
 
     Raises:
-        Refused: what a classic group refuses; INCONSISTENT_GROUP_PROTOCOL also where the policy is "disabled"
-            (KAFKA-20640): such a group would stay mixed for good.
+        Refused: the refusals of a classic group; INCONSISTENT_GROUP_PROTOCOL also where the policy is "disabled"
+        (KAFKA-20640): such a group would stay mixed for good.
     """
     group = groups.consumer[command.group_id]
     check_form(command, settings)
@@ -108,16 +108,16 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         classic=ClassicMemberFacts(session_timeout_ms=command.session_timeout_ms, protocols=command.protocols),
     )
     if member is None:
-        # It cannot ask for its partitions again before its next heartbeat, so it does not wait for the window.
+        # The member cannot ask for its partitions again before its next heartbeat, so it does not wait for the window.
         settings = replace(settings, group_consumer_assignment_window_ms=0)
     return _as_join(decide_member(groups, heartbeat, settings, now_ms=now_ms), command, member_id, now_ms=now_ms)
 
 
 def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, now_ms: int) -> Decision:
-    """Tell a member what it may use; it is told to rejoin by its next heartbeat, if it has to.
+    """Return the member's assignment; its next heartbeat tells it to rejoin, if it has to.
 
-    Kafka refuses it with REBALANCE_IN_PROGRESS where the group has moved on: in a group that changes all the time such
-    a member never gets anything.
+    Kafka refuses SyncGroup with REBALANCE_IN_PROGRESS where the group has moved on: in a group that changes all the
+    time such a member never gets an assignment.
     """
     member, classic = _check_member(group, command)
     name, metadata = classic.protocols[0]
@@ -143,7 +143,7 @@ def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, 
 
 
 def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage, *, now_ms: int) -> Decision:
-    """Prolong a member's session; REBALANCE_IN_PROGRESS tells it that a JoinGroup would change what it holds."""
+    """Renew a member's session; REBALANCE_IN_PROGRESS: a JoinGroup would change its assignment."""
     member, classic = _check_member(group, command)
     session = _session(member, classic, now_ms=now_ms)
     join_key = TimerKey("join", group.group_id, member.member_id)
@@ -152,17 +152,17 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
     if _has_to_rejoin(group, member, step):
         deadline_ms = now_ms + max(member.rebalance_timeout_ms, 0)
         reply = Reply(command.request, Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS))
-        # It does not prolong its time to rejoin by going on with its heartbeats.
+        # Further heartbeats do not extend the member's time to rejoin.
         return Decision(heard, (reply, session, Arm(join_key, deadline_ms, if_absent=True)))
     effects: tuple[Effect, ...] = (Reply(command.request, Done()), session, Disarm(join_key))
     if step is None or not is_same(step.assigned, member.assigned):
         return Decision(heard, effects)
-    # The client knows the generation that it speaks in, whatever became of it since.
+    # The client knows the generation of its request, even if the group has a newer one.
     return Decision((*heard, replace(step, previous_member_epoch=command.generation_id)), effects)
 
 
 def check_generation(member: ConsumerMember, generation_id: int) -> None:
-    """A classic member speaks in a generation that it was told, and none of those is 0: ILLEGAL_GENERATION."""
+    """Refuse a generation that the member does not have, or 0: ILLEGAL_GENERATION."""
     if not max(1, member.previous_member_epoch) <= generation_id <= member.member_epoch:
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,
@@ -171,14 +171,14 @@ def check_generation(member: ConsumerMember, generation_id: int) -> None:
 
 
 def session_timeout_ms(member: ConsumerMember, settings: GroupSettings) -> int:
-    """How long a member may be silent: what it asked for if it is a classic one, else what its group has."""
+    """Return a member's session timeout: its own if it is a classic one, else its group's."""
     if member.classic is not None:
         return member.classic.session_timeout_ms
     return settings.group_consumer_session_timeout_ms
 
 
 def _former(group: ConsumerGroup, command: JoinGroup) -> ConsumerMember | None:
-    """The member that this one is, or whose place it takes by its static name; `None` if it is a new one."""
+    """Return the known member of a JoinGroup, or the one whose instance id it takes; `None`: a new one."""
     if command.instance_id is None:
         return _own(group, command.member_id)
     if not command.member_id:
@@ -197,7 +197,7 @@ def _own(group: ConsumerGroup, member_id: str) -> ConsumerMember | None:
 
 
 def _check_protocols(group: ConsumerGroup, command: JoinGroup, former: ConsumerMember | None) -> None:
-    """Classic members have a protocol in common, so that the group can become classic again at any time."""
+    """Check that classic members have a common protocol, so that the group may become classic again."""
     size = sum(len(name) + len(metadata) for name, metadata in command.protocols)
     if size > MEMBER_METADATA_LIMIT_BYTES:
         raise Refused(
@@ -226,7 +226,7 @@ def _check_protocols(group: ConsumerGroup, command: JoinGroup, former: ConsumerM
 
 
 def _read(command: JoinGroup) -> EmbeddedSubscription:
-    """The subscription of the member's first protocol, within the bounds of any member's."""
+    """Return the subscription of the member's first protocol, within the bounds of any member's."""
     subscription = read_subscription(command.protocols[0][1])
     if subscription is None:
         raise Refused(
@@ -240,9 +240,9 @@ def _read(command: JoinGroup) -> EmbeddedSubscription:
 
 
 def _owned(subscription: EmbeddedSubscription, member: ConsumerMember, image: TopicImage) -> Partitions:
-    """What the member owns by its own word, and what that word is too old for: it was given that later.
+    """Return the partitions that the member lists, and those assigned after its list.
 
-    A request that was long on its way must not release what its member has got since (KIP-792).
+    A request that was long on its way must not release partitions that the member has got since (KIP-792).
     """
     owned: dict[TopicId, set[int]] = {}
     for name, partitions in subscription.owned.items():
@@ -263,7 +263,7 @@ def _rebalance_timeout_ms(command: JoinGroup) -> int:
 
 
 def _as_join(decision: Decision, command: JoinGroup, member_id: str, *, now_ms: int) -> Decision:
-    """The decision about a heartbeat as one about the JoinGroup that it stands for."""
+    """Turn the decision on a heartbeat into one on the JoinGroup that it stands for."""
     group_id = command.group_id
     effects: list[Effect] = []
     for effect in decision.effects:
@@ -292,7 +292,7 @@ def _check_member(group: ConsumerGroup, command: SyncGroup | Heartbeat) -> tuple
 
 
 def _heard(group: ConsumerGroup, member: ConsumerMember) -> tuple[Record, ...]:
-    """A member whose connection was gone is there again."""
+    """Mark a disconnected member as connected again."""
     if not member.is_disconnected:
         return ()
     return (MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False),)
@@ -303,7 +303,7 @@ def _session(member: ConsumerMember, classic: ClassicMemberFacts, *, now_ms: int
 
 
 def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) -> CurrentAssignmentSet | None:
-    """Where a JoinGroup would lead the member that gives up nothing before it is told to."""
+    """Return the member's state after a JoinGroup, if it revokes partitions only when told to."""
     by_name = image.by_name
     goal = Goal(
         epoch=group.target_epoch,
@@ -319,9 +319,10 @@ def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) 
 
 
 def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAssignmentSet | None) -> bool:
-    """Whether a JoinGroup would change what the member holds.
+    """Whether a JoinGroup would change the member's assignment.
 
-    What is to be gained is fetched twice at most: what is free when the target is new, and all of the rest once it is.
+    A member rejoins at most twice to gain partitions: for the free ones when the target is new, and for all others once
+    they are free.
     """
     if member.state in (MemberState.UNREVOKED_PARTITIONS, MemberState.UNKNOWN):
         return True

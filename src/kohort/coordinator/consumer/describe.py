@@ -1,4 +1,4 @@
-"""What tools see of KIP-848 groups.
+"""Descriptions of KIP-848 groups for tools.
 
 Source: Apache Kafka's `ConsumerGroup.asDescribedGroup`; states as KIP-848 names them.
 """
@@ -20,15 +20,15 @@ from kohort.coordinator.staticmode.clock import StaticClock, offline_since_ms
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
-#: `DescribedConsumerMember.member_type` of a member that speaks the classic protocol, and of one that speaks this one.
+#: `DescribedConsumerMember.member_type` of a classic member, and of a member of the consumer protocol.
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 def state_of(group: ConsumerGroup, *, is_paused: bool = False) -> str:
-    """Empty, Assigning, Reconciling or Stable, as Kafka prints it.
+    """Return the state in Kafka's spelling: Empty, Assigning, Reconciling or Stable.
 
-    A rebalance is not over while moves wait for the pace. Where they are paused nothing goes on, and whoever waits for
-    a group to be stable would wait for an administrator.
+    A rebalance is not over while moves wait for the pace. Where moves are paused the group counts as stable: a tool
+    that waits for a stable group would otherwise wait for an administrator.
     """
     if not group.members:
         return "Empty"
@@ -38,7 +38,7 @@ def state_of(group: ConsumerGroup, *, is_paused: bool = False) -> str:
 
 
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
-    """Describe one group; `find_group` refuses what is none."""
+    """Describe one group; `find_group` refuses any other."""
     group = find_group(groups, command.group_id)
     clock = groups.clocks.get(group.group_id)
     members = tuple(_describe_member(group, group.members[member_id], clock) for member_id in sorted(group.members))
@@ -57,7 +57,7 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
 
 
 def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
-    """The KIP-848 group that an administrator names.
+    """Return the KIP-848 group that an administrator names.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND for an unknown or classic one.
@@ -70,10 +70,10 @@ def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
 
 
 def find_moving(groups: GroupsState, group_id: str) -> ConsumerGroup:
-    """Find the group whose moves an administrator asks for.
+    """Return the KIP-848 group whose moves an administrator asks for.
 
     Raises:
-        Refused: GROUP_ID_NOT_FOUND; INCONSISTENT_GROUP_PROTOCOL for a classic one, whose leader shares out.
+        Refused: GROUP_ID_NOT_FOUND; INCONSISTENT_GROUP_PROTOCOL for a classic one, whose leader assigns.
     """
     if group_id in groups.classic:
         raise Refused(
@@ -93,7 +93,7 @@ def _failure_of(group: ConsumerGroup) -> str:
 def _describe_member(
     group: ConsumerGroup, member: ConsumerMember, clock: StaticClock | None
 ) -> DescribedConsumerMember:
-    # KAFKA-20431: what a member has yet to give up is still in its hands, and an operator has to see where it is.
+    # KAFKA-20431: a member still owns its pending revocations, and an operator has to see where they are.
     held: dict[TopicId, set[int]] = {topic_id: set(grants) for topic_id, grants in member.assigned.items()}
     for topic_id, grants in member.pending_revocation.items():
         held.setdefault(topic_id, set()).update(grants)
@@ -115,7 +115,7 @@ def _describe_member(
 
 
 def _names(groups: GroupsState, members: tuple[DescribedConsumerMember, ...]) -> dict[TopicId, str]:
-    """The name of every topic that `members` mention; a topic that was deleted meanwhile has none."""
+    """Return the name of every topic in `members`; a deleted topic has none."""
     mentioned = {topic_id for member in members for topic_id in (*member.assignment, *member.target_assignment)}
     by_id = groups.image.by_id
     return {topic_id: by_id[topic_id].name for topic_id in sorted(mentioned) if topic_id in by_id}

@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat: join, stay, acknowledge a revocation, learn of a new assignment.
+"""ConsumerGroupHeartbeat: joins, renewed sessions, revocations and assignments.
 
 Laws: a refused heartbeat changes nothing and does not prolong the session. A heartbeat of a live member is never
 refused with GROUP_ID_NOT_FOUND, which stock clients take as fatal: UNKNOWN_MEMBER_ID makes them rejoin.
-Source: KIP-848, KIP-1082 (ids made by clients), Apache Kafka's group coordinator.
+Source: KIP-848, KIP-1082 (member ids made by clients), Apache Kafka's group coordinator.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def decide_heartbeat(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Answer one heartbeat; raises `Refused`."""
-    # The common case first: nothing is new on either side, and nothing is looked at that grows with the group.
+    # The common case first: neither side has news, and the work does not grow with the group.
     found = _find_calm(groups, command)
     if found is not None:
         session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
@@ -69,13 +69,13 @@ def decide_heartbeat(
 
 
 def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
-    """The member that heartbeats and its group, if the heartbeat says nothing new and there is nothing new to tell."""
+    """Return the member and its group if neither the heartbeat nor the coordinator has news."""
     found = _find_calm(groups, command)
     return found if found is not None and is_told(found[0], command) else None
 
 
 def _find_calm(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
-    """The same, whatever there is to say of metadata."""
+    """Return the member and its group if neither side has news beside published metadata."""
     group = groups.consumer.get(command.group_id)
     if group is None:
         return None
@@ -88,7 +88,7 @@ def _find_calm(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[Co
 def build_settled_reply(
     command: ConsumerGroupHeartbeat, settings: GroupSettings, group: ConsumerGroup, member: ConsumerMember
 ) -> ConsumerGroupHeartbeatReply:
-    """What is told to whom `find_settled` has found."""
+    """Build the reply to a member that `find_settled` has found."""
     return ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
         member_epoch=member.member_epoch,
@@ -105,12 +105,12 @@ def build_settled_reply(
 def decide_member(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """What a member's word leads to, once its form was checked; also what a JoinGroup means (`command.classic`)."""
+    """Decide a valid heartbeat, or the JoinGroup that it stands for (`command.classic`)."""
     return _decide_full(_Draft(groups=groups, command=command, settings=settings, now_ms=now_ms))
 
 
 def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> bool:
-    """Whether the heartbeat says nothing new and there is nothing new to tell."""
+    """Whether neither the heartbeat nor the coordinator has news."""
     return (
         command.member_epoch == member.member_epoch
         and not command.tells_all
@@ -135,20 +135,20 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """A decision in the making: what was asked, and what came together so far."""
+    """A decision in the making: the command, and the records and effects so far."""
 
     groups: GroupsState
     command: ConsumerGroupHeartbeat
     settings: GroupSettings
     now_ms: int
-    #: The static member whose place is taken; `None` in all other cases.
+    #: The static member that a new process replaces; `None` in all other cases.
     predecessor: ConsumerMember | None = None
     records: list[Record] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
 
 
 def _decide_full(draft: _Draft) -> Decision:
-    """The heartbeat of a member that joins, says something new or is on its way to a target."""
+    """Decide the heartbeat of a member that joins, changes or is on its way to a target."""
     command, settings = draft.command, draft.settings
     group = _find_group(draft)
     member = _find_member(draft, group)
@@ -199,11 +199,11 @@ def _decide_full(draft: _Draft) -> Decision:
 def _interval_ms(
     draft: _Draft, group: ConsumerGroup, after: ConsumerMember | CurrentAssignmentSet, *, is_complete: bool
 ) -> int:
-    """When the member shall come again; `after` is where it stands once this heartbeat has been answered."""
+    """Return the interval to the member's next heartbeat; `after` is its state after this one."""
     settings, command = draft.settings, draft.command
     proposed_ms, is_pushed = command.proposed_heartbeat_interval_ms, command.hold_ms >= 0
-    # Who gives up acknowledges by itself, and that heartbeat may be held for as long as this one says. Who joins and
-    # gets nothing has nothing to acknowledge: it comes soon, to be held.
+    # A member that revokes acknowledges by itself, and that heartbeat may be held for the interval of this one. A
+    # joining member without partitions has none to acknowledge: its next heartbeat comes soon, to be held.
     has_word = after.assigned or not (command.tells_all or command.member_epoch == JOIN_EPOCH)
     is_pending = is_pushed and not (has_word or after.pending_revocation)
     if is_complete and is_pending:
@@ -216,7 +216,7 @@ def _interval_ms(
 
 
 def _find_group(draft: _Draft) -> ConsumerGroup:
-    """The group of a heartbeat with epoch 0 or above: there, or to be made."""
+    """Return the group of a heartbeat with epoch 0 or above; a join creates it."""
     group_id = draft.command.group_id
     group = draft.groups.consumer.get(group_id)
     if group is not None:
@@ -230,9 +230,9 @@ def _find_group(draft: _Draft) -> ConsumerGroup:
 
 
 def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
-    """The member with an epoch that may go on: there, or to be made, or to be made of one whose place it takes.
+    """Return the member that a heartbeat may continue as: known, new, or a replaced static one.
 
-    Source: KAFKA-19233: a member that is known may join again; its first answer may have been lost.
+    Source: KAFKA-19233: a known member may join again, as the response to its first join may have been lost.
     """
     command = draft.command
     if command.member_epoch == JOIN_EPOCH:
@@ -260,7 +260,7 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
 
 
 def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMember) -> tuple[int, tuple[str, ...]]:
-    """Take over what the member wants; returns the target's epoch and the member's topics as they will be."""
+    """Apply the member's subscription; return the target's epoch and the member's topics after it."""
     subscribed = _merge(group.group_id, member, draft.command)
     succeeded = draft.predecessor
     is_new = member.member_id not in group.members and succeeded is None
@@ -274,7 +274,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         records, effects = build_succession(group, succeeded, subscribed)
         draft.records.extend(records)
         if settings.is_static and not is_away(succeeded):
-            # It may live, and would join anew by its name.
+            # The replaced process may still run, and would join anew by its instance id.
             draft.records.append(StaticMemberOusted(group_id=group.group_id, member_id=succeeded.member_id))
         draft.effects.extend(effects)
     elif is_new or not _is_subscribed_as(member, subscribed):
@@ -295,9 +295,10 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         draft.records.extend(waiting[0])
         draft.effects.extend(waiting[1])
         return group.target_epoch, names
-    # KAFKA-20434: another choice of the assignor is a reason to compute a target.
+    # KAFKA-20434: another choice of the assignor requires a new target.
     if has_other_topics or is_asked_for:
-        # A successor's target is not known under its id before this decision is applied: a timer computes anew.
+        # The replacing member's target is not stored under its id before this decision is applied: a timer computes it
+        # anew.
         is_urgent = succeeded is None
         records, effects = decide_change(group, image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
     elif succeeded is not None:
@@ -312,13 +313,14 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
 def _decide_step(
     draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: Goal
 ) -> CurrentAssignmentSet | None:
-    """The member's next step; what members that are away shall not have any more is no obstacle."""
+    """Decide the member's next step on the way to its target."""
     owned = _owned(draft.command)
     untaken = untaken_after(member, draft.command, now_ms=draft.now_ms)
     step = decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
     state = member.state if step is None else step.state
     if state == MemberState.STABLE or not group.instance_ids:
         return step
+    # Partitions that members which are away have to give up are no obstacle.
     released, holders = decide_release(group, goal, draft.records)
     if not released:
         return step
@@ -328,10 +330,10 @@ def _decide_step(
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
-    """The member's wishes with what the heartbeat says anew.
+    """Merge the member's subscription with the changed fields of the heartbeat.
 
-    A join says everything. Apache Kafka lets a static member that subscribes by name now go on with the pattern, the
-    rack and the assignor of the process before it.
+    A join replaces all fields. Apache Kafka lets a static member that now subscribes by name continue with the pattern,
+    the rack and the assignor of the process before it.
     """
     names = command.subscribed_topic_names
     regex = command.subscribed_topic_regex
@@ -371,7 +373,7 @@ def _is_subscribed_as(member: ConsumerMember, subscribed: ConsumerMemberSubscrib
 
 
 def _owned(command: ConsumerGroupHeartbeat) -> Partitions | None:
-    """What the member says it owns, without topics of which it owns nothing."""
+    """Return the partitions that the member lists as owned, without topics that have none."""
     owned = command.topic_partitions
     if owned is None:
         return None
@@ -379,7 +381,7 @@ def _owned(command: ConsumerGroupHeartbeat) -> Partitions | None:
 
 
 def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
-    """Whether the member said everything, as clients do after an error: its latest answer may be lost."""
+    """Whether the heartbeat has all fields, as clients send after an error: its last response may be lost."""
     return (
         command.rebalance_timeout_ms != -1
         and (command.subscribed_topic_names is not None or command.subscribed_topic_regex is not None)

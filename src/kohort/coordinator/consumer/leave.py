@@ -1,9 +1,9 @@
-"""How a member goes: by its own word, by an administrator's, or because it was silent for too long.
+"""Removal of a member: by its own request, by an administrator's, or by a timeout.
 
-In a static group a named member that is silent does not go before its registration timeout: it is away until then.
+In a static group a silent static member is away until its registration timeout, and is removed then.
 
-Laws: who goes holds nothing from then on, and the group's epoch rises once for all that go together. An empty group's
-target is as new as its epoch (KAFKA-20442).
+Laws: a removed member holds no partition, and the group's epoch rises once for all that are removed together. An empty
+group's target is as new as its epoch (KAFKA-20442).
 Source: KIP-848 (member failures).
 """
 
@@ -39,7 +39,7 @@ from kohort.errors import ErrorCode, Refused
 def decide_leave(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Epoch -1: the member's partitions are free at once. Epoch -2: a static member goes for a while."""
+    """Decide a leave: epoch -1 frees the partitions at once, -2 is a static member's leave for a while."""
     group = groups.consumer.get(command.group_id)
     if group is not None and command.instance_id is not None:
         bearer_of(group, command.instance_id, command.member_id)
@@ -61,7 +61,7 @@ def decide_leave(
 
 
 def decide_removal(groups: GroupsState, command: LeaveGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """An administrator removes members of a KIP-848 group by LeaveGroup, static ones also by their name.
+    """Remove members of a KIP-848 group by LeaveGroup, static ones also by their instance id.
 
     Source: KAFKA-18188; KIP-345 (removal of static members).
     """
@@ -84,7 +84,7 @@ def decide_removal(groups: GroupsState, command: LeaveGroup, settings: GroupSett
 
 
 def _named(group: ConsumerGroup, leaving: LeavingMember) -> str | ErrorCode:
-    """The id of the member that an administrator means, by instance id alone, by member id, or by both."""
+    """Return the id of the member that an administrator names by instance id, member id or both."""
     if leaving.instance_id is None:
         return leaving.member_id if leaving.member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
     holder = group.instance_ids.get(leaving.instance_id)
@@ -94,7 +94,7 @@ def _named(group: ConsumerGroup, leaving: LeavingMember) -> str | ErrorCode:
 
 
 def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *, now_ms: int) -> Decision | None:
-    """A deadline of a KIP-848 group has passed; `None` if it means nothing any more."""
+    """Decide a passed deadline of a KIP-848 group; `None` if it is obsolete."""
     group = groups.consumer[key.group_id]
     if key.kind == "assignment":
         records, effects = decide_due(group, groups.image, settings, now_ms=now_ms)
@@ -108,7 +108,7 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
     member = group.members.get(key.member_id)
     if member is None:
         return None
-    # To rejoin and to ask for the assignment in time are duties of classic members alone.
+    # Only classic members have time limits for rejoining and for SyncGroup.
     if key.kind not in ("session", "rebalance") and (key.kind not in ("join", "sync") or member.classic is None):
         return None
     if key.kind == "rebalance" and member.state != MemberState.UNREVOKED_PARTITIONS:
@@ -120,7 +120,7 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
 
 
 def decide_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision | None:
-    """The deadline of a static group's clock: members go that were offline for too long, or new ones are let in.
+    """Decide the deadline of a static group's clock: remove members offline too long, or admit new ones.
 
     Source: KIP-345's draft; S1.
     """
@@ -149,7 +149,7 @@ def _decide_offline(
     *,
     now_ms: int,
 ) -> Decision | None:
-    """A named member of a static group is silent, or too slow: it keeps what its target gives it, and is away."""
+    """Mark a silent or slow static member as away; it keeps the partitions of its target."""
     own = member.classic
     session_ms = settings.group_consumer_session_timeout_ms if own is None else own.session_timeout_ms
     heard_ms = now_ms - session_ms if kind == "session" else now_ms
@@ -172,10 +172,10 @@ def _remove(
     now_ms: int,
     is_urgent: bool,
 ) -> tuple[list[Record], list[Effect]]:
-    """Forget members and raise the epoch.
+    """Remove members and raise the epoch.
 
-    `is_urgent`: compute the target now if it may be. Otherwise a timer does: where many members fall silent at once,
-    one computation follows all of their deadlines.
+    `is_urgent`: compute the target now if that is allowed. Otherwise a timer does: where many members fall silent at
+    once, one computation follows all of their deadlines.
     """
     group_id = group.group_id
     if can_downgrade(group, member_ids, settings):

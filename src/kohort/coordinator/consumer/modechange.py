@@ -1,6 +1,6 @@
-"""A KIP-848 group becomes dynamic, its timeouts as a static one change, or somebody forces a rebalance of it.
+"""Effects of changed configs on a static KIP-848 group: dynamic mode, timeouts, forced rebalance.
 
-Laws: back in dynamic mode every member keeps its name and has its whole session; who waited for a share gets it.
+Laws: back in dynamic mode every member keeps its instance id and has its whole session; waiting members get partitions.
 Source: KIP-345's draft (enableDynamicMembership, forceRebalance); S3, S4.
 """
 
@@ -17,7 +17,7 @@ from kohort.coordinator.staticmode.mode import build_dynamic, clock_key, forces_
 def decide_mode(
     groups: GroupsState, group: ConsumerGroup, old: GroupSettings, new: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """What a change of the group's settings from `old` to `new` means for who is offline and who waits."""
+    """Decide the effects of a change from `old` to `new` settings on offline and waiting members."""
     group_id, clock = group.group_id, groups.clocks.get(group.group_id)
     records: list[Record] = []
     effects: list[Effect] = []

@@ -1,10 +1,10 @@
-"""Moves: partitions that a group's target gives to one member while another one has them, and how far they are.
+"""Moves of partitions between members of a KIP-848 group, and their progress.
 
-A move has the name of its partition and of the epoch at which its old owner was granted it: one owner's time with a
-partition ends once, and a restart finds the same name again.
+A move is named after its partition and the epoch at which the old owner was granted it: a grant ends once, and a
+restart finds the same name again.
 
-Laws: what is open follows from targets and assignments alone; `following` has what was seen of it, and what was asked
-for and is over. Nothing is decided here.
+Laws: the open moves follow from targets and assignments alone; `following` has their observed progress, and the
+submitted moves that have ended. No decision is made here.
 Source: requirements H3 and H9.
 """
 
@@ -20,27 +20,27 @@ from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState, Place
 from kohort.coordinator.records import MoveFacts
 
-#: On its way a move is here, in this order: it waits for the pace; its old owner is to hear of it; that one may not use
-#: the partition any more; it has committed and given it up; the new owner has it.
+#: Phases of a move, in order: it waits for the pace; the old owner has yet to learn of it; the old owner may not use
+#: the partition any more; the old owner has committed and revoked it; the new owner has it.
 PHASES: Final = ("waiting", "revoking", "fenced", "committed", "granted")
-#: Why a move is made.
+#: Causes of a move.
 BY_ASSIGNOR: Final = "assignment"
 BY_ADMINISTRATOR: Final = "administrator moved partitions"
 
 
 def move_id(topic: str, partition: int, granted_epoch: int) -> str:
-    """The name of the move that ends what was granted at that epoch."""
+    """Return the name of the move that ends a grant."""
     return f"{topic}-{partition}@{granted_epoch}"
 
 
 def decide_describe_moves(groups: GroupsState, command: DescribeMoves) -> Decision:
-    """Say which moves are open, and which that were asked for are over; `find_moving` refuses what is none."""
+    """Describe the open moves and the submitted ones that have ended; `find_moving` refuses other groups."""
     found = tuple(describe_moves(groups, find_moving(groups, command.group_id)))
     return Decision(effects=(Reply(command.request, DescribeMovesReply(moves=found)),))
 
 
 def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[MoveStatus]:
-    """The open moves of a group by topic and partition, then those asked for that are over, the latest first."""
+    """Yield the open moves by topic and partition, then the ended submitted ones, the latest first."""
     names = {topic_id: facts.name for topic_id, facts in groups.image.by_id.items()}
     found = [(names[place[0]], place, move) for place, move in _find_open(group) if place[0] in names]
     for topic, place, move in sorted(found, key=lambda each: (each[0], each[1][1])):
@@ -52,7 +52,7 @@ def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[MoveSt
 
 
 def _find_open(group: ConsumerGroup) -> Iterator[tuple[Place, MoveFacts]]:
-    """What moves, be it only that it waits; what a restart has forgotten is found again."""
+    """Yield the open and waiting moves, also those whose progress a restart has forgotten."""
     takers = {move.taker for move in group.waiting.values()} & group.members.keys()
     for member_id in group.behind | takers:
         for topic_id, partitions in group.targets.get(member_id, NO_TARGET).items():

@@ -1,12 +1,12 @@
 """Metadata of members: opaque bytes that a member publishes to the other members and to administrators.
 
-It is stored (record 20,008) and moves nothing: no epoch, no target, no assignment. A member that watches says up to
-which version it knows what others publish, and its answer has what changed since, a page at a time; one whose
-heartbeat is held is answered when there is a new edition. An edition comes so long after the first change that it
-tells, and no sooner after the one before than a group's heartbeats may come: `group.heartbeat.rate.max`.
+The metadata is stored (record 20,008) and moves no partition: no epoch, no target, no assignment changes. A member that
+watches names the version up to which it knows the other members' metadata. Its response has the changes since, a page
+at a time; a held heartbeat is answered when there is a new edition. An edition comes `COALESCED_MS` after the first
+change in it, and no sooner after the one before than `group.heartbeat.rate.max` allows.
 
-Laws: whoever publishes is answered at once, so that it knows that it was taken; so is who knows nothing (version 0).
-What a member publishes goes with it, unless another takes its place under its name. Nobody else is answered anything.
+Laws: a member that publishes is answered at once, as the acknowledgement; so is one without knowledge (version 0).
+Metadata is removed with its member, unless a new process takes over the instance id. No other member is answered.
 Source: KIP-848's motivation (members that propagate state need no rebalance for it); requirement G10.
 """
 
@@ -38,23 +38,23 @@ from kohort.coordinator.records import (
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
-#: What one member may publish, and what all members of a group may.
+#: Limits of the metadata of one member, and of all members of a group.
 MEMBER_LIMIT_BYTES: Final = 64 * 1024
 GROUP_LIMIT_BYTES: Final = 16 * 1024 * 1024
-#: Changes of so long are told together.
+#: Changes within this time, ms, are told together.
 COALESCED_MS: Final = 50
-#: What all who are told together may be told at once; a page for one of them has one member more than fits.
+#: Limit of all pages of one edition together; a page ends with the first member beyond its size.
 _WAVE_BYTES: Final = 16 * 1024 * 1024
 _LEAST_PAGE_BYTES: Final = 16 * 1024
-#: What a member takes in an answer beside its metadata, roughly.
+#: Approximate size of a member in a response beside its metadata.
 _ROW_BYTES: Final = 64
-#: What a decision may have that changes what is published.
+#: Records that may change published metadata.
 _FOLLOWED: Final = (ConsumerMemberForgotten, MemberMetadataSet, MemberMetadataForgotten)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditionIssued(VolatileRecord):
-    """Members are told up to this version; the next edition is not before that time."""
+    """Members are told up to this version; the next edition is not before `not_before_ms`."""
 
     version: int
     not_before_ms: int
@@ -62,31 +62,31 @@ class EditionIssued(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardLoaded(VolatileRecord):
-    """The log was read: versions above `base` were never given, and everybody is told everything once."""
+    """The log was read: versions above `base` are new, and every member is told all metadata once."""
 
     base: int
 
 
 def is_told(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> bool:
-    """Whether a heartbeat publishes nothing, and knows all that it wants to know."""
+    """Whether a heartbeat publishes no metadata, and knows all that it watches."""
     if command.metadata is not None:
         return False
     return command.watched_version < 0 or command.watched_version == edition_of(group)
 
 
 def edition_of(group: ConsumerGroup | None) -> int:
-    """Up to which version the members of a group are told."""
+    """Return the version up to which the members of a group are told."""
     return NOTHING_YET if group is None or group.published is None else group.published.edition
 
 
 def metadata_of(group: ConsumerGroup, member_id: str) -> bytes | None:
-    """What a member publishes, `None` if nothing: administrators see it at once."""
+    """Return a member's published metadata for administrators, `None` if none."""
     entry = None if group.published is None else group.published.find(member_id)
     return None if entry is None else entry.metadata
 
 
 def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int) -> Decision:
-    """The decision about a heartbeat with what it publishes, and with what there is to tell a member that watches.
+    """Add the metadata of a heartbeat and the news for a watching member to a decision.
 
     Raises:
         Refused: INVALID_REQUEST if a member publishes too much, POLICY_VIOLATION if its group would.
@@ -102,11 +102,11 @@ def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision:
 
 
 def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
-    """The decision with what it means for what members publish: it goes with them, or on to who takes their place.
+    """Add to a decision its effects on metadata: removed with a member, or passed on to its successor.
 
     Args:
-        groups: the state before it.
-        decision: it is about to be carried out.
+        groups: the state before the decision.
+        decision: about to be committed.
     """
     changed = [record for record in decision.records if isinstance(record, _FOLLOWED)]
     if not changed:
@@ -121,20 +121,20 @@ def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) ->
     deadlines = tuple(_deadline(groups, group_id, now_ms=now_ms) for group_id in sorted(touched - gone))
     if not dropped and not deadlines:
         return decision
-    # Tombstones of a group come after all of what is in it.
+    # Tombstones of a group come after all records in it.
     records = (*dropped, *decision.records, *kept)
     return replace(decision, records=records, effects=(*decision.effects, *deadlines))
 
 
 def edition_key(group_id: str) -> TimerKey:
-    """The deadline of the next edition."""
+    """Return the key of the deadline of the next edition."""
     return TimerKey("edition", group_id)
 
 
 def decide_edition(
     groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, *, now_ms: int
 ) -> Decision | None:
-    """Tell what has changed: the deadline of an edition has passed; `None` if there is nothing to tell."""
+    """Issue an edition whose deadline has passed; `None` if there are no changes."""
     board = group.published
     if board is None or board.edition == board.version:
         return None
@@ -144,42 +144,43 @@ def decide_edition(
 
 
 def watches(command: object) -> bool:
-    """Whether a heartbeat is one of a member that wants to know what others publish."""
+    """Whether a heartbeat watches the other members' metadata."""
     return isinstance(command, ConsumerGroupHeartbeat) and command.watched_version >= 0
 
 
 def build_loaded_board(group: ConsumerGroup, *, now_ms: int) -> BoardLoaded:
-    """What a start makes of what the log says."""
+    """Build the record that prepares the board after the log was read."""
     assert group.published is not None, "there is something to tell"
     return BoardLoaded(group_id=group.group_id, base=group.published.loaded_base(now_ms))
 
 
 def put_metadata(group: ConsumerGroup, record: MemberMetadataSet) -> None:
-    """Type 20,008, of a group that is there."""
+    """Set the metadata of a member (type 20,008) in an existing group."""
     if group.published is None:
         group.published = Board()
     group.published.put(record.member_id, record.metadata, record.published_ms)
 
 
 def apply_metadata_forgotten(groups: GroupsState, record: MemberMetadataForgotten) -> None:
-    """Tombstone of type 20,008."""
+    """Withdraw the metadata of a member (tombstone of type 20,008)."""
     group = groups.consumer.get(record.group_id)
     if group is not None and group.published is not None:
         group.published.drop(record.member_id)
 
 
 def apply_edition_issued(groups: GroupsState, record: EditionIssued) -> None:
-    """Volatile."""
+    """Set the edition up to which members are told."""
     group = groups.consumer.get(record.group_id)
     if group is not None and group.published is not None:
         group.published.edition, group.published.not_before_ms = record.version, record.not_before_ms
 
 
 def apply_board_loaded(groups: GroupsState, record: BoardLoaded) -> None:
-    """Volatile; of members that are not there a damaged log may have left something."""
+    """Renumber the board after the log was read."""
     group = groups.consumer[record.group_id]
     board = group.published
     assert board is not None, "there is something to tell"
+    # A damaged log may have left metadata of members that do not exist.
     for member_id in board.entries.keys() - group.members.keys():
         board.drop(member_id)
     board.renumber(record.base)
@@ -187,12 +188,12 @@ def apply_board_loaded(groups: GroupsState, record: BoardLoaded) -> None:
 
 
 def is_known(board: Board, version: int) -> bool:
-    """Whether all that changed behind a version is known: it is of this life, and nobody was forgotten since."""
+    """Whether all changes after a version are known: it is of this run, and no member was forgotten since."""
     return board.floor <= version <= board.edition
 
 
 def _build_records(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Iterator[Record]:
-    """What is to be written of what a member says; nothing if it says what it said before."""
+    """Yield the records of a heartbeat's metadata; none if it is unchanged."""
     metadata, group_id, member_id = command.metadata, command.group_id, command.member_id
     if metadata is None:
         return
@@ -204,7 +205,7 @@ def _build_records(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat,
     board = None if group is None else group.published
     entry = None if board is None else board.find(member_id)
     if not metadata:
-        # A successor says by this that it does not want what was published under its name.
+        # A new process of an instance id withdraws the metadata of the former one by this.
         if entry is not None or (board is not None and command.instance_id is not None):
             yield MemberMetadataForgotten(group_id=group_id, member_id=member_id)
         return
@@ -228,7 +229,7 @@ def _follow_gone(
     dropped: list[Record],
     kept: list[Record],
 ) -> None:
-    """What a member that is gone published is dropped, or kept for who takes its place and says nothing else."""
+    """Remove the metadata of a removed member, or pass it on to a successor that publishes none itself."""
     group_id = gone.group_id
     group = groups.consumer.get(group_id)
     member = None if group is None else group.members.get(gone.member_id)
@@ -242,7 +243,7 @@ def _follow_gone(
     for record in records:
         if not isinstance(record, ConsumerMemberSubscribed) or record.instance_id != member.instance_id:
             continue
-        # Classic members publish nothing.
+        # Classic members publish no metadata.
         if record.group_id == group_id and record.classic is None and record.member_id not in said:
             after = MemberMetadataSet(
                 group_id=group_id,
@@ -262,7 +263,7 @@ def _deadline(groups: GroupsState, group_id: str, *, now_ms: int) -> Arm:
 def _add_news(
     groups: GroupsState, group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, effect: Effect
 ) -> Effect:
-    """The answer to a heartbeat with what it wants to know."""
+    """Return the reply to a heartbeat with the news that it watches for."""
     if not isinstance(effect, Reply) or effect.request != command.request:
         return effect
     body = effect.body
@@ -274,10 +275,13 @@ def _add_news(
 
 
 def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, page_bytes: int) -> MetadataNews | None:
-    """What a member is told; `None`: nothing. With more than a page, the rest follows by the version of this one."""
+    """Build the news for a heartbeat; `None`: none.
+
+    With more than a page, the member fetches the rest by the version of this one.
+    """
     edition, known = edition_of(group), command.watched_version
     if known < 0 or known == edition:
-        # That it was taken.
+        # An acknowledgement.
         taken = MetadataNews(version=edition, is_whole=False, has_more=False, members=())
         return None if command.metadata is None else taken
     if group is None or group.published is None:
@@ -296,7 +300,7 @@ def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, 
         members.append(Published(member_id, None if member is None else member.instance_id, entry.metadata))
         size += _ROW_BYTES + len(entry.metadata or b"")
         version = entry.version
-    # What is newer than the edition is told now, as far as there is room, and once more with its own.
+    # Changes newer than the edition are told now, as far as there is room, and again with their own edition.
     has_more = has_more and version < edition
     return MetadataNews(
         version=version if has_more else edition, is_whole=is_whole, has_more=has_more, members=tuple(members)

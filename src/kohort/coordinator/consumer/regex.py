@@ -1,12 +1,12 @@
-"""Subscriptions by pattern: which topics a regular expression of RE2 means, when it is said and whenever topics change.
+"""Subscriptions by pattern: resolution of an RE2 expression to topics, also when topics change.
 
-A pattern has to match a whole name. It is resolved in the heartbeat that says it and again with each change of topics,
-there only against what changed; the result is a record, so a restart asks nobody. The broker's own topics
-(`__consumer_offsets`, `__transaction_state`) are meant only by a pattern that has `__` in it: a group that consumed its
+A pattern has to match a whole name. It is resolved in the heartbeat that sets it, and again with each change of topics,
+then only against the changed ones; the result is a record, so that a restart needs no resolution. The broker's own
+topics (`__consumer_offsets`, `__transaction_state`) match only a pattern that has `__` in it: a group that consumed its
 own commits, as `.*` makes it do on Apache Kafka, would never come to rest.
 
 Laws: matching takes time linear in the name, and memory within a bound, whatever the pattern: the engine is RE2 or
-there is none. A pattern that cannot be served is refused before anything changes; one that was resolved once stays.
+there is none. An unsupported pattern is refused before anything changes; a resolved one stays.
 Source: KIP-848 (subscriptions by regular expression). Apache Kafka resolves in the background, at most every ten
 seconds and only after a heartbeat (KAFKA-17593), and looks for new topics by time (KAFKA-18961).
 """
@@ -26,15 +26,15 @@ from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import INTERNAL_TOPICS
 
-#: Longest pattern, in bytes of UTF-8: clients unite all their patterns in one. The group log takes twice as much.
+#: Longest pattern, in bytes of UTF-8: clients unite all their patterns in one. The group log allows twice as much.
 MAX_REGEX: Final = 16_384
-#: Most topics that a pattern may stand for when it is said.
+#: Most topics of a pattern in the heartbeat that sets it.
 MAX_RESOLVED_TOPICS: Final = 100_000
-#: Memory that one compiled pattern may take, in bytes.
+#: Most memory of one compiled pattern, bytes.
 MAX_PATTERN_BYTES: Final = 1 << 20
-#: Compiled patterns that are kept; the others are compiled again when topics change.
+#: Number of compiled patterns in the cache; others are compiled again when topics change.
 KEPT_PATTERNS: Final = 128
-#: How much of a pattern is quoted in a message.
+#: Most characters of a pattern in a message.
 _QUOTED: Final = 200
 
 
@@ -47,7 +47,7 @@ class TopicPattern:
         re2 = _engine()
         options = re2.Options()
         options.max_mem = MAX_PATTERN_BYTES
-        # What is wrong with a pattern is said to who sent it, not on the broker's standard error.
+        # RE2's error goes to the client that sent the pattern, not to the broker's standard error.
         options.log_errors = False
         options.never_capture = True
         try:
@@ -64,7 +64,7 @@ class TopicPattern:
             self._prefix = ""
 
     def matching(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that the pattern means, in their order."""
+        """Return the matching names, in their order."""
         fullmatch, prefix = self._fullmatch, self._prefix
         found = [name for name in names if name.startswith(prefix) and fullmatch(name) is not None]
         return found if self._has_internal else [name for name in found if name not in INTERNAL_TOPICS]
@@ -72,10 +72,10 @@ class TopicPattern:
 
 @lru_cache(maxsize=KEPT_PATTERNS)
 def compile_pattern(regex: str) -> TopicPattern:
-    """The pattern, ready to match.
+    """Compile a pattern.
 
     Raises:
-        Refused: INVALID_REGULAR_EXPRESSION if it is too long or too large, is none of RE2's, or RE2 is not installed.
+        Refused: INVALID_REGULAR_EXPRESSION if it is too long or too large, is not RE2 syntax, or RE2 is not installed.
     """
     size = len(regex) if len(regex) > MAX_REGEX else len(regex.encode("utf-8", "replace"))
     if size > MAX_REGEX:
@@ -89,7 +89,7 @@ def compile_pattern(regex: str) -> TopicPattern:
 def resolve_regex(
     group: ConsumerGroup, regex: str | None, image: TopicImage, *, now_ms: int
 ) -> RegularExpressionResolved | None:
-    """What a pattern stands for in a group: as it is known there, or found now; `None` without a pattern.
+    """Return the topics of a pattern in a group, known or resolved now; `None` without a pattern.
 
     Raises:
         Refused: INVALID_REGULAR_EXPRESSION, also if it matches too many topics.
@@ -108,7 +108,7 @@ def resolve_regex(
 def resolve_again(
     group: ConsumerGroup, image: TopicImage, changed: Collection[str], *, now_ms: int
 ) -> list[RegularExpressionResolved]:
-    """The group's patterns that stand for other topics once the topics are those of `image`.
+    """Return the group's patterns with other topics in `image`.
 
     `changed`: every name that appeared, vanished or became another topic since the patterns were resolved.
     """
@@ -116,7 +116,7 @@ def resolve_again(
     present = [name for name in changed if name in image.by_name] if group.regexes else []
     for regex, before in group.regexes.items():
         topics = {name for name in before.topics if name in image.by_name}
-        # Kafka's engine took it and ours does not, or RE2 was there and is not: what was found once stands.
+        # Kafka's engine accepted the pattern and RE2 does not, or RE2 is not installed any more: the known topics stay.
         with suppress(Refused):
             topics.update(compile_pattern(regex).matching(present))
         if len(topics) != len(before.topics) or not topics.issuperset(before.topics):
@@ -125,7 +125,7 @@ def resolve_again(
 
 
 def names_after(group: ConsumerGroup, resolved: Iterable[RegularExpressionResolved]) -> set[str]:
-    """Every topic that somebody subscribes to once the patterns stand for what `resolved` says."""
+    """Return every subscribed topic of the group with the patterns as `resolved`."""
     regexes = group.regexes | {each.regex: each for each in resolved}
     named = {member.subscribed_topic_names for member in group.members.values()}
     return names_in(named) | names_in(each.topics for each in regexes.values())
@@ -137,7 +137,7 @@ def build_regex_records(
     subscribed: ConsumerMemberSubscribed,
     resolved: RegularExpressionResolved | None,
 ) -> list[RegularExpressionResolved | RegularExpressionForgotten]:
-    """What to write of patterns when a member subscribes: its new one, and that nobody needs its old one."""
+    """Build the pattern records of a changed subscription: its new pattern, and the end of an unused one."""
     records: list[RegularExpressionResolved | RegularExpressionForgotten] = []
     if resolved is not None and resolved.regex not in group.regexes:
         records.append(resolved)
@@ -148,7 +148,7 @@ def build_regex_records(
 
 
 def build_forgotten_regexes(group: ConsumerGroup, gone: Iterable[str]) -> list[RegularExpressionForgotten]:
-    """Forget the patterns that nobody subscribes with once the members `gone` are."""
+    """Build tombstones of the patterns without subscribers once the members `gone` are removed."""
     counts: dict[str, int] = {}
     for member_id in gone:
         regex = group.members[member_id].subscribed_topic_regex
@@ -174,7 +174,7 @@ def _resolved(
 
 
 def _common_prefix(lowest: bytes, highest: bytes) -> str:
-    """How every name between the two begins, as far as that is in ASCII."""
+    """Return the common ASCII prefix of all names between two."""
     count = 0
     while count < min(len(lowest), len(highest)) and lowest[count] == highest[count] < 128:
         count += 1
@@ -182,7 +182,7 @@ def _common_prefix(lowest: bytes, highest: bytes) -> str:
 
 
 def _engine() -> ModuleType:
-    """RE2, loaded when somebody first subscribes by pattern."""
+    """Import RE2, when the first member subscribes by pattern."""
     try:
         import re2
     except ImportError:

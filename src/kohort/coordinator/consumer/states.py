@@ -1,7 +1,7 @@
-"""From which state a KIP-848 member or group comes into which, and by what: the tables of docs/groups.md.
+"""State transitions of KIP-848 members and groups, with their causes: the tables of docs/groups.md.
 
-Laws: a step that is not in a table does not happen; a test holds random sequences against them. States of members are
-those of record type 8, but that a static member that is away (epoch -2) is told apart.
+Laws: a transition outside of a table does not happen; a test checks random sequences against them. The states of
+members are those of record type 8; a static member that is away (epoch -2) has a state of its own.
 Source: architecture rule 7; KIP-848, Apache Kafka's CurrentAssignmentBuilder and ConsumerGroup.
 """
 
@@ -13,11 +13,11 @@ from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.records import MemberState
 
-#: Not in the group, before or after.
+#: State before a join and after a leave.
 NOBODY: Final = "(no member)"
 #: `member_state` of a static member that left for a while.
 AWAY: Final = "AWAY"
-#: No group of that id.
+#: State without a group of that id.
 NO_GROUP: Final = "(no group)"
 #: `group_state` of a classic group, whatever its own state.
 CLASSIC: Final = "(classic group)"
@@ -25,7 +25,7 @@ CLASSIC: Final = "(classic group)"
 _STABLE, _UNREVOKED = MemberState.STABLE.name, MemberState.UNREVOKED_PARTITIONS.name
 _UNRELEASED, _UNKNOWN = MemberState.UNRELEASED_PARTITIONS.name, MemberState.UNKNOWN.name
 
-#: (state, next state) -> what brings a member there.
+#: (state, next state) -> cause of a member's transition.
 MEMBER_TRANSITIONS: Final = {
     (NOBODY, _STABLE): "it joins, and all of its target is free; or it comes with its classic group",
     (NOBODY, _UNRELEASED): "it joins, and others still have something of its target",
@@ -58,7 +58,7 @@ MEMBER_TRANSITIONS: Final = {
     (AWAY, NOBODY): "its session ends (in a static group: its registration), or somebody takes its place and name",
 }
 
-#: (state, next state) -> what brings a group there. Each state may also stay as it is.
+#: (state, next state) -> cause of a group's transition. Each state may also stay as it is.
 GROUP_TRANSITIONS: Final = {
     (NO_GROUP, "Assigning"): "the first member joins; its target is computed when the window closes",
     (NO_GROUP, "Stable"): "the first member joins, and nothing is waited for",
@@ -85,15 +85,15 @@ GROUP_TRANSITIONS: Final = {
 
 
 def member_state(member: ConsumerMember | None) -> str:
-    """A member's state by the names of `MEMBER_TRANSITIONS`."""
+    """Return a member's state by the names of `MEMBER_TRANSITIONS`."""
     if member is None:
         return NOBODY
-    # What left with epoch -2 keeps its state in the log, which says nothing any more.
+    # A member that left with epoch -2 keeps its state in the log, where it has no meaning any more.
     return AWAY if member.member_epoch < 0 else member.state.name
 
 
 def group_state(groups: GroupsState, group_id: str) -> str:
-    """A group's state by the names of `GROUP_TRANSITIONS`."""
+    """Return a group's state by the names of `GROUP_TRANSITIONS`."""
     group = groups.consumer.get(group_id)
     if group is not None:
         return state_of(group)
