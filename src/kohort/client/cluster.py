@@ -1,10 +1,12 @@
-"""The client's picture of the cluster: who the brokers are, which topics there are, who leads which partition.
+"""The client's metadata of the cluster: brokers, topics, partitions and their leaders.
 
-Laws: one Metadata request at a time; a whole round of refused addresses before the first answer is reported once per
-round, and so are the addresses that an answer has named, until one of them was reached; after that an absent broker is
-nobody's error, only retried. Who is not let in, by whichever broker, is told each time: that does not pass by itself.
-The picture never goes back to an older leader epoch of the same topic, nor to the topic that had a name before.
-Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of our own.
+Laws: one Metadata request at a time. Before the first answer, a round in which every address fails is reported, once
+per round. After it, so is a round of failures of all addresses that it has named, until one of them was reached. From
+then on an absent broker is only tried again. A failed login is reported each time, whichever broker refuses it: it does
+not pass by itself. The metadata never go back to an older leader epoch of the same topic, nor to a former topic of the
+same name.
+
+Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of kohort's own.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ from kohort.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-#: Failures that say that no broker listens at an address.
+#: Failures which show that no broker listens at an address.
 _NOT_THERE: Final = (Failure.UNREACHABLE, Failure.NO_BROKER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """One partition as last seen; `leader_id` -1 means that it has no leader now, `leader_epoch` -1 unknown."""
+    """One partition as last seen; `leader_id` -1: it has no leader now, `leader_epoch` -1: unknown."""
 
     leader_id: int
     leader_epoch: int
@@ -46,18 +48,18 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """One topic as last seen; with an `error` other than NONE there are no partitions."""
+    """One topic as last seen; with an `error` other than NONE it has no partitions."""
 
     name: str
     topic_id: TopicId
     error: ErrorCode
     is_internal: bool
-    #: partition -> what is known of it, ascending.
+    #: partition -> its leader, ascending.
     partitions: Mapping[int, PartitionInfo]
 
 
 class Cluster:
-    """Knows brokers and topics, and asks again when that grows old or turns out wrong.
+    """The brokers and topics, and the Metadata requests that keep them up to date.
 
     Args:
         requests: the outbox of the machine that this is a part of.
@@ -65,8 +67,9 @@ class Cluster:
         retry: pauses after a failed round, and while a wanted topic is missing or has no leader.
         max_age_ms: longest time between two answers.
         on_change: called with the time after each answer.
-        on_unreachable: called with the error and the time when every address has refused, before the first answer; and
-            when all that the answer has named do, before one of those was reached.
+        on_unreachable: called with the error and the time when every address has failed before the first answer; and
+            when all
+            addresses that the answer has named fail, before one of those was reached.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Cluster:
         self._bootstrap: Final = tuple(bootstrap)
         self._retry = retry
         self._max_age_ms = max_age_ms
-        #: Whether asking for a missing topic may create it.
+        #: Whether a request for a missing topic may create it.
         self.may_create = False
         self._on_change = on_change
         self._on_unreachable = on_unreachable
@@ -92,80 +95,80 @@ class Cluster:
         self.brokers: dict[int, Endpoint] = {}
         self.controller_id = -1
         self.cluster_id: str | None = None
-        #: name -> topic, for the wanted ones that an answer has named.
+        #: name -> topic, for the wanted topics that an answer has named.
         self.topics: dict[str, TopicInfo] = {}
         #: id -> name, of the topics above.
         self._names: dict[TopicId, str] = {}
-        #: name -> ids of the topic that was seen last under it, and of the one before.
+        #: name -> ids of the latest topic of that name, and of the one before.
         self._ids: dict[str, tuple[TopicId, TopicId]] = {}
         self._wanted: set[str] = set()
-        #: Every topic is followed, not only the wanted ones.
+        #: Whether every topic is followed, not only the wanted ones.
         self._follows_all = False
-        #: `topics` has every topic there is.
+        #: Whether `topics` has every topic of the cluster.
         self.knows_all = False
-        #: The request in flight is for every topic.
+        #: Whether the request in flight is for every topic.
         self._asks_all = False
-        #: Number of answers; 0 means that no broker has ever answered.
+        #: Number of answers; 0: no broker has answered yet.
         self.generation = 0
-        #: When to ask next; `None` until anybody wants something.
+        #: When to send the next request; `None` until a topic is wanted.
         self._due_ms: int | None = None
         self._in_flight = False
-        #: Something was asked for after the request in flight had been built.
+        #: Whether a topic was asked for after the request in flight had been built.
         self._is_stale = False
-        #: Failed rounds or unsatisfying answers in a row; whose turn it is.
+        #: Failed rounds or incomplete answers in a row; index of the address whose turn it is.
         self._attempts = self._cursor = 0
-        #: Whom the request in flight has asked.
+        #: The broker that the request in flight was sent to.
         self._asked = bootstrap[0]
-        #: (address, how it failed) of the present round.
+        #: (address, failure) of the present round.
         self._round: list[tuple[Endpoint, RequestFailed]] = []
-        #: Why nobody has answered lately; `None` where the last question was answered.
+        #: The latest failure of a request; `None`: the last one was answered.
         self.trouble: str | None = None
-        #: Where the last answer came from.
+        #: The broker of the latest answer to any request.
         self._answered: Endpoint | None = None
         #: Whether a broker was reached under an address that an answer has named.
         self.is_reached = False
-        #: Address under which nobody was when it was tried last, since `forget_absent` -> how that showed.
+        #: Address without a broker at the last attempt -> its failure, since `forget_absent`.
         self._absent: dict[Endpoint, RequestFailed] = {}
         requests.on_end = self._on_any_end
 
     # -- what is known ------------------------------------------------------------------------------------------
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic id; `None` if no answer has named it."""
+        """Return the name of a topic id; `None`: no answer has named it."""
         return self._names.get(TopicId(topic_id))
 
     def topic_id(self, name: str) -> TopicId:
-        """The id of a topic; zero if unknown."""
+        """Return the id of a topic; zero if unknown."""
         topic = self.topics.get(name)
         return ZERO_TOPIC_ID if topic is None else topic.topic_id
 
     def known_id(self, name: str) -> TopicId | None:
-        """The id of a topic, zero where brokers have or tell none; `None` if it is not there (yet), or unknown."""
+        """Return a topic's id, zero: brokers have or tell none; `None`: it is missing (yet), or unknown."""
         topic = self.topics.get(name)
         return None if topic is None or topic.error.retriable else topic.topic_id
 
     def partitions_of(self, name: str) -> list[TopicPartition]:
-        """The partitions of a topic, ascending; none if it is unknown."""
+        """Return the partitions of a topic, ascending; none if it is unknown."""
         topic = self.topics.get(name)
         return [] if topic is None else [TopicPartition(name, partition) for partition in topic.partitions]
 
     def is_hidden(self, name: str) -> bool:
-        """Whether this client may not even see the topic, at present."""
+        """Return whether this client may not even see the topic, at present."""
         topic = self.topics.get(name)
         return topic is not None and topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def leader_of(self, partition: TopicPartition) -> Endpoint | None:
-        """Where the leader of a partition listens; `None` if unknown or absent."""
+        """Return the address of a partition's leader; `None`: unknown or absent."""
         info = self.partition(partition)
         return None if info is None else self.brokers.get(info.leader_id)
 
     def partition(self, partition: TopicPartition) -> PartitionInfo | None:
-        """What is known of a partition; `None` if nothing."""
+        """Return the leader of a partition as last seen; `None`: unknown."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.partitions.get(partition.partition)
 
     def any_endpoint(self) -> Endpoint:
-        """The address to ask what any broker can answer; moves on when one fails."""
+        """Return the address for requests that any broker answers; another one after a failure."""
         candidates = self._candidates()
         return candidates[self._cursor % len(candidates)]
 
@@ -176,20 +179,20 @@ class Cluster:
         return not self.is_reached and bool(named) and all(endpoint in self._absent for endpoint in named)
 
     def find_desertion(self) -> BrokersUnreachableError | None:
-        """That every address was tried since `forget_absent`, and nobody is there; `None` if somebody may be."""
+        """Return the error of an absent cluster: every address was tried in vain since `forget_absent`."""
         candidates = self._candidates()
         if any(endpoint not in self._absent for endpoint in candidates):
             return None
         return _unreachable([(endpoint, self._absent[endpoint]) for endpoint in candidates])
 
     def forget_absent(self) -> None:
-        """What was tried so far does not count."""
+        """Forget failed addresses, so that `find_desertion` waits for new attempts."""
         self._absent.clear()
 
     # -- what is wanted -----------------------------------------------------------------------------------------
 
     def want(self, topics: Iterable[str], now_ms: int, *, and_all: bool = False) -> None:
-        """Follow exactly these topics, or (`and_all`) all others too; those not seen yet are asked for at once."""
+        """Follow exactly these topics, or (`and_all`) all others too; ask at once for unknown ones."""
         wanted = set(topics)
         is_same = wanted == self._wanted and and_all == self._follows_all
         if is_same and (self._in_flight or self._due_ms is not None):
@@ -217,35 +220,35 @@ class Cluster:
 
     @property
     def next_generation(self) -> int:
-        """The number of the first answer that is asked for from now on."""
+        """The number of the first answer to a request that is sent from now on."""
         return self.generation + (2 if self._in_flight else 1)
 
     def refresh(self, now_ms: int) -> None:
-        """Ask as soon as may be: at once, or when the pause after a failure is over."""
+        """Send a request as soon as possible: at once, or after the pause of a failure."""
         if self._in_flight:
             self._is_stale = True
         elif self._attempts == 0 or self._due_ms is None:
             self._due_ms = now_ms
 
     def refresh_now(self, now_ms: int) -> None:
-        """Ask at once, even if the last answer was none to be content with: the question is another one now."""
+        """Send a request at once, without the pause of an incomplete answer: the question has changed."""
         if self._in_flight:
             self._is_stale = True
         else:
             self._due_ms = now_ms
 
     def refresh_soon(self, now_ms: int) -> None:
-        """Ask after one pause: for errors that come back as long as the cluster has not settled."""
+        """Send a request after one pause, for errors that last until the cluster has settled."""
         if not self._in_flight:
             due = now_ms + self._retry.delay_ms(self._attempts)
             self._due_ms = due if self._due_ms is None else min(self._due_ms, due)
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when `on_tick` has a request to send."""
         return None if self._in_flight else self._due_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Ask if it is time."""
+        """Send a metadata request when one is due."""
         if self._in_flight or self._due_ms is None or now_ms < self._due_ms:
             return
         self._in_flight, self._is_stale, self._asks_all = True, False, self._follows_all
@@ -271,7 +274,7 @@ class Cluster:
         self.generation += 1
         had_names = bool(self.brokers)
         self.brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in response.brokers}
-        # Who has answered is asked first again. An address to start from is it only where named ones have failed.
+        # The broker that has answered is asked first again; a bootstrap address only where named ones have failed.
         is_named = self._asked in self.brokers.values()
         candidates = self._candidates()
         self._cursor = candidates.index(self._asked) if is_named or (had_names and self._asked in candidates) else 0
@@ -291,7 +294,7 @@ class Cluster:
         self._on_change(now_ms)
 
     def _note_missing(self, found: Set[str | None]) -> None:
-        """Who was asked for every topic is silent about those that do not exist."""
+        """Note the wanted topics that a list of every topic lacks: they do not exist."""
         self.knows_all = self._follows_all
         self._forget([name for name in self.topics if name not in found])
         for name in self._wanted - found:
@@ -303,7 +306,7 @@ class Cluster:
         old = self.topics.get(topic.name)
         error = ErrorCode.of(topic.error_code)
         if error is not ErrorCode.NONE:
-            # A leader that is being elected does not make the partitions unknown.
+            # While a leader is being elected, the partitions stay known.
             if old is None or error is not ErrorCode.LEADER_NOT_AVAILABLE:
                 self._put(
                     TopicInfo(name=topic.name, topic_id=ZERO_TOPIC_ID, error=error, is_internal=False, partitions={})
@@ -329,7 +332,7 @@ class Cluster:
         )
 
     def _is_former(self, name: str, topic_id: TopicId) -> bool:
-        """Whether that topic is gone: another one was seen under its name since."""
+        """Return whether a topic is gone, because another one was seen under its name since."""
         last, former = self._ids.get(name, (ZERO_TOPIC_ID, ZERO_TOPIC_ID))
         if topic_id in (ZERO_TOPIC_ID, last):
             return False
@@ -346,7 +349,7 @@ class Cluster:
             self._names[topic.topic_id] = topic.name
 
     def _is_settled(self) -> bool:
-        """Whether every wanted topic is there with all its leaders, or refused for good."""
+        """Return whether every wanted topic is there with all its leaders, or refused for good."""
         for name in self._wanted:
             topic = self.topics.get(name)
             if topic is None or topic.error.retriable:
@@ -356,7 +359,7 @@ class Cluster:
         return True
 
     def _on_any_end(self, to: Endpoint, answer: Answer, now_ms: int) -> None:
-        """Some request has ended: what that says about the login, and about the addresses that were named."""
+        """Read from the end of any request whether the login and the named addresses work."""
         if isinstance(answer, RequestFailed) and answer.failure is Failure.NOT_AUTHENTICATED:
             self._on_unreachable(AuthenticationError([(str(to), _reason(to, answer))]), now_ms)
             return
@@ -403,5 +406,5 @@ def _unreachable(tried: Sequence[tuple[Endpoint, RequestFailed]]) -> BrokersUnre
 
 
 def _reason(address: object, failed: RequestFailed) -> str:
-    # Some details begin with the address, for those who do not name it themselves.
+    # Some details begin with the address, for readers that do not get it otherwise.
     return failed.detail.removeprefix(f"{address}: ") or failed.failure.value

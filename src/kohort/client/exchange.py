@@ -1,9 +1,10 @@
-"""What a consumer's two sides say to each other: the application's thread and the machine behind the I/O thread.
+"""The messages between a consumer's two sides: the application's thread and the I/O thread's machine.
 
-Laws: values only; the application's side numbers its readings of a partition (`Fence`), so that data that was fetched
-for an earlier assignment or an earlier seek is recognised and dropped on both sides.
-Source: the consumer threading refactor (CTR): application events and background events. By its names: fetch is
-`Chunk`, callback invocation `CallbackWanted`, acknowledgement `CallbackDone`; leave group `Unsubscribed`, `CloseAsked`.
+Laws: values only. The application's side numbers its readings of a partition (`Fence`), so that both sides recognise
+and drop data of an earlier assignment or seek.
+
+Source: the consumer threading refactor (CTR): application events and background events. By its names: fetch is `Chunk`,
+callback invocation `CallbackWanted`, acknowledgement `CallbackDone`; leave group `Unsubscribed`, `CloseAsked`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 from kohort.values import value
 
-#: What becomes of a membership when its consumer is closed (KIP-1092): by default a static member comes back, and any
-#: other leaves.
+#: The end of a membership when its consumer is closed (KIP-1092): by default a static member comes back, and any other
+#: leaves.
 GroupMembershipOperation = Literal["default", "leave_group", "remain_in_group"]
 #: Number of a reading: a new one with each assignment and each seek of a partition.
 Fence = NewType("Fence", int)
@@ -33,29 +34,32 @@ LATEST: Final = -1
 
 @value
 class Start:
-    """How to read a partition; without offset and timestamp from the committed offset, or as the reset option says."""
+    """How to read a partition.
+
+    Without offset and timestamp: from the committed offset, or as the reset option says.
+    """
 
     fence: Fence
     offset: int | None = None
     is_paused: bool = False
-    #: In place of an offset: the first record not older, milliseconds; -2 the first of the log, -1 its end.
+    #: Instead of an offset: the first record not older, milliseconds; -2 the log's first record, -1 its end.
     timestamp: int | None = None
 
 
 @value
 class Subscribed:
-    """The application wants these topics as a member of its group, in place of those before."""
+    """A subscription to topics as a member of the group, in place of the one before."""
 
     topics: tuple[str, ...]
-    #: In place of names: what the names of topics have to match, as a whole.
+    #: Instead of names: the expression that topic names have to match as a whole.
     pattern: str | None = None
-    #: What each of the consumer's own assignors tells whoever computes.
+    #: Metadata of each of the consumer's own assignors, for the member that computes.
     metadata: tuple[bytes, ...] = ()
 
 
 @value
 class Unsubscribed:
-    """Commit, leave the group, read nothing; the ticket ends when that is done."""
+    """The request to commit, leave the group and stop reading; the ticket ends when that is done."""
 
     ticket: object
     deadline_ms: int
@@ -63,7 +67,7 @@ class Unsubscribed:
 
 @value
 class RebalanceEnforced:
-    """The application wants its group to rebalance; `metadata` as in `Subscribed`, as it is now."""
+    """The application's request to rebalance the group; `metadata` as in `Subscribed`, as of now."""
 
     reason: str
     metadata: tuple[bytes, ...] = ()
@@ -71,14 +75,17 @@ class RebalanceEnforced:
 
 @value
 class PartitionsAssigned:
-    """The application has chosen its partitions by hand, in place of those before."""
+    """An assignment by hand, in place of the one before."""
 
     starts: Mapping[TopicPartition, Start]
 
 
 @value
 class Sought:
-    """Read on from another offset, or (`None`) from where a timestamp leads; without both, as in `Start`."""
+    """A seek to an offset, or (`None`) to where a timestamp leads.
+
+    Without both, as in `Start`.
+    """
 
     partition: TopicPartition
     fence: Fence
@@ -91,7 +98,7 @@ class Sought:
 
 @value
 class Paused:
-    """Fetch these partitions no more, or (`is_paused` false) again."""
+    """The pause of partitions, or (`is_paused` false) its end."""
 
     partitions: tuple[TopicPartition, ...]
     is_paused: bool
@@ -99,7 +106,7 @@ class Paused:
 
 @value
 class Polled:
-    """The application is in `poll`: it has returned from everything below these offsets.
+    """A poll of the application, which has processed all records below these offsets.
 
     Only partitions whose offset has changed since the last such event are named.
     """
@@ -109,33 +116,33 @@ class Polled:
 
 @value
 class OffsetsStored:
-    """The application has done what is below these offsets, wherever it is now."""
+    """The offsets that the application has stored as processed, whichever call it is in."""
 
     offsets: Mapping[TopicPartition, Committable]
 
 
 @value
 class ChunkTaken:
-    """So many bytes of these partitions' fetched data are not held any more."""
+    """The bytes of each partition's fetched data that the application's side has given back."""
 
     sizes: Mapping[TopicPartition, int]
 
 
 @value
 class CallbackStarted:
-    """The application's callback of that number runs."""
+    """The start of the application's callback of that number."""
 
     number: int
-    #: The partitions that are gained, so that it can ask where they begin.
+    #: The partitions that are gained, so that their positions can be asked for in the callback.
     starts: Mapping[TopicPartition, Start]
 
 
 @value
 class CallbackDone:
-    """The application's side has dealt with the wanted callback of that number."""
+    """The end of the application's callback of that number."""
 
     number: int
-    #: Offsets below which the application has returned, of partitions that were given up.
+    #: Offsets below which all records are processed, of partitions that were given up.
     consumed: Mapping[TopicPartition, Committable]
     #: How to read the partitions that were gained.
     starts: Mapping[TopicPartition, Start]
@@ -143,7 +150,7 @@ class CallbackDone:
 
 @value
 class CommitAsked:
-    """Commit these offsets for the group."""
+    """A commit of offsets for the group."""
 
     offsets: Mapping[TopicPartition, Committable]
     #: Ends with the commit.
@@ -153,17 +160,20 @@ class CommitAsked:
 
 @value
 class AsynchronousCommitAsked:
-    """Commit these offsets for the group; nobody waits for it."""
+    """A commit of offsets for the group that no call waits for."""
 
     offsets: Mapping[TopicPartition, Committable]
-    #: What wants to know of the end: it comes back in `CommitEnded`; `None`: nothing does.
+    #: Comes back in `CommitEnded`; `None`: the end is not reported.
     callback: object
     deadline_ms: int
 
 
 @value
 class CommittedAsked:
-    """Which offsets has the group committed? The answer maps each partition to what was committed, or `None`."""
+    """The question for the group's committed offsets.
+
+    The answer maps each partition to its offset, or to `None`.
+    """
 
     partitions: tuple[TopicPartition, ...]
     ticket: object
@@ -172,9 +182,9 @@ class CommittedAsked:
 
 @value
 class OffsetsAsked:
-    """Which offset does each timestamp stand for (-2 the first, -1 the next to be written)?
+    """The question for the offset of each timestamp (-2: the first, -1: the next to be written).
 
-    The answer maps each partition to `(offset, timestamp)`, or to `None` where no record is that young.
+    The answer maps each partition to `(offset, timestamp)`, or to `None`: no record is that young.
     """
 
     timestamps: Mapping[TopicPartition, int]
@@ -184,7 +194,7 @@ class OffsetsAsked:
 
 @value
 class PositionAsked:
-    """From where will that partition be read? Asked while the application's side does not know."""
+    """The question for a partition's position, asked while the application's side does not know it."""
 
     partition: TopicPartition
     ticket: object
@@ -193,7 +203,7 @@ class PositionAsked:
 
 @value
 class PartitionsAsked:
-    """Which partitions does a topic have? The answer is a list of numbers, empty if there is no such topic."""
+    """The question for a topic's partitions; the answer is a list of numbers, empty without such a topic."""
 
     topic: str
     ticket: object
@@ -202,54 +212,57 @@ class PartitionsAsked:
 
 @value
 class Configured:
-    """The application has other limits for fetching from now on; everything else in the settings is as before."""
+    """Settings with other limits for fetching; everything else is as before."""
 
     settings: ConsumerSettings
 
 
 @value
 class TopicsAsked:
-    """Which topics are there now? The answer maps each name to its `ListedTopic`."""
+    """The question for the cluster's topics; the answer maps each name to its `ListedTopic`."""
 
     ticket: object
     deadline_ms: int
-    #: Only these, the brokers' own among them; `None` for every topic but those.
+    #: Only these, internal ones among them; `None`: every topic that is not internal.
     topics: tuple[str, ...] | None = None
 
 
 @value
 class CloseAsked:
-    """Commit, leave, end; the ticket ends when that is done, the driver stops at the deadline at the latest."""
+    """The request to commit, leave and end.
+
+    The ticket ends when that is done. The driver stops at the deadline at the latest.
+    """
 
     ticket: object
     deadline_ms: int
-    #: Nobody runs callbacks any more: those that are wanted are answered as if there were none.
+    #: No thread runs callbacks any more: open ones count as answered, without effect.
     is_forgotten: bool = False
-    #: Whether a member goes for good; `None`: unless it has a name, under which it comes back.
+    #: Whether a member leaves for good; `None`: only a dynamic member does.
     goes_for_good: bool | None = None
 
 
 @value
 class MetadataPublished:
-    """The application tells its group something; empty: nothing any more."""
+    """The metadata that the member publishes to its group; empty: none any more."""
 
     metadata: bytes
 
 
 @value
 class MetadataWatched:
-    """The application wants to know what the members of its group publish."""
+    """The application's wish to watch the metadata of its group's members."""
 
 
-#: How far the application is.
+#: Events that report the application's progress.
 Progress = Polled | OffsetsStored | CallbackStarted | CallbackDone | CommitAsked | AsynchronousCommitAsked | ChunkTaken
-#: What it wants otherwise from now on.
+#: Events that change the work of the machine.
 Change = Subscribed | Unsubscribed | PartitionsAssigned | Sought | Paused | Configured | CloseAsked
-#: What it asks and nobody else decides by.
+#: Questions that change nothing.
 Question = CommittedAsked | OffsetsAsked | PositionAsked | PartitionsAsked | TopicsAsked
-#: What it publishes, and that it wants to know what others do.
+#: Events about metadata that members publish.
 Publication = MetadataPublished | MetadataWatched
-#: What is for its member, if it is one.
+#: Events for the member, if there is one.
 Word = RebalanceEnforced | ComputationDone
 ConsumerEvent = Progress | Change | Word | Question | Publication
 
@@ -258,14 +271,17 @@ ConsumerEvent = Progress | Change | Word | Question | Publication
 
 @value
 class OwnedUntil:
-    """What the group has given may be handed out until then, unless the application is told otherwise before."""
+    """The time until which records of assigned partitions may be handed out.
 
-    #: On the driver's clock, milliseconds; 0: nothing is handed out now, `None`: there is no such time.
+    A later delivery replaces it.
+    """
+
+    #: On the driver's clock, milliseconds; 0: nothing may be handed out now, `None`: no limit.
     until_ms: int | None
 
 
 class CallbackKind(Enum):
-    """Which of the application's callbacks is wanted."""
+    """The kind of a rebalance callback."""
 
     REVOKED = "revoked"
     ASSIGNED = "assigned"
@@ -274,22 +290,22 @@ class CallbackKind(Enum):
 
 @value
 class CallbackWanted:
-    """The machine waits for the application to deal with a change of its partitions."""
+    """A callback that the machine waits for: the application has to deal with a change of its partitions."""
 
     number: int
     kind: CallbackKind
     partitions: tuple[TopicPartition, ...]
-    #: Why, as far as the member knows.
+    #: The reason, as far as the member knows.
     reason: str
 
 
 @value
 class Identity:
-    """Who the member is now; epoch -1 means that it is no member."""
+    """Member id and epoch as of now; epoch -1 means that it is not a member."""
 
     member_id: str
     epoch: int
-    #: The coordinator has said what this member reads, be it nothing.
+    #: Whether the coordinator has given an assignment, even an empty one.
     has_assignment: bool
 
 
@@ -299,39 +315,42 @@ class Chunk:
 
     partition: TopicPartition
     fence: Fence
-    #: First offset that is wanted: the first batch may begin before it.
+    #: First wanted offset; the first batch may begin before it.
     offset: int
     #: Offset after the last batch.
     next_offset: int
     records: memoryview
     #: Bytes to report in `ChunkTaken`.
     size_bytes: int
-    #: (producer id, first offset) of transactions that were aborted, for readers of committed records only.
+    #: (producer id, first offset) of aborted transactions, for readers of committed records only.
     aborted: Sequence[tuple[int, int]]
     #: Epoch of the leader that appended the last batch (KIP-320); -1 means unknown.
     leader_epoch: int = -1
 
 
 class Watermarks(NamedTuple):
-    """Where a partition's log begins and ends, as the last fetch has said; -1 where it has not."""
+    """First and end offsets of a partition's log, as the last fetch has said; -1: it has not."""
 
-    #: The first offset that there still is.
+    #: The log's first offset.
     log_start_offset: int
-    #: Up to here every transaction has ended: where readers of committed records stop.
+    #: All transactions below have ended: the end for readers of committed records.
     last_stable_offset: int
-    #: The offset after the last record that every replica in sync has: where other readers stop.
+    #: The offset after the last record that every in-sync replica has: the end for other readers.
     high_watermark: int
 
 
 @value
 class WatermarksSeen:
-    """One answer's news about ends of logs; comes before the answer's chunks, without partitions that stood still."""
+    """The log ends that have changed by one answer.
+
+    They come before the answer's chunks.
+    """
 
     seen: Mapping[TopicPartition, Watermarks]
 
 
 def empty_chunk(partition: TopicPartition, fence: Fence, offset: int) -> Chunk:
-    """No data, but where it goes on: auto.offset.reset has sent this reading there."""
+    """Build a chunk without data, for a reading that auto.offset.reset has moved to that offset."""
     nothing = memoryview(b"")
     return Chunk(
         partition=partition, fence=fence, offset=offset, next_offset=offset, records=nothing, size_bytes=0, aborted=()
@@ -344,14 +363,17 @@ class Trouble:
 
     error: KohortError
     is_fatal: bool
-    #: The partition that cannot be read, if it is about one, and the reading that failed.
+    #: The partition that cannot be read, if the error is about one, and the reading that failed.
     partition: TopicPartition | None = None
     fence: Fence | None = None
 
 
 @value
 class GiveWay:
-    """Data of a paused partition is in the way of others: drop it, it is read again when the partition goes on."""
+    """The order to drop a paused partition's data, whose room is needed.
+
+    The data is fetched again when the partition is resumed.
+    """
 
     partition: TopicPartition
     fence: Fence
@@ -359,7 +381,10 @@ class GiveWay:
 
 @value
 class Remade:
-    """The topic of a partition was deleted and made again: read it anew, from where the group or the option says."""
+    """The order to read a partition anew, because its topic was deleted and made again.
+
+    The group, or the reset option, says from where.
+    """
 
     partition: TopicPartition
     fence: Fence
@@ -367,19 +392,19 @@ class Remade:
 
 @value
 class Recovered:
-    """A broker has answered: an earlier report that none can be reached is out of date."""
+    """The end of an earlier report that no broker can be reached: one has answered."""
 
 
 @value
 class PublishedSeen:
-    """What the members of the group publish now, by name, in place of what was told before."""
+    """The metadata that the group's members publish, by name, in place of the earlier ones."""
 
     published: Mapping[str, bytes]
 
 
 @value
 class CommitEnded:
-    """An asynchronous commit has ended; `error` `None` means well."""
+    """The end of an asynchronous commit; `error` `None` means success."""
 
     callback: object
     offsets: Mapping[TopicPartition, Committable]

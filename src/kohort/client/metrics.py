@@ -1,7 +1,9 @@
-"""What clients have counted: a flat dictionary of numbers, and the same as text for Prometheus.
+"""The counters of clients: a flat dictionary of numbers, and the same as text for Prometheus.
 
-Laws: names are those of Kafka's clients where the meaning is Kafka's; times are milliseconds unless a name says
-otherwise, sizes bytes. Totals and averages are of the client's whole life. To ask costs no request and no waiting.
+Laws: names are those of Kafka's clients where the meaning is Kafka's. Times are milliseconds unless a name says
+otherwise, sizes bytes. Totals and averages are of the client's whole life. Reading them costs no request and no
+waiting.
+
 Source: Kafka's client metrics; the text format of Prometheus.
 """
 
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.client.io.traffic import Traffic
 
 if TYPE_CHECKING:
-    # Each client has its own; none loads what the others need.
+    # Each client has its own modules; none loads those of the others.
     from kohort.client.fetch.fetch_handler import FetchHandler
     from kohort.client.producer.core.tally import Tally
     from kohort.client.producer.room import AnyRoom
@@ -22,7 +24,7 @@ _HEARTBEATS: Final = ("CONSUMER_GROUP_HEARTBEAT", "HEARTBEAT", "JOIN_GROUP", "SY
 
 
 def consumer_metrics(traffic: Traffic, handler: FetchHandler, rebalances: int) -> dict[str, float]:
-    """What a consumer has counted; `rebalances`: how often its assignment has changed."""
+    """Return the counters of a consumer; `rebalances`: number of changes of its assignment."""
     lags = handler.lags()
     return {
         **traffic.metrics(),
@@ -44,7 +46,7 @@ def consumer_metrics(traffic: Traffic, handler: FetchHandler, rebalances: int) -
 
 
 def producer_metrics(traffic: Traffic, tally: Tally, room: AnyRoom) -> dict[str, float]:
-    """What a producer has counted."""
+    """Return the counters of a producer."""
     batches = max(1, tally.sent_batches)
     return {
         **traffic.metrics(),
@@ -61,7 +63,7 @@ def producer_metrics(traffic: Traffic, tally: Tally, room: AnyRoom) -> dict[str,
 
 
 def to_prometheus(metrics: Mapping[str, float], prefix: str, **labels: str) -> str:
-    """Metrics as Prometheus reads them.
+    """Write metrics in the text format of Prometheus.
 
     Args:
         metrics: what `metrics()` of a client returns.

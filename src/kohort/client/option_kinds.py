@@ -1,4 +1,4 @@
-"""The kinds of options that clients have, each as one call in the tables of `options.py`.
+"""The kinds of client options, each as one call in the tables of `options.py`.
 
 Source: Apache Kafka's ConfigDef.
 """
@@ -12,42 +12,42 @@ from kohort.config import Option, parse_bool, parse_function, parse_int, parse_l
 from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
-#: What `security.protocol` may be.
+#: Values of `security.protocol`.
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def number(name: str, default: int, doc: str, *, minimum: int = 0, maximum: int = _INT32_MAX) -> Option:
-    """A whole number within limits."""
+    """Declare an option for a whole number within limits."""
     return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=minimum, maximum=maximum)
 
 
 def switch(name: str, default: bool, doc: str) -> Option:
-    """True or false."""
+    """Declare an option that is true or false."""
     return Option(name=name, parse=parse_bool, default=default, doc=doc)
 
 
 def choice(name: str, default: str, doc: str, *choices: str) -> Option:
-    """One of several words."""
+    """Declare an option for one of several words."""
     return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
 
 
 def text(name: str, default: str | None, doc: str, *, also: tuple[str, ...] = ()) -> Option:
-    """Any text; `None` by default means that there is none."""
+    """Declare an option for any text; `None` by default means that there is none."""
     return Option(name=name, parse=parse_str, default=default, doc=doc, also=also)
 
 
 def secret(name: str, doc: str, *, also: tuple[str, ...] = ()) -> Option:
-    """A text that nobody is shown; none by default."""
+    """Declare an option for a text that no message shows; none by default."""
     return Option(name=name, parse=parse_str, default=None, doc=doc, also=also, is_secret=True)
 
 
 def function(name: str, doc: str) -> Option:
-    """Something of the application's to call; none by default."""
+    """Declare an option for a function of the application's; none by default."""
     return Option(name=name, parse=parse_function, default=None, doc=doc)
 
 
 def codec(name: str, doc: str, *choices: str) -> Option:
-    """How something is compressed; "none" by default, which kafka-python and aiokafka call `None`."""
+    """Declare an option for a codec; "none" by default, which kafka-python and aiokafka call `None`."""
     return Option(name=name, parse=_parse_codec, default="none", doc=doc, choices=("none", *choices))
 
 
@@ -56,7 +56,7 @@ def _parse_codec(given: object) -> str:
 
 
 def parse_servers(given: object) -> list[str]:
-    """A list of host:port, or one text with commas; each is checked."""
+    """Read host:port addresses, a list or one text with commas, and check each."""
     servers = parse_list(given)
     if not servers:
         raise ValueError("at least one host:port is expected")
@@ -66,7 +66,7 @@ def parse_servers(given: object) -> list[str]:
 
 
 def check_protocols(servers: list[str], protocol: str) -> None:
-    """Whether addresses that say what is spoken there say the same as `security.protocol`."""
+    """Refuse addresses with another protocol than `security.protocol`."""
     for server in servers:
         said = server.rpartition("://")[0].upper()
         if said not in ("", protocol):
@@ -77,8 +77,8 @@ def check_protocols(servers: list[str], protocol: str) -> None:
 
 
 def endpoint_of(server: str) -> Endpoint:
-    """One address, with or without the protocol before it."""
-    # "SASL_SSL://host:port" is how listeners are written elsewhere in Kafka, and easily pasted here.
+    """Read one address, with or without the protocol before it."""
+    # Kafka writes listeners as "SASL_SSL://host:port" elsewhere, which is easily pasted here.
     protocol, _, address = server.rpartition("://")
     if protocol.upper() not in ("", *PROTOCOLS):
         raise ValueError(f"{protocol} is no protocol of Kafka's: {', '.join(PROTOCOLS)} are")

@@ -1,4 +1,4 @@
-"""What applications get: records that were read, where records that were sent ended up, and what groups remember."""
+"""The values that applications get: read records, places of sent records, committed offsets."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class ConsumerRecord(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition that it was read from."""
+        """The partition that the record was read from."""
         return TopicPartition(self.topic, self.partition)
 
     def error(self) -> None:
-        """Always `None`: what goes wrong is raised by the call that reads (confluent-kafka returns it as a message)."""
+        """Return `None`: the call that reads raises errors (confluent-kafka returns them as a message)."""
 
 
 class ListedTopic(NamedTuple):
-    """One topic as a broker knows it: the id stays for as long as the topic does, and one made anew has another.
+    """One topic as a broker knows it; a topic that is made again gets another id.
 
     >>> ListedTopic("bWFkZS1vbi1tb25kYXkhIQ", (0, 1)).partitions
     (0, 1)
@@ -52,7 +52,7 @@ class ListedTopic(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """A member of a group, as others have to name it.
+    """The identity of a group's member, as other clients have to name it.
 
     >>> GroupMetadata("billing", 7, "kohort-1", None).generation_id
     7
@@ -67,7 +67,7 @@ class GroupMetadata(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """A change of what a member reads.
+    """A change of a member's assignment.
 
     >>> rebalance = Rebalance("revoked", (TopicPartition("orders", 0),), "this member leaves")
     >>> f"{rebalance.kind} {rebalance.partitions[0]}: {rebalance.reason}"
@@ -76,14 +76,14 @@ class Rebalance(NamedTuple):
 
     #: assigned, revoked or lost.
     kind: str
-    #: In order.
+    #: Sorted.
     partitions: tuple[TopicPartition, ...]
-    #: As far as the member knows: brokers say only that there is a rebalance; `kohort group history` knows why.
+    #: As far as the member knows: brokers often send no reason. `kohort group history` has it.
     reason: str
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a group remembers of a partition: the next offset to read, and what the committer wants to keep beside it.
+    """A committed offset: the next one to read, and the committer's own text.
 
     >>> OffsetAndMetadata(8, "by worker 3")
     OffsetAndMetadata(offset=8, metadata='by worker 3', leader_epoch=-1)
@@ -96,49 +96,49 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-#: What can be committed of a partition; a number stands for an offset with nothing beside it.
+#: A committed offset; a number stands for an offset without metadata.
 Committable = int | OffsetAndMetadata
 
 
 def with_metadata(chosen: Committable) -> OffsetAndMetadata:
-    """The same in full."""
+    """Return the offset with empty metadata if it is a number."""
     return OffsetAndMetadata(chosen) if isinstance(chosen, int) else chosen
 
 
 class OffsetRange(NamedTuple):
-    """Records that were stored one behind the other.
+    """Records of one partition that were stored one behind the other.
 
     >>> OffsetRange(partition=0, base_offset=7, record_count=3)
     OffsetRange(partition=0, base_offset=7, record_count=3)
     """
 
     partition: int
-    #: Of the first; -1 where the broker was not asked to tell (acks=0).
+    #: Of the first record; -1: the broker was not asked for it (acks=0).
     base_offset: int
     record_count: int
 
 
 class SentMany(NamedTuple):
-    """Where the records of one `send_many` or `send_arrow` were stored.
+    """The places of the records of one `send_many` or `send_arrow`.
 
     >>> SentMany("orders", 5, (OffsetRange(0, 7, 3), OffsetRange(1, 0, 2))).partitions
     (0, 1)
     """
 
     topic: str
-    #: How many were stored.
+    #: Number of stored records.
     record_count: int
     #: By partition, ascending, and within it by offset.
     ranges: tuple[OffsetRange, ...]
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Those that got any, ascending."""
+        """The partitions that got records, ascending."""
         return tuple(sorted({each.partition for each in self.ranges}))
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record was stored.
+    """The place of a stored record.
 
     >>> RecordMetadata("orders", 0, 7, 1700000000000).topic_partition
     TopicPartition(topic='orders', partition=0)
@@ -146,12 +146,12 @@ class RecordMetadata(NamedTuple):
 
     topic: str
     partition: int
-    #: -1 where the broker was not asked to tell (acks=0).
+    #: -1: the broker was not asked for it (acks=0).
     offset: int
     #: Milliseconds since 1970-01-01 UTC, as stored.
     timestamp: int
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition that it was appended to."""
+        """The partition that the record was appended to."""
         return TopicPartition(self.topic, self.partition)

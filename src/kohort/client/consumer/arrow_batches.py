@@ -1,6 +1,7 @@
-"""What has been fetched as Arrow record batches; Arrow itself is imported on the first call only.
+"""Fetched data as Arrow record batches; Arrow itself is imported at the first call only.
 
-Laws: a column that nobody asked for is not decoded; damaged records behind good ones do not cost the good ones.
+Laws: only the chosen columns are decoded. Damaged records do not cost the good ones before them.
+
 Source: architecture, `poll_arrow`; the columns are those of Spark's Kafka source.
 """
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _HEADERS: Final = "headers"
-#: Bytes of the records of one batch: enough to be quick, and what a processor keeps near itself; one may be larger.
+#: Bytes of records in one batch: enough to be quick, and within a processor's cache; a single record may be larger.
 _BATCH_BYTES: Final = 1024 * 1024
-#: What one call makes of what has arrived unless it is told otherwise.
+#: Bytes of records that one call returns by default.
 DEFAULT_MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 def choose_columns(columns: Sequence[str] | None, *, include_headers: bool) -> tuple[str, ...]:
-    """The columns to build, checked; `None` means all but headers.
+    """Check the columns to build, and return them; `None` means all but headers.
 
     Raises:
         MissingDependencyError: pyarrow is not installed.
@@ -49,11 +50,13 @@ def take_batches(
     max_records: int,
     max_bytes: int,
 ) -> list[pyarrow.RecordBatch]:
-    """What has arrived; `on_decoded` is called after each batch, what it was made of is free from then on.
+    """Build record batches of the data that has arrived.
 
     Args:
-        include: the columns, as `choose_columns` gives them.
-        max_records: rows of all batches; what is beyond stays for the next call.
+        handler: holds the data.
+        include: the columns, as `choose_columns` returns them.
+        on_decoded: called after each batch was decoded: the bytes that it was made of are free then.
+        max_records: rows of all batches; further ones stay for the next call.
         max_bytes: bytes of their records; one record is always taken, however large.
     """
     from kohort.columnar import to_record_batch

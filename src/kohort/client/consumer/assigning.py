@@ -1,8 +1,9 @@
-"""Runs the application's assignors, in the application's thread, when the machine wants one.
+"""The application's assignors, which run in the application's thread when the machine asks.
 
-Laws: what an assignor raises or gives instead of an assignment is reported and never raised at whoever polls: the group
-asks another member then. What ends the thread, as Ctrl-C does, is raised, and reported as well: the application may go
-on. What is given is checked before it leaves, so that the message says whose fault it is.
+Laws: an assignor's exception or invalid result is reported to the coordinator and never raised by `poll`: the group
+asks another member then. An exception that ends the thread, as Ctrl-C does, is raised, and reported as well: the
+application may go on. A result is checked before it is sent, so that the message names the culprit.
+
 Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
 """
 
@@ -22,7 +23,7 @@ _LOG: Final = logging.getLogger("kohort.client")
 
 
 class Assigning:
-    """Answers what the machine wants computed.
+    """Runs assignors for the machine.
 
     Args:
         assignors: of the option group.local.assignors, in the order of preference.
@@ -34,11 +35,11 @@ class Assigning:
         self._post = post
 
     def metadata(self) -> tuple[bytes, ...]:
-        """What each assignor tells now; raises what the application's code does."""
+        """Return each assignor's present metadata; raise the errors of the application's code."""
         return tuple(each.metadata() for each in self._assignors)
 
     def answer(self, wanted: deque[ComputationWanted | AssignmentSaid]) -> None:
-        """Compute, and tell the application what came with its assignment; takes from the front of `wanted`."""
+        """Run the assignors for each request in `wanted`, and hand them their assignments."""
         while wanted:
             asked = wanted.popleft()
             if isinstance(asked, ComputationWanted):

@@ -51,7 +51,7 @@ class Consumer(OffsetCalls):
     """
 
     def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
-        """Nothing is connected before the first call that needs a broker.
+        """Create a consumer; nothing is connected before the first call that needs a broker.
 
         Args:
             first: options by Kafka's dotted names in a mapping, which may be mixed with keywords; or topics.
@@ -93,7 +93,7 @@ class Consumer(OffsetCalls):
         return self._run(self._unsubscribe_steps(timeout))
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Records that have arrived; waits up to `timeout` seconds for the first.
+        """Return the records that have arrived; wait up to `timeout` seconds for the first.
 
         Calling it again says that the records of the call before are processed: auto-commit commits them. Rebalance
         callbacks run in here.
@@ -107,7 +107,7 @@ class Consumer(OffsetCalls):
         return self._run(self._poll_steps(timeout, max_records))
 
     def poll_one(self, timeout: float = 1.0) -> ConsumerRecord | None:
-        """The next record, or `None` after `timeout` seconds without one; otherwise like `poll`.
+        """Return the next record, or `None` after `timeout` seconds without one; otherwise like `poll`.
 
         A record counts as processed when the next is asked for.
         """
@@ -115,7 +115,7 @@ class Consumer(OffsetCalls):
         return self._run(self._one_steps("poll_one", timeout)) if record is None else record
 
     def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[ConsumerRecord]:
-        """So many records, or those that arrived within `timeout` seconds; otherwise like `poll`.
+        """Return so many records, or fewer after `timeout` seconds; otherwise like `poll`.
 
         An error that comes when some have been taken is raised by the next call.
         """
@@ -130,7 +130,7 @@ class Consumer(OffsetCalls):
         max_records: int | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> list[pyarrow.RecordBatch]:
-        """What has arrived as Arrow record batches of one schema, of about 1 MiB each; otherwise like `poll`.
+        """Return fetched records as Arrow record batches of one schema, of about 1 MiB each; cf. `poll`.
 
         Records of several partitions stand in one batch where they are few; those of one partition are in order.
 

@@ -1,7 +1,8 @@
-"""What the machine has delivered to the application's side, sorted by what is to be done with it.
+"""The machine's deliveries to the application's side, sorted by their purpose.
 
-Laws: `deliver` is the only thing here that the I/O thread calls; everything else belongs to the application's thread.
-A wait that begins after a drain ends with the first delivery behind that drain: none is slept through.
+Laws: `deliver` is the only function here that the I/O thread calls. Everything else belongs to the application's
+thread. A wait that begins after a drain ends with the first delivery behind that drain: none is slept through.
+
 Source: the consumer threading refactor (CTR): the background event queue.
 """
 
@@ -33,23 +34,23 @@ from kohort.ids import TopicPartition
 
 
 class Signal(Protocol):
-    """What a wait for deliveries ends with: an event of threads, or of a loop."""
+    """The end of a wait for deliveries: an event of threads, or of a loop."""
 
     def set(self) -> None:
-        """Something has arrived."""
+        """Wake the waiting call, because a delivery has arrived."""
         ...
 
     def clear(self) -> None:
-        """What has arrived is known."""
+        """Reset the signal before deliveries are sorted."""
         ...
 
 
 class Deliveries:
-    """Between the background and the application's side.
+    """The queues between the background and the application's side.
 
     Args:
         handler: takes the fetched data.
-        member_id: who the consumer is before any group has said so.
+        member_id: id of the member before a group has given one.
         signal: set with each delivery, cleared by each drain.
     """
 
@@ -61,24 +62,24 @@ class Deliveries:
         self.asked: deque[CallbackWanted] = deque()
         #: Asynchronous commits whose callbacks are to be called, in order.
         self.ended: deque[CommitEnded] = deque()
-        #: What the application's assignors are to do, in order.
+        #: Work for the application's assignors, in order.
         self.assigning: deque[ComputationWanted | AssignmentSaid] = deque()
         self._trouble: deque[Trouble] = deque()
         self._fatal: KohortError | None = None
-        #: To be raised by the next call: the one that met it had something to hand out.
+        #: Error for the next call: the one that met it had records to hand out.
         self._put_off: Exception | None = None
         #: Nothing has come since `is_quiet` has last been asked and true.
         self.is_still = False
-        #: Who the member is; replaced as a whole by the I/O thread.
+        #: Member id and epoch; replaced as a whole by the I/O thread.
         self.identity = Identity(member_id=member_id, epoch=-1, has_assignment=False)
-        #: Until when what the group has given may be handed out, likewise: see `OwnedUntil`.
+        #: Until when records of assigned partitions may be handed out, likewise: see `OwnedUntil`.
         self.owned_until_ms: int | None = None
-        #: What the members of the group publish, likewise; and whether the application was not told yet.
+        #: Metadata of the group's members, likewise; and whether the application has not been told of them yet.
         self.published: Mapping[str, bytes] = {}
         self.has_published = False
 
     def deliver(self, item: object) -> None:
-        """Take what the machine delivers."""
+        """Take a delivery of the machine; called by the I/O thread."""
         if isinstance(item, Identity):
             self.identity = item
             return
@@ -96,14 +97,14 @@ class Deliveries:
         self.wake()
 
     def wake(self) -> None:
-        """End a wait."""
+        """End a wait for deliveries."""
         self.is_still = False
         self._signal.set()
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has arrived that is not sorted, and nothing is to be answered or raised."""
-        # Said before it is looked at: whoever delivers meanwhile takes it back.
+        """Whether no delivery is unsorted, and no callback or error waits."""
+        # Set before the queues are looked at: a delivery that comes meanwhile takes it back.
         self.is_still = True
         kept = self._delivered or self.asked or self.ended or self.assigning or self._trouble
         if kept or self._fatal or self._put_off:
@@ -115,11 +116,11 @@ class Deliveries:
         return True
 
     def fail(self, error: KohortError) -> None:
-        """The machine has failed: every `poll` raises that from now on."""
+        """Have every `poll` raise this error from now on, because the machine has failed."""
         self.deliver(Trouble(error=error, is_fatal=True))
 
     def drain(self) -> None:
-        """Sort what has been delivered; runs no callback."""
+        """Sort the deliveries; run no callback."""
         self._signal.clear()
         while self._delivered:
             item = self._delivered.popleft()
@@ -134,7 +135,7 @@ class Deliveries:
                     self._handler.begin_anew(partition, fence)
                 case CallbackWanted():
                     if item.kind is CallbackKind.LOST:
-                        # It names all that was held: what was asked before it is out of date.
+                        # It names all partitions that were held, so earlier callbacks are out of date.
                         self.asked.clear()
                     self.asked.append(item)
                 case CommitEnded():
@@ -149,7 +150,7 @@ class Deliveries:
                     raise AssertionError(f"a consumer's machine does not deliver {type(item).__name__}")
 
     def raise_trouble(self) -> None:
-        """Raise what the machine reported, oldest first; a fatal error again and again."""
+        """Raise the errors that the machine has reported, oldest first; a fatal one again and again."""
         if self._put_off is not None:
             error, self._put_off = self._put_off, None
             raise error
@@ -159,12 +160,12 @@ class Deliveries:
             raise self._trouble.popleft().error
 
     def raise_next(self, error: Exception) -> None:
-        """Have the next call raise this."""
+        """Have the next call raise this error."""
         self.is_still = False
         self._put_off = error
 
     def forget_trouble(self, partition: TopicPartition | None = None) -> None:
-        """Errors of that partition, or all of them, are out of date."""
+        """Drop the errors of a partition, or all of them, because they are out of date."""
         if partition is None:
             self._fatal = self._put_off = None
             self._trouble.clear()
@@ -182,7 +183,7 @@ class Deliveries:
             self._trouble.append(trouble)
 
     def _is_current(self, partition: TopicPartition, fence: Fence | None) -> bool:
-        # A seek that came after the failed reading has made good what was wrong with it.
+        # A seek after the failed reading has made the error obsolete.
         if partition not in self._handler.assignment:
             return False
         return fence is None or self._handler.starts([partition])[partition].fence == fence

@@ -1,8 +1,9 @@
-"""Keys and values through the application's own functions, when a record is handed out.
+"""The application's deserializers, applied when a record is handed out.
 
 Laws: a record whose key or value cannot be read is not handed out; those before it are. `None`, a missing key or a
 tombstone, stays `None`.
-Source: Kafka's key.deserializer and value.deserializer; KIP-334 for what an error says.
+
+Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from kohort.client.records import ConsumerRecord
 from kohort.errors import DeserializationError
 from kohort.ids import TopicPartition
 
-#: Makes whatever the application wants of the bytes of a key or a value.
+#: Converts the bytes of a key or a value to an object of the application's.
 Deserializer = Callable[[bytes], Any]
 
 
 class Deserializing:
-    """Applies two functions; `None` leaves bytes as they are."""
+    """The two deserializers of a consumer; `None` leaves bytes as they are."""
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         self._key = key
         self._value = value
 
     def read(self, records: Sequence[ConsumerRecord]) -> tuple[list[ConsumerRecord], DeserializationError | None]:
-        """The records up to the first that cannot be read, and why it cannot."""
+        """Deserialize records up to the first that fails; return them, and the error."""
         done: list[ConsumerRecord] = []
         for record in records:
             try:
@@ -41,7 +42,7 @@ class Deserializing:
             key = _applied(self._key, key, record, "key")
         if self._value is not None and value is not None:
             value = _applied(self._value, value, record, "value")
-        # In place of `_replace`, which takes longer than all the rest of this.
+        # Not `_replace`, which takes longer than all the rest of this.
         return ConsumerRecord(topic, partition, offset, time, time_kind, key, value, headers, epoch)
 
 

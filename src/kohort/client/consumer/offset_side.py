@@ -1,6 +1,8 @@
-"""Committing and asking for offsets, as steps.
+"""The calls that commit and ask for offsets, as steps.
 
-Laws: what only asks the background may be called from any thread; what looks at the application's positions may not.
+Laws: a call that only asks the background may come from any thread; one that looks at the application's positions may
+not.
+
 Source: Kafka's consumer API.
 """
 
@@ -39,8 +41,8 @@ from kohort.client.records import Committable, ConsumerRecord, ListedTopic, Offs
 from kohort.errors import ConfigError, KohortError, StateError
 from kohort.ids import TopicPartition
 
-#: What may be committed: offsets by partition, a record or several, which stand for the offsets behind them, or `None`
-#: for everything that was handed out.
+#: Arguments of a commit: offsets by partition; a record or several, which stand for the offsets behind them; or `None`
+#: for all processed offsets.
 Committing: TypeAlias = Mapping[TopicPartition, Committable] | ConsumerRecord | Sequence[ConsumerRecord] | None
 #: Called with the error, `None` for a good end, and the offsets. With `kohort.aio` it may be a coroutine function.
 CommitCallback: TypeAlias = Callable[
@@ -51,11 +53,11 @@ CommitCallback: TypeAlias = Callable[
 class OffsetSide(PositionSide):
     """The part of a consumer that deals with offsets."""
 
-    #: When the background last heard of what was stored.
+    #: When stored offsets were last reported to the background.
     _stored_s = 0.0
 
     def commit_async(self, offsets: Committing = None, callback: CommitCallback | None = None) -> None:
-        """Commit without waiting: in order with every other commit, and those that wait for their turn as one request.
+        """Commit without waiting, in order with every other commit; waiting ones go out as one request.
 
         Args:
             offsets: as for `commit`.
@@ -87,7 +89,7 @@ class OffsetSide(PositionSide):
                 lambda ticket, deadline: CommitAsked(offsets=chosen, ticket=ticket, deadline_ms=deadline), timeout
             )
         if self._poller == threading.get_ident() and self._turn.try_take():
-            # Those that were asked for before it have ended, too.
+            # Asynchronous commits that were asked for before it have ended, too.
             try:
                 self._deliveries.drain()
                 yield from self._rebalancing.tell_commits()
@@ -106,7 +108,7 @@ class OffsetSide(PositionSide):
             )
 
     def store_offsets(self, offsets: Committing = None, *, message: ConsumerRecord | None = None) -> None:
-        """Say what is done: with enable.auto.offset.store off, automatic commits and `commit()` contain this only.
+        """Store processed offsets: with enable.auto.offset.store off, commits contain only these.
 
         May be called from any thread, as often as a record is done: nothing is sent by it.
 

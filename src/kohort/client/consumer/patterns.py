@@ -1,4 +1,4 @@
-"""Which pattern an application means by what it subscribes to.
+"""The pattern of a subscription, from the names or the expression that the application gives.
 
 Source: KIP-848 (whole names match a pattern); librdkafka (a name that begins with ^ is a pattern of beginnings).
 """
@@ -12,7 +12,7 @@ from kohort.errors import ConfigError
 
 
 def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) -> str | None:
-    """The regular expression that whole names of topics have to match; `None` if all of `names` are plain.
+    """Return the expression that whole topic names have to match; `None`: all of `names` are plain.
 
     >>> choose_pattern(["orders"], None)
     >>> choose_pattern(["^or", "refunds"], None)

@@ -1,7 +1,9 @@
-"""Where a consumer reads, and how far it is behind, as steps.
+"""The calls about positions and lag, as steps.
 
-Laws: what looks at the application's positions belongs to the thread that polls. A seek takes effect with the next
-record that is handed out; where it leads by time, beginning or end is found when it is needed.
+Laws: a call that looks at the application's positions belongs to the thread that polls. A seek takes effect with the
+next record that is handed out. The offset of a seek by time, to the beginning or to the end is looked up when it is
+needed.
+
 Source: Kafka's consumer API.
 """
 
@@ -36,8 +38,9 @@ class PositionSide(ReadingSide):
 
         Args:
             partition: one that is assigned; what confluent-kafka calls TopicPartition brings its offset along.
-            offset: of the next record to read, or what `committed(..., metadata=True)` says, with whose leader epoch a
-                log that was cut off meanwhile is noticed.
+            offset: of the next record to read; or the answer of `committed(..., metadata=True)`, by whose leader epoch
+                a
+                truncated log is noticed.
 
         Raises:
             StateError: the partition is not assigned.
@@ -52,18 +55,18 @@ class PositionSide(ReadingSide):
         self._seek([chosen], "seek", offset=found, leader_epoch=epoch)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on reading with the first record that these partitions, or without any all assigned ones, still have."""
+        """Go on with the first record that these partitions still have; without any: all assigned ones."""
         self._seek(_several(partitions), "seek_to_beginning", timestamp=EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on reading with what is written from now on, of these partitions, or without any of all assigned ones.
+        """Go on with the records that are written from now on; without partitions: in all assigned ones.
 
-        Where that is is found at once, but not before this returns; `position` waits for it.
+        The end offsets are looked up at once, but not before this returns; `position` waits for them.
         """
         self._seek(_several(partitions), "seek_to_end", timestamp=LATEST)
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go on reading with the first record that is not older, at the end where there is none.
+        """Go on with the first record that is not older, or at the end if there is none.
 
         Args:
             timestamp_ms: milliseconds since 1970-01-01 UTC.
@@ -103,7 +106,7 @@ class PositionSide(ReadingSide):
         found = yield from self._ask_steps(
             lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
         )
-        # Data may have come meanwhile, and the background is ahead of it.
+        # Data may have arrived meanwhile; then the background is ahead of the application's position.
         known = self._known_position(partition)
         return cast(int, found) if known is None else known
 
@@ -119,7 +122,7 @@ class PositionSide(ReadingSide):
     # -- how far behind -----------------------------------------------------------------------------------------------
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The end of an assigned partition as the last fetch has said, without asking; `None` before the first.
+        """Return the end of an assigned partition, as the last fetch has said; `None` before the first.
 
         For readers of committed records the end is where the first open transaction begins.
         """
@@ -154,7 +157,7 @@ class PositionSide(ReadingSide):
     def _find_steps(
         self, partitions: list[TopicPartition], timeout: float | None
     ) -> Steps[dict[TopicPartition, int | None]]:
-        """Positions of which nothing was handed out: the background knows them, unless they are being found."""
+        """Ask the background for the positions of partitions of which no record was handed out."""
         seconds = self._default_timeout_s if timeout is None else to_seconds(timeout)
         deadline_ms = self._host.deadline_ms(seconds)
         tickets: dict[TopicPartition, Future[object]] = {each: Future() for each in partitions}
@@ -175,7 +178,7 @@ class PositionSide(ReadingSide):
 
 
 def _several(partitions: tuple[Any, ...]) -> tuple[TopicPartition, ...]:
-    """Partitions one by one, or a list of them."""
+    """Return partitions that were given one by one, or as a list."""
     is_list = len(partitions) == 1 and not is_partition(partitions[0])
     return to_partitions(partitions[0] if is_list else partitions)
 

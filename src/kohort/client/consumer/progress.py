@@ -1,8 +1,9 @@
-"""What the application has done of its partitions, which is what may be committed for it.
+"""The progress of the application in its partitions: the offsets that may be committed for it.
 
-Laws: by default it has done what it was handed before it came back for more; with `enable.auto.offset.store` off, what
-it has stored and nothing else. Nothing is stored of a partition that is not held, and what was stored of one that is
-given up is forgotten with it. The background hears of it in the order in which it was done, whichever thread stores.
+Laws: by default the application has processed all records that it was handed before it came back for more. With
+`enable.auto.offset.store` off, only stored offsets count. Offsets are stored of held partitions only, and are forgotten
+when their partition is given up. The background gets them in the order in which they were stored, by whichever thread.
+
 Source: Kafka's auto-commit; librdkafka's offset store.
 """
 
@@ -19,29 +20,29 @@ from kohort.ids import TopicPartition
 
 
 class Progress:
-    """Positions, or what is stored in place of them.
+    """The consumed positions, or the offsets that are stored in their place.
 
     Args:
-        handler: knows which partitions are held, and what was handed out of them.
-        is_stored: the application says itself what it has done, from any thread.
+        handler: knows which partitions are held, and their positions.
+        is_stored: whether the application stores its offsets itself, from any thread.
     """
 
     def __init__(self, handler: FetchHandler, *, is_stored: bool) -> None:
         self._handler = handler
         self.is_stored: Final = is_stored
         self._lock = threading.Lock()
-        #: Of partitions that are held.
+        #: Stored offsets of held partitions.
         self._stored: dict[TopicPartition, Committable] = {}
-        #: What of it the background has not heard yet.
+        #: Stored offsets that the background has not got yet.
         self._news: dict[TopicPartition, Committable] = {}
 
     @property
     def has_news(self) -> bool:
-        """Whether `tell` has something to tell."""
+        """Whether `tell` has offsets to hand on."""
         return bool(self._news) if self.is_stored else self._handler.has_moved
 
     def tell(self, post: Callable[[Mapping[TopicPartition, Committable]], None], *, but_the_last: bool = False) -> None:
-        """Hand what was done since the last time to `post`; `but_the_last`: what was handed out last is not done."""
+        """Hand the progress since the last call to `post`; `but_the_last`: without the latest records."""
         if not self.is_stored:
             post(self._with_epochs(self._handler.consumed(but_the_last=but_the_last)))
             return
@@ -50,7 +51,7 @@ class Progress:
             post(news)
 
     def done(self, partitions: Iterable[TopicPartition] | None = None) -> Mapping[TopicPartition, Committable]:
-        """How far these partitions, or all, are done, as far as that is known."""
+        """Return the offsets up to which these partitions, or all, are processed, as far as known."""
         if not self.is_stored:
             return self._with_epochs(self._handler.positions(partitions))
         with self._lock:
@@ -61,7 +62,7 @@ class Progress:
         return {each: self._handler.with_epoch(each, offset) for each, offset in positions.items()}
 
     def store(self, offsets: Mapping[TopicPartition, Committable]) -> None:
-        """The application has done what is below these offsets.
+        """Store the offsets below which the application has processed all records.
 
         Raises:
             StateError: a partition is not held; nothing is stored.
@@ -74,13 +75,13 @@ class Progress:
             self._news.update(offsets)
 
     def drop(self, partition: TopicPartition) -> None:
-        """What was done of that partition is of a topic that is gone."""
+        """Forget the stored offset of a partition whose topic is gone."""
         with self._lock:
             self._stored.pop(partition, None)
             self._news.pop(partition, None)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions are given up."""
+        """Forget partitions that are given up, with their stored offsets."""
         gone = list(partitions)
         with self._lock:
             self._handler.forget(gone)

@@ -1,4 +1,4 @@
-"""What a consumer publishes to its group beside its membership, and what others do.
+"""The metadata that a consumer publishes to its group, and those of the other members.
 
 Source: requirement G10; KIP-848's motivation: members tell each other of themselves without a rebalance.
 """
@@ -13,15 +13,15 @@ from kohort.client.consumer.subscribing import SubscribingSide
 from kohort.client.exchange import MetadataPublished, MetadataWatched
 from kohort.errors import ConfigError
 
-#: Called with the consumer and what the members of its group publish now, by name. With `kohort.aio` it may be a
-#: coroutine function.
+#: Called with the consumer and the metadata of the group's members, by name. With `kohort.aio` it may be a coroutine
+#: function.
 PublishedCallback: TypeAlias = Callable[[Any, dict[str, bytes]], Awaitable[None] | None]
-#: What a coordinator takes of one member.
+#: Bytes of metadata that a coordinator takes of one member.
 LONGEST_METADATA: Final = 64 * 1024
 
 
 class PublishingSide(SubscribingSide):
-    """Metadata of members."""
+    """The calls of a consumer that publish and watch metadata."""
 
     def publish(self, metadata: bytes) -> None:
         """Tell the other members of the group, and administrators, something about this one: its load, its address.
@@ -49,7 +49,7 @@ class PublishingSide(SubscribingSide):
         self._host.post(MetadataPublished(metadata=said))
 
     def watch_published(self, callback: PublishedCallback | None = None) -> None:
-        """Hear from now on what the members of the group publish, this one included: `published` tells it.
+        """Watch the metadata of the group's members, this one's included; `published` returns them.
 
         Args:
             callback: called inside `poll` with this consumer and with what `published` returns, when that has changed;
@@ -63,7 +63,7 @@ class PublishingSide(SubscribingSide):
         self._host.post(MetadataWatched())
 
     def published(self) -> dict[str, bytes]:
-        """What the members of the group publish, as far as this one was told: `watch_published` has it told.
+        """Return the metadata that the group's members publish, as far as known; call `watch_published` first.
 
         By group_instance_id, or by member id of a member without one. May be called from any thread.
         """

@@ -1,9 +1,10 @@
-"""Handing out what was fetched: lists, single records, columns.
+"""The ways to hand out fetched records: lists, single records, columns.
 
-Laws: a record counts as returned when it is handed out, and as processed when the application is back for more;
-what cannot be handed out now, since something is raised first or the call is broken off, is handed out by the next.
-What the group has given is handed out as long as the coordinator gives it to no other member, by the clock alone: this
-thread may go on before the background does, after a time in which the process or the machine stood still.
+Laws: a record counts as returned when it is handed out, and as processed when the application calls for more. Records
+that cannot be handed out now, since an error is raised first or the call is broken off, are handed out by the next
+call. Records of an assigned partition are handed out as long as the coordinator gives it to no other member. The clock
+alone decides that: this thread may go on before the background does, after the process or the machine stood still.
+
 Source: Kafka's consumer API.
 """
 
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 T = TypeVar("T")
-#: One step of an iteration that goes on for ever.
+#: Seconds of one step of an endless iteration.
 ITERATION_S: Final = 60.0
-#: Goes on while the machine sleeps, as the coordinator's does; macOS has that by the other name.
+#: A clock that goes on while the machine sleeps, as the coordinator's does; macOS has it under the other name.
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class ReadingSide(PublishingSide):
-    """Every way to get records."""
+    """The calls of a consumer that return records."""
 
     def _poll_steps(self, timeout: float, max_records: int | None) -> Steps[list[ConsumerRecord]]:
         limit = self._settings.max_poll_records if max_records is None else to_count(max_records, "max_records")
@@ -66,7 +67,7 @@ class ReadingSide(PublishingSide):
             except Exception as error:
                 if not found:
                     raise
-                # What was taken is handed out first; the next call meets the error.
+                # The records that were taken are handed out first; the next call meets the error.
                 self._deliveries.raise_next(error)
                 return found
             found += more
@@ -76,7 +77,7 @@ class ReadingSide(PublishingSide):
     def _read_steps(
         self, what: str, timeout: float, take: Callable[[], list[T]], *, goes_on: bool = False
     ) -> Steps[list[T]]:
-        """`goes_on`: the same call has taken before."""
+        """Read once; `goes_on`: the same call has taken records before."""
         until_s = time.monotonic() + to_seconds(timeout)
         self._begin_long(what)
         found: list[T] = []
@@ -114,7 +115,7 @@ class ReadingSide(PublishingSide):
             self._note_poll(now_s)
 
     def _take_one(self, what: str) -> ConsumerRecord | None:
-        """A record that is there, if nothing else is to be done first; the quick way of `poll_one` and iteration."""
+        """Return a ready record if no other work is due: the fast path of `poll_one` and iteration."""
         ready = self._handler.ready
         if (
             ready
@@ -140,7 +141,7 @@ class ReadingSide(PublishingSide):
         return None
 
     def _owned_for_s(self) -> float:
-        """How long what the group has given may still be handed out; 0 or less: not now."""
+        """Return for how many seconds records of assigned partitions may be handed out; 0 or less: not now."""
         until_ms = self._deliveries.owned_until_ms
         return inf if until_ms is None else (until_ms - self._host.now_ms()) / 1000
 
@@ -149,7 +150,7 @@ class ReadingSide(PublishingSide):
         return found[0] if found else None
 
     def _iteration_steps(self) -> Steps[ConsumerRecord | None]:
-        """The next record; `None` when it is over: the consumer is closed, or consumer.timeout.ms has passed."""
+        """Return the next record; `None`: the consumer is closed, or consumer.timeout.ms has passed."""
         patience_ms = self._settings.consumer_timeout_ms
         record: ConsumerRecord | None = None
         while record is None and not self._is_closed:
@@ -160,5 +161,5 @@ class ReadingSide(PublishingSide):
 
 
 def to_count(value: object, name: str) -> int:
-    """How many records: 1 or more."""
+    """Check a number of records: 1 or more."""
     return whole_number(value, name, "a number of records, 1 or more,", INT32_MAX, minimum=1)

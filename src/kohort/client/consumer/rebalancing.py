@@ -1,8 +1,9 @@
-"""Runs the application's callbacks, in the application's thread; tells the machine when those of rebalances are done.
+"""The application's callbacks, which run in the application's thread; the machine hears of their end.
 
-Laws: a partition is off the assignment when its callback has returned, and on it before the callback begins; the
-machine gets its answer even if the callback raises, and the exception goes on to whoever polled. Callbacks of commits
-are called in the order of the commits.
+Laws: a partition is off the assignment when its callback has returned, and on it before the callback begins. The
+machine gets its answer even if the callback raises; `poll` raises the exception. Callbacks of commits are called in the
+order of the commits.
+
 Source: the consumer threading refactor (CTR): callbacks run in the polling thread, the background waits.
 """
 
@@ -35,7 +36,7 @@ _SHOWN: Final = 10
 
 
 class Callbacks(NamedTuple, Generic[C]):
-    """What the application gave to `subscribe`."""
+    """The rebalance callbacks that the application gave to `subscribe`."""
 
     on_assigned: Callable[[C, list[TopicPartition]], object] | None = None
     on_revoked: Callable[[C, list[TopicPartition]], object] | None = None
@@ -43,12 +44,14 @@ class Callbacks(NamedTuple, Generic[C]):
 
 
 class Rebalancing(Generic[C]):
-    """Answers the callbacks that the machine wants.
+    """Answers the machine's callbacks by those of the application.
 
     Args:
+        handler: holds the assignment and the positions.
+        deliveries: brings the machine's callbacks.
+        progress: the processed offsets.
         post: takes events for the machine.
-        progress: what the application has done.
-        commits: whether what was done of revoked partitions is committed automatically.
+        commits: whether the processed offsets of revoked partitions are committed automatically.
     """
 
     def __init__(
@@ -66,21 +69,21 @@ class Rebalancing(Generic[C]):
         self._post = post
         self._commits = commits
         self.callbacks: Callbacks[C] = Callbacks()
-        #: Called with what the members of the group publish.
+        #: Called with the metadata of the group's members.
         self.on_published: Callable[[C, dict[str, bytes]], object] | None = None
-        #: How often the assignment has changed.
+        #: Number of changes of the assignment.
         self.count = 0
-        #: The change of the assignment that was begun last.
+        #: The latest change of the assignment.
         self.last: Rebalance | None = None
-        #: The application's code is running below us.
+        #: Whether a callback of the application is running.
         self.is_in_callback = False
 
     def answer(self, consumer: C, *, with_progress: bool) -> Steps[None]:
-        """Run the callbacks that the machine waits for; what an asyncio application's return is awaited.
+        """Run the callbacks that the machine waits for; await those of an asyncio application.
 
         Args:
             consumer: handed to the callbacks.
-            with_progress: whether the application has returned from all that it was handed.
+            with_progress: whether the application has processed all records that it was handed.
         """
         yield from self.tell_commits()
         yield from self._tell_published(consumer)
@@ -95,7 +98,7 @@ class Rebalancing(Generic[C]):
                 yield from self._run(consumer, wanted, partitions)
             finally:
                 if commits and self._progress.is_stored:
-                    # What the callback has finished and stored, too.
+                    # The callback may have processed and stored more.
                     consumed = self._progress.done(partitions)
                 if wanted.kind is not CallbackKind.ASSIGNED:
                     self._progress.forget(partitions)
@@ -112,7 +115,7 @@ class Rebalancing(Generic[C]):
             yield from self._call(partial(callback, ended.error, offsets))
 
     def _tell_published(self, consumer: C) -> Steps[None]:
-        """Call the callback for what the members of the group publish, if that has changed."""
+        """Call the callback for the members' metadata, if these have changed."""
         if self._deliveries.has_published:
             self._deliveries.has_published = False
             if self.on_published is not None:
@@ -122,7 +125,7 @@ class Rebalancing(Generic[C]):
         if wanted.kind is CallbackKind.ASSIGNED:
             self._handler.hold(wanted.partitions)
             return list(wanted.partitions)
-        # Their data stays until the callback has returned, for what it asks of positions; nobody polls meanwhile.
+        # Their data stays until the callback has returned, which may ask for positions; no poll takes them meanwhile.
         return sorted(self._handler.assignment.intersection(wanted.partitions))
 
     def _note(self, wanted: CallbackWanted, partitions: list[TopicPartition]) -> None:

@@ -1,8 +1,9 @@
-"""The application's side of a consumer: what its doors share, blocking or on an event loop.
+"""The application's side of a consumer: the part that the blocking and the asyncio door share.
 
-Laws: nothing here talks to the network; what the application calls becomes an event, what it gets has been fetched and
-is decoded in its own thread; rebalance callbacks run inside `poll`, `unsubscribe` and `close`, never elsewhere; one
-call at a time, but for `wakeup`, `close` and what only asks the background.
+Laws: nothing here talks to the network. A call of the application becomes an event. Records have been fetched already,
+and are decoded in the application's thread. Rebalance callbacks run inside `poll`, `unsubscribe` and `close`, never
+elsewhere. One call at a time, except for `wakeup`, `close` and calls that only ask the background.
+
 Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
 """
 
@@ -49,15 +50,15 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ConsumerOptions
 
 _LOG: Final = logging.getLogger("kohort.client")
-#: A poll that waits says so once in a while, for max.poll.interval.ms.
+#: Seconds between two notes to the background that the application polls, for max.poll.interval.ms.
 _NOTE_S: Final = 1.0
-#: What was returned is told to the background no more often: each time costs as much as a dozen records.
+#: Least seconds between two reports of consumed offsets: one costs as much as a dozen records.
 _PROGRESS_S: Final = 0.1
-#: What was taken is given back to the background no more often while there is more to take: each time wakes it.
+#: Least seconds between two reports of freed bytes while more data is ready: each wakes the background.
 _RELEASE_S: Final = 0.005
-#: What `close` may take beyond its timeout, to end the thread.
+#: Seconds that `close` may take beyond its timeout, to end the thread.
 _GRACE_S: Final = 2.0
-#: What a consumer that nobody closed has to leave its group in the background.
+#: Seconds in which the background leaves the group for a consumer that was dropped without `close`.
 _FORGOTTEN_S: Final = 5.0
 
 
@@ -66,7 +67,7 @@ _GOES_FOR_GOOD: Final[Mapping[GroupMembershipOperation, bool | None]] = {
     "leave_group": True,
     "remain_in_group": False,
 }
-#: The consumers of this process: in a fork of it they are closed.
+#: The consumers of this process. In a fork of it they are closed.
 _sides: Final[WeakSet[ConsumerSide]] = WeakSet()
 
 
@@ -81,17 +82,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class ConsumerSide(OneProcess):
-    """What every call goes through."""
+    """The application's side of a consumer: its parts, the turn of its calls, and its end."""
 
-    #: The exception that the application was handling when it polled last.
+    #: The exception that the application was handling at its latest poll.
     _handled: BaseException | None = None
 
     def _set_up(self, first: tuple[object, ...], options: Mapping[str, object], host: Any, signal: Signal) -> None:
-        """Nothing is connected here.
+        """Build the parts of the consumer; nothing is connected.
 
         Args:
             first: positional arguments: a mapping of options by Kafka's dotted names, or topics.
-            host: what runs the machine: its class, or anything that makes one.
+            host: class or function that makes the host of the machine.
             signal: ends the waits for deliveries.
         """
         from uuid import uuid4
@@ -136,20 +137,20 @@ class ConsumerSide(OneProcess):
         self._why_closed = "this consumer is closed; create a new one"
         _sides.add(self)
         self._is_woken = False
-        #: Asked for below a call of the same thread, by a signal handler: it is carried out when that call ends.
+        #: Timeout of a close that a signal handler asked for inside a call of the same thread; it follows that call.
         self._late_close_s: float | None = None
         self._goes_for_good: bool | None = None
-        #: The thread that polled last.
+        #: The thread of the latest poll.
         self._poller: int | None = None
         self._noted_s = self._released_s = 0.0
-        #: Until then records that are ready need no look at anything else.
+        #: Until then `poll` may hand out ready records without looking at anything else.
         self._quick_until_s = 0.0
         self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
         self._progress_every_s = min(_PROGRESS_S, self._note_every_s, self._settings.auto_commit_interval_ms / 10_000)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Self:
-        """A consumer from Kafka's dotted option names.
+        """Create a consumer from Kafka's dotted option names.
 
         >>> import kohort
         >>> kohort.Consumer.from_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}).close()
@@ -164,7 +165,7 @@ class ConsumerSide(OneProcess):
             host.warn_unclosed()
 
     def wakeup(self) -> None:
-        """End a `poll` that waits, or the next one, at once; it returns what there is, be it nothing.
+        """End a `poll` that waits, or the next one, at once; it returns the records that are there, if any.
 
         May be called from any thread and from a signal handler.
         """
@@ -190,7 +191,7 @@ class ConsumerSide(OneProcess):
         self._host.post(Configured(settings=self._settings))
 
     def metrics(self) -> dict[str, float]:
-        """What this consumer has counted so far, by Kafka's names: docs/client.md. May be called from any thread."""
+        """Return this consumer's counters by Kafka's names (docs/client.md); may be called from any thread."""
         return consumer_metrics(self._host.traffic, self._handler, self._rebalancing.count)
 
     # -- waiting ----------------------------------------------------------------------------------------------------
@@ -205,13 +206,13 @@ class ConsumerSide(OneProcess):
             if not (ticket.done() or self._has_ended_with(ticket)):
                 yield Pause(max(0.0, min(until_s - time.monotonic(), 0.5)))
         if ticket.done():
-            # Commits that nobody waits for have ended before it.
+            # Asynchronous commits have ended before the ticket.
             self._deliveries.drain()
             yield from self._rebalancing.tell_commits()
             ticket.result()
 
     def _has_ended_with(self, ticket: Future[object]) -> bool:
-        """Whether the background has ended just now, and the ticket with it; that it ended otherwise is raised."""
+        """Return whether the background has ended just now, with the ticket; raise if it ended otherwise."""
         try:
             self._host.check()
         except StateError:
@@ -221,7 +222,7 @@ class ConsumerSide(OneProcess):
         return False
 
     def _ask_steps(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> Steps[object]:
-        """Post the event that `build` makes of a ticket and a deadline; ends with what the ticket ends with."""
+        """Post the event that `build` makes of a ticket and a deadline; return or raise the ticket's result."""
         self._check_open()
         seconds = self._default_timeout_s if timeout is None else to_seconds(timeout)
         ticket: Future[object] = Future()
@@ -232,7 +233,7 @@ class ConsumerSide(OneProcess):
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def _is_interrupted(self) -> bool:
-        """Whether an exception ends the work on what was handed out last: it has come since, and is not done with."""
+        """Return whether an exception that is being handled has ended the work on the latest records."""
         passing = sys.exc_info()[1]
         return passing is not None and passing is not self._handled
 
@@ -261,11 +262,11 @@ class ConsumerSide(OneProcess):
             try:
                 yield Pause(max(0.0, until_s - time.monotonic()), free)
             except KohortTimeoutError:
-                # The application is somewhere else, in a callback perhaps, and may stay there.
+                # The application's thread is elsewhere, perhaps in a callback, and may stay there.
                 self._host.retire(_GRACE_S)
                 return
         try:
-            # Another thread may still be at work on what it was handed last.
+            # Another thread may still be processing the records that it was handed last.
             is_done = self._poller in (None, threading.get_ident())
             yield from self._finish_steps(max(0.0, until_s - time.monotonic()), with_progress and is_done)
         finally:
@@ -284,15 +285,15 @@ class ConsumerSide(OneProcess):
         finally:
             self._progress.forget(self._handler.assignment)
             self._host.stop(_GRACE_S)
-            # What has arrived too late for anybody is dropped.
+            # Data that has arrived too late is dropped.
             self._deliveries.drain()
 
     def _is_below_a_call(self) -> bool:
-        """Whether a call of this thread waits for this one to return: a signal handler runs."""
+        """Return whether a call of this thread waits for this one to return, as in a signal handler."""
         return True
 
     def _give_turn_back(self, *, with_progress: bool) -> Steps[None]:
-        """The call is over; a close that a signal handler asked for meanwhile follows."""
+        """End a call; carry out the close that a signal handler has asked for meanwhile."""
         self._turn.give_back()
         if self._late_close_s is not None and self._turn.try_take():
             seconds, self._late_close_s = self._late_close_s, None
@@ -304,7 +305,7 @@ class ConsumerSide(OneProcess):
     # -- telling the background -------------------------------------------------------------------------------------
 
     def _note_poll(self, now_s: float) -> None:
-        """The application has returned from everything that it was handed, and is back."""
+        """Report the poll and the consumed offsets to the background when a report is due."""
         since_s = now_s - self._noted_s
         if since_s >= self._progress_every_s and (self._has_news or since_s >= self._note_every_s):
             self._noted_s = now_s
@@ -321,15 +322,17 @@ class ConsumerSide(OneProcess):
             self._host.post(Polled(consumed={}))
 
     def _report_released(self, taken_s: float | None = None) -> None:
-        """Give back what is not held any more.
+        """Give the bytes of used data back to the background.
 
         Args:
-            taken_s: when it was taken, if it was: what is taken in a row is given back together.
+            taken_s: time of the call that has just taken data, `None` for other calls: bytes of calls in a row are
+                given back
+                together.
         """
         given_way = self._handler.given_way()
         for partition, start in given_way.items():
             if start.offset is None:
-                # Its topic was made again: what was stored is of the old one.
+                # The topic was made again, so its stored offset belongs to the old one.
                 self._progress.drop(partition)
             tell(self._host, Sought(partition=partition, fence=start.fence, offset=start.offset))
         for damage in self._handler.skipped():
@@ -346,16 +349,16 @@ class ConsumerSide(OneProcess):
 
     @property
     def _is_in_callback(self) -> bool:
-        """Whether the application's callback makes this call."""
+        """Whether a callback of the application makes this call."""
         return self._rebalancing.is_in_callback and self._turn.is_mine
 
     def _check_open(self) -> None:
-        # `close` runs callbacks, too, and those may commit and ask.
+        # `close` runs callbacks, too, which may commit and ask for offsets.
         if self._is_closed and not self._is_in_callback:
             raise StateError(self._why_closed)
 
     def _begin(self, what: str) -> bool:
-        """Begin a short call; whether it has taken the turn, which `_end` wants to know."""
+        """Begin a short call; return whether it has taken the turn, for `_end`."""
         self._check_open()
         if self._is_in_callback:
             return False
@@ -363,7 +366,7 @@ class ConsumerSide(OneProcess):
         return True
 
     def _end(self, is_taken: bool = True) -> None:
-        """The short call is over; a close that a signal handler asked for meanwhile happens in the background."""
+        """End a short call; a close that a signal handler has asked for meanwhile runs in the background."""
         if is_taken:
             self._turn.give_back()
             if self._late_close_s is not None:
@@ -384,14 +387,14 @@ class ConsumerSide(OneProcess):
 
 
 def _build_machine(client: ClientSettings, settings: ConsumerSettings, member_id: str) -> Machine[ConsumerEvent]:
-    # Half of what a consumer is made of is first needed here, not where its class is imported.
+    # The machine's modules are imported when the first consumer is created, not with its class.
     from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 
     return ConsumerMachine(client, settings, member_id=member_id)
 
 
 def tell(host: Any, event: ConsumerEvent) -> None:
-    """Post what matters as long as the background runs: it may have ended meanwhile, at the deadline of a close."""
+    """Post an event that only matters while the background runs; a close may have ended it."""
     try:
         host.post(event)
     except StateError:
@@ -400,7 +403,7 @@ def tell(host: Any, event: ConsumerEvent) -> None:
 
 
 def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:
-    """Options in a mapping, or topics to subscribe to; an address is neither, and refused as no mapping."""
+    """Divide the positional arguments into options and topics; an address is refused as no mapping."""
     if first and all(isinstance(each, str) and ":" not in each for each in first):
         return None, to_topics(first)
     if len(first) > 1:

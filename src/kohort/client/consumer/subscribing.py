@@ -1,4 +1,4 @@
-"""What a consumer reads: topics as a member of a group, or partitions chosen by hand.
+"""The subscription of a consumer: topics as a member of a group, or partitions assigned by hand.
 
 Source: Kafka's consumer API; users@kafka, "New Consumer Design" (July 2014).
 """
@@ -24,13 +24,12 @@ from kohort.client.records import GroupMetadata, Rebalance
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
 
-#: Called with the consumer and the partitions that it is about, in order. With `kohort.aio` it may be a coroutine
-#: function.
+#: Called with the consumer and the partitions in question, sorted. With `kohort.aio` it may be a coroutine function.
 Callback: TypeAlias = Callable[[Any, list[TopicPartition]], Awaitable[None] | None]
 
 
 class SubscribingSide(ConsumerSide):
-    """Subscriptions and assignments."""
+    """The calls of a consumer that subscribe and assign."""
 
     @cached_property
     def _assigning(self) -> Assigning:
@@ -117,7 +116,7 @@ class SubscribingSide(ConsumerSide):
         beginnings = to_beginnings(partitions)
         chosen = set(beginnings)
         if self._is_in_callback:
-            # Common with confluent-kafka, where it is how offsets of one's own are set.
+            # Common with confluent-kafka, where a callback assigns to set offsets of its own.
             raise StateError("assign cannot be called inside a callback: seek there to begin elsewhere")
         self._begin_long("assign")
         try:
@@ -138,25 +137,25 @@ class SubscribingSide(ConsumerSide):
             self._end()
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are being read."""
+        """Return the partitions that are being read."""
         return self._handler.assignment
 
     def subscription(self) -> set[str]:
-        """The topics that are subscribed to; with a pattern, those of which something is assigned."""
+        """Return the subscribed topics; with a pattern, those of the assigned partitions."""
         if self._pattern is not None:
             return {partition.topic for partition in self._handler.assignment}
         return set(self._topics)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stay the owner of partitions but hand out nothing of them."""
+        """Stay the owner of partitions but hand out no records of them."""
         self._pause(partitions, is_paused=True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out paused partitions again."""
+        """Hand out records of paused partitions again."""
         self._pause(partitions, is_paused=False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the partitions that are paused."""
         return self._handler.paused()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
@@ -178,7 +177,7 @@ class SubscribingSide(ConsumerSide):
         self._host.post(RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata))
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this member is, in Kafka's words; generation -1 while it is none.
+        """Return group, member id and generation of this member; the generation is -1 without a membership.
 
         Raises:
             StateError: there is no group.
@@ -192,7 +191,7 @@ class SubscribingSide(ConsumerSide):
 
     @property
     def last_rebalance(self) -> Rebalance | None:
-        """What was assigned, revoked or lost last, and why; inside a callback the one that it is called for."""
+        """The latest change of the assignment and its reason; inside a callback the one it is called for."""
         return self._rebalancing.last
 
     @property
@@ -202,12 +201,12 @@ class SubscribingSide(ConsumerSide):
 
     @property
     def group_epoch(self) -> int:
-        """The epoch (classic: generation) of this member; -1 while it is none."""
+        """The epoch (classic: generation) of this member; -1 without a membership."""
         return self._deliveries.identity.epoch
 
     @property
     def has_assignment(self) -> bool:
-        """Whether the group has said what this member reads, be it nothing."""
+        """Whether the group has assigned partitions to this member, even if none."""
         return self._deliveries.identity.has_assignment or self._is_assigned_by_hand
 
     @property

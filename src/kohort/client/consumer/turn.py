@@ -1,8 +1,9 @@
-"""Whose turn it is: a consumer belongs to one thread at a time.
+"""The turn of a call: a consumer belongs to one thread at a time.
 
-Laws: taking and giving back never wait; a call that finds the consumer taken is refused, not queued, for two threads
-that poll would divide the records between them without knowing.
-Source: Kafka's consumer, which is not safe for threads but for `wakeup`.
+Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued: two threads that
+poll would divide the records between them without knowing.
+
+Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock: Final = threading.Lock()
-        #: The thread whose turn it is.
+        #: The thread that has the turn; `None`: no thread has.
         self._owner: int | None = None
-        #: Whoever wants to close it, until it is free.
+        #: Ends when the turn is given back; made for a `close` that waits.
         self._waiting: Future[object] | None = None
 
     @property
     def is_mine(self) -> bool:
-        """Whether it is the calling thread's."""
+        """Whether the calling thread has the turn."""
         return self._owner == threading.get_ident()
 
     @property
     def is_free(self) -> bool:
-        """Whether it is nobody's."""
+        """Whether no thread has the turn."""
         return self._owner is None
 
     @property
     def owner(self) -> int | None:
-        """The thread whose turn it is."""
+        """The thread that has the turn; `None`: no thread has."""
         return self._owner
 
     def take(self, what: str) -> None:
-        """Take it for the call `what`.
+        """Take the turn for the call `what`.
 
         Raises:
             StateError: another call has it.
@@ -55,14 +56,14 @@ class Turn:
             )
 
     def try_take(self) -> bool:
-        """Take it if it is free; whether it was."""
+        """Take the turn if it is free; return whether it was."""
         if not self._lock.acquire(blocking=False):
             return False
         self._owner = threading.get_ident()
         return True
 
     def give_back(self) -> None:
-        """It is free again."""
+        """Give the turn back, and wake a `close` that waits for it."""
         self._owner = None
         self._lock.release()
         waiting, self._waiting = self._waiting, None
@@ -70,7 +71,7 @@ class Turn:
             waiting.set_result(None)
 
     def wait(self) -> Future[object]:
-        """Ends with the next `give_back`; look again at `try_take` after asking for it."""
+        """Return a future that ends with the next `give_back`; call `try_take` again after asking for it."""
         if self._waiting is None:
             self._waiting = Future()
         return self._waiting
