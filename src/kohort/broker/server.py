@@ -193,7 +193,7 @@ class Server:
             raise self.failure
 
     async def stop(self) -> None:
-        """Stop listening, answer what can be answered, make everything durable and close."""
+        """Stop listening, answer the open requests, make everything durable and close."""
         context = self._context
         if context is None:
             return

@@ -1,4 +1,4 @@
-"""Group commit: which logs are to be synced now, when each sync covers whatever was appended before it began.
+"""Group commit: the choice of logs to sync now; each sync covers all that was appended before it.
 
 Laws: at most one sync per log is under way, and at most `limit` in all. What is appended while a sync runs rides with
 the next one of that log, which starts as soon as this one ends. Logs wait in the order in which they asked.
@@ -45,7 +45,7 @@ class SyncScheduler(Generic[Log]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
+        """Whether no sync waits or is under way."""
         return not self._wanted and not self._in_flight
 
     @property
@@ -54,11 +54,11 @@ class SyncScheduler(Generic[Log]):
         return frozenset(self._in_flight)
 
     def request(self, log: Log, end_offset: int) -> None:
-        """Ask that everything before `end_offset` becomes durable; asking again only moves the offset up."""
+        """Request that everything before `end_offset` becomes durable; a repetition may raise the offset."""
         self._wanted[log] = max(end_offset, self._wanted.get(log, end_offset))
 
     def start(self) -> list[Log]:
-        """The logs whose `sync` is to be started now; they count as under way from here on."""
+        """Return the logs to sync now; they count as under way from here on."""
         free = self._limit - len(self._in_flight)
         if free <= 0 or not self._wanted:
             return []
@@ -69,11 +69,11 @@ class SyncScheduler(Generic[Log]):
         return ready
 
     def finish(self, log: Log, durable_offset: int) -> None:
-        """A sync ended and everything before `durable_offset` is durable; what it did not cover waits again."""
+        """Note the end of a sync that made everything before `durable_offset` durable; the rest waits again."""
         self._in_flight.discard(log)
         if self._wanted.get(log, durable_offset + 1) <= durable_offset:
             del self._wanted[log]
 
     def forget(self, log: Log) -> None:
-        """The log is deleted; a sync of it that is under way still reports its end."""
+        """Drop a deleted log; a sync of it that is under way still reports its end."""
         self._wanted.pop(log, None)

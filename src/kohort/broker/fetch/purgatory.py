@@ -167,7 +167,7 @@ class Purgatory:
             fetch.expire()
 
     def _expire(self, fetch: ParkedFetch) -> None:
-        """Remove a fetch whose time is over, and answer it in a later turn of the loop."""
+        """Remove an expired fetch, and answer it in a later turn of the loop."""
         self.remove(fetch)
         self._arm()
         self._due.append(fetch.waiting)

@@ -62,7 +62,7 @@ class Coordination(Protocol):
         ...
 
     def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
-        """Drop a held heartbeat, or the watch of a member, whose connection is closed."""
+        """Drop a held heartbeat, or the watch of a member, after its connection has closed."""
         ...
 
     def hold(self, request: Request, command: ConsumerGroupHeartbeat, translate: Translate) -> bool:

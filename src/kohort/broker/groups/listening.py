@@ -105,7 +105,7 @@ class Look:
 
 
 class Listening:
-    """The members whose connections have asked for news."""
+    """The members that are told news, by their connections."""
 
     def __init__(self, runtime: Coordination, on_news: Callable[[MemberKey], None]) -> None:
         """Create an empty registry; `on_news` is called with a member that has news to be told."""
@@ -141,7 +141,7 @@ class Listening:
         return look
 
     def forget(self, connection: Peer) -> None:
-        """End the watch of a connection that is closed, or whose fetches name no member any more."""
+        """End the watch of a connection that is closed, or that fetches for no member any more."""
         key = self._keys.get(connection.number) if self._keys else None
         if key is not None:
             self._end(self._listeners[key])
@@ -184,13 +184,13 @@ class Listening:
             self._runtime.begin_to_read(keys, [(name or name_of(topic_id), number) for name, topic_id, number in rows])
 
     def fetched_until(self, connection: Peer, now_ms: int) -> None:
-        """Note the end of a connection whose fetch was waiting: its member has read until now."""
+        """Note the end of a connection with a waiting fetch: its member has read until now."""
         key = self.member_of(connection)
         if key is not None:
             self._runtime.reads.note(key, now_ms)
 
     def member_of(self, connection: Peer) -> MemberKey | None:
-        """Return the member whose fetches a connection brings, if any."""
+        """Return the member of a connection's fetches, if any."""
         return self._keys.get(connection.number) if self._keys else None
 
     def has_news(self, key: MemberKey) -> bool:

@@ -1,4 +1,4 @@
-"""The handling of decisions whose records the group log did not take.
+"""The handling of decisions with records that the group log did not take.
 
 Laws: nothing of it is applied. The requesting client is told NOT_COORDINATOR, upon which every client looks
 up the coordinator and then asks again; the broker's own commands, and deadlines, are repeated. No member is fenced
@@ -71,7 +71,7 @@ class RefusedWrites:
         self._reply: Final = reply
 
     def of_command(self, home: Home, command: Command, now_ms: int) -> None:
-        """Refuse or postpone a command whose decision was not written."""
+        """Refuse or postpone a command after its decision was not written."""
         if isinstance(command, GroupCommand | ExpireOffsets):
             if isinstance(command, GroupCommand):
                 home.shard.spare(command, now_ms=now_ms)
@@ -83,12 +83,12 @@ class RefusedWrites:
             self._loop.call_later(RETRY_MS / 1000, self._carry_out, home, command)
 
     def of_held(self, home: Home, held: AnyHeartbeat | WatchMember, now_ms: int) -> None:
-        """Refuse a held heartbeat whose answer needed the write; the client asks again for news."""
+        """Refuse a held heartbeat after its answer was not written; the client asks again for news."""
         home.shard.abandon(held, now_ms=now_ms)
         self.of_command(home, held, now_ms)
 
     def of_deadline(self, home: Home, key: TimerKey, now_ms: int) -> None:
-        """Postpone a deadline whose decision was not written."""
+        """Postpone a deadline after its decision was not written."""
         held = home.shard.held(key.group_id, key.member_id) if parking.is_hold(key) else None
         if held is not None:
             # The held heartbeat has to be answered by now.

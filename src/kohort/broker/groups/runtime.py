@@ -246,7 +246,7 @@ class Runtime:
                 self._answer_held(home, held, is_cut=False)
 
     def abandon(self, command: AnyHeartbeat | WatchMember) -> None:
-        """Drop a held heartbeat, or the watch of a member, whose connection is closed."""
+        """Drop a held heartbeat, or the watch of a member, after its connection has closed."""
         if self._waiting.pop(command.request, None) is not None and not self._is_stopped:
             home = self._homes[self.index_of(command.group_id)]
             home.shard.abandon(command, now_ms=self._deadlines.now_ms())

@@ -59,7 +59,7 @@ class ByteBudget:
         return bool(self._waiting)
 
     def grow(self, holder: Holder, size: int, *, is_short: bool) -> bool:
-        """Take `size` bytes more for `holder`, whose request is short or long; `False` if none are taken."""
+        """Take `size` bytes more for the short or long request of `holder`; `False` if none are taken."""
         has_room = self._has_room(size, is_short=is_short)
         while not has_room and self._kept:
             self._kept.popitem()[0].shrink()

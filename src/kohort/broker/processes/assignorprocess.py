@@ -66,7 +66,7 @@ class AssignorProcess:
         return True
 
     def stop(self) -> None:
-        """Kill the process at once, whatever it does; answer no more orders."""
+        """Kill the process at once, even during an order; answer no more orders."""
         with self._lock:
             self._is_stopped = True
             self._kill()

@@ -1,1 +1,1 @@
-"""What lies at the top of a data directory: its marker, the catalogue, Kafka's small files."""
+"""The files at the top of a data directory: its marker, the catalog, Kafka's small files."""

@@ -1,4 +1,4 @@
-"""What topics there are: which partition folders count, what brokers were told while they ran, whose producer ids.
+"""The catalog: the topics, the broker's dynamic configs, and the next producer id.
 
 Laws: a catalog is a value, and so is a change of it; the catalog that follows from both is the same now and when the
 changes are read again. A topic exists from the moment the file has the change that names it and is gone from the
@@ -34,13 +34,13 @@ class TopicEntry:
     configs: Mapping[str, str]
 
     def folders(self) -> list[str]:
-        """The names of its partitions' folders."""
+        """Return the names of its partitions' folders."""
         return [f"{self.name}-{partition}" for partition in range(self.partition_count)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogChange:
-    """What is different in the next catalog."""
+    """The difference between a catalog and the next one."""
 
     #: Topics that are new or changed.
     topics: tuple[TopicEntry, ...] = ()
@@ -56,7 +56,7 @@ class CatalogChange:
     broker_configs: Mapping[str, str] | None = None
 
     def document(self) -> dict[str, object]:
-        """As JSON; what is not different is left out."""
+        """Return the change as JSON, without the fields that do not change."""
         found: dict[str, object] = {
             "topics": [_write_entry(entry) for entry in self.topics],
             "gone": list(self.gone),
@@ -73,7 +73,11 @@ class CatalogChange:
 
     @classmethod
     def of(cls, document: Mapping[str, object]) -> CatalogChange:
-        """What `document` wrote; `ValueError`, `KeyError`, `TypeError` or `Refused` if it cannot have."""
+        """Read a change from its JSON.
+
+        Raises:
+            ValueError, KeyError, TypeError, Refused: it is no change that `document` wrote.
+        """
         ids, configs = document.get("next_producer_id"), document.get("broker_configs")
         return cls(
             topics=tuple(_read_entry(entry) for entry in _list(document, "topics")),
@@ -87,18 +91,18 @@ class CatalogChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """Every topic at one moment."""
+    """The catalog of topics at one moment."""
 
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
-    #: Topics that are gone, whose folders may still carry their names.
+    #: Deleted topics; their folders may still have their names.
     deleting: tuple[TopicEntry, ...] = ()
-    #: Smallest producer id that nobody was given.
+    #: Smallest producer id that was not given out.
     next_producer_id: int = 0
     #: Configs of the broker that were set while it ran.
     broker_configs: Mapping[str, str] = field(default_factory=dict)
 
     def changed(self, *changes: CatalogChange) -> Catalog:
-        """The catalog that follows; `KeyError` if a topic is deleted that there is not."""
+        """Return the catalog after `changes`; `KeyError` if a missing topic is deleted."""
         topics, deleting = dict(self.topics), self.deleting
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
         for change in changes:
@@ -114,7 +118,7 @@ class Catalog:
         )
 
     def as_changes(self, *, topics_each: int) -> Iterable[CatalogChange]:
-        """The changes that lead from an empty catalog to this one, each of that many topics at most."""
+        """Yield the changes from an empty catalog to this one, each of `topics_each` topics at most."""
         yield CatalogChange(
             deleting=self.deleting, next_producer_id=self.next_producer_id, broker_configs=self.broker_configs
         )
@@ -124,7 +128,7 @@ class Catalog:
 
 
 def join(changes: Sequence[CatalogChange]) -> CatalogChange:
-    """Changes of different things as one."""
+    """Join changes of different things into one."""
     ids = [each.next_producer_id for each in changes if each.next_producer_id is not None]
     configs = [each.broker_configs for each in changes if each.broker_configs is not None]
     return CatalogChange(
@@ -138,7 +142,8 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that Kafka does not allow, in its words; it becomes part of a folder's name."""
+    """Refuse a topic name that Kafka does not allow, in Kafka's words."""
+    # The name becomes part of a folder's name.
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -153,18 +158,20 @@ def check_topic_name(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """What two names must not have in common: metrics of Kafka's write `.` as `_`."""
+    """Return the form of a topic name in which two topics must differ."""
+    # Metrics of Kafka's write `.` as `_`.
     return name.replace(".", "_")
 
 
 def split_folder_name(folder: str) -> tuple[str, int] | None:
-    """Topic and partition of a partition's folder; `None` for other names."""
+    """Split the name of a partition's folder into topic and partition; `None` for other names."""
     match = _FOLDER_NAME.fullmatch(folder)
     return (match[1], int(match[2])) if match else None
 
 
 def first_missing(partitions: Collection[int]) -> int | None:
-    """The first partition that is missing below the largest one; `None`: none is. The largest may be any number."""
+    """Return the first missing partition below the largest one; `None` if none is missing."""
+    # The largest may be any number: this must not cost as much as it says.
     if len(partitions) == max(partitions, default=-1) + 1:
         return None
     return next(number for number in range(len(partitions) + 1) if number not in partitions)

@@ -1,4 +1,4 @@
-"""The catalog's file: a log of its changes, read again at each start, rewritten as the present state now and then.
+"""The catalog's file: a log of changes, read at each start, at times rewritten as the present state.
 
 Laws: a change is in force when its record is durable, and costs what changed, however many topics there are. A record
 stands twice, one copy behind the other, so that one damaged copy loses nothing; what a crash tore at the end is cut, a
@@ -22,7 +22,7 @@ from kohort.storage.files.diskerrors import DiskFailedError
 from kohort.storage.files.fs import FileSystem, LogFile, read_bounded, replace_file
 
 CATALOG_NAME: Final = "kohort.catalog"
-#: What the first format had instead: all of the catalog as one JSON document.
+#: The file of the first format: the whole catalog as one JSON document.
 FORMER_CATALOG_NAME: Final = "kohort.catalog.json"
 CATALOG_FORMAT: Final = 2
 #: More than any catalog that kohort writes.
@@ -32,13 +32,13 @@ SPARE_BYTES: Final = 64 << 10
 #: Topics in one record of a rewritten file: encoding one never keeps other threads waiting for long.
 _TOPICS_EACH: Final = 50
 _RECORD: Final = re.compile(rb"@([0-9a-f]{8}) ([0-9a-f]{8}) ")
-#: What a file can hold that was damaged or is not ours.
+#: The errors of reading a file that is damaged, or of other software.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, Refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogCut:
-    """Bytes at the end of a catalog that no change could be read from, from neither of its copies."""
+    """Bytes that were cut off the end of a catalog, because neither copy of a change in them was whole."""
 
     path: str
     #: Byte at which the file ends now, behind that change.
@@ -54,20 +54,20 @@ class CatalogFile:
     """The catalog in force, and the file that keeps it; used by one thread at a time."""
 
     def __init__(self, fs: FileSystem, directory: str, *, first: Catalog | None = None) -> None:
-        """Opens the catalog of a directory, or makes the first one; `StorageError` says what is wrong with it.
+        """Open the catalog of a directory, or make the first one; raise `StorageError` if it is damaged.
 
-        `first`: what a file that is made has; `None`: no topics.
+        `first` is the content of a new file; `None` means no topics.
         """
         self._fs: Final = fs
         self._directory: Final = directory
         #: Opened by the first change that is appended.
         self._file: LogFile | None = None
-        #: Bytes of the file, and what it had when it was rewritten last.
+        #: Bytes of the file now, and after it was last rewritten.
         self._size = self._base = 0
         #: The number of the last change.
         self._number = 0
         self.catalog = first or Catalog()
-        #: What opening it has cut.
+        #: The bytes that were cut when it was opened; `None` if none were.
         self.cut: CatalogCut | None = None
         if fs.volatile:
             return
@@ -81,7 +81,7 @@ class CatalogFile:
             self._rewrite(self.catalog)
 
     def write(self, change: CatalogChange) -> None:
-        """Put a change in force: after this a crash keeps it, before it a crash keeps the old catalog.
+        """Put a change in force, durably.
 
         Raises:
             StorageError: nothing has changed.
@@ -89,7 +89,7 @@ class CatalogFile:
         """
         catalog = self.catalog.changed(change)
         if not self._fs.volatile:
-            # In memory nobody reads it again.
+            # In memory the file is never read again.
             record = _record(self._number + 1, change)
             if self._size + len(record) > 2 * self._base + SPARE_BYTES:
                 self._rewrite(catalog)
@@ -134,7 +134,7 @@ class CatalogFile:
         if end < len(raw):
             self._file.truncate(end)
             self.cut = CatalogCut(path=self._path, position=end, change=number, bytes_cut=len(raw) - end)
-        # What is acted on must be durable, and the broker before may have ended before it was.
+        # The previous broker may have ended before the changes were durable, which they must be before they count.
         self._file.sync()
         self.catalog, self._number, self._size = catalog, number, end
         self._base = end // 2
@@ -153,12 +153,12 @@ def has_catalog(fs: FileSystem, directory: str) -> bool:
 
 
 def remedy_of_missing(directory: str) -> str:
-    """What to do about a directory whose catalog has gone, as a sentence."""
+    """Return the advice for a directory without its catalog, as a sentence."""
     return f"restore it from a backup, or have it made from the folders: kohort log repair {directory}"
 
 
 def load_catalog(fs: FileSystem, directory: str) -> Catalog:
-    """The catalog of a directory that nobody changes; nothing is written."""
+    """Read the catalog of a directory that no broker changes; write nothing."""
     path = f"{directory}/{CATALOG_NAME}"
     if not has_catalog(fs, directory):
         raise StorageError(f"{path} is missing; {remedy_of_missing(directory)}")
@@ -168,10 +168,10 @@ def load_catalog(fs: FileSystem, directory: str) -> Catalog:
 
 
 def read_records(raw: bytes, path: str) -> tuple[Catalog, int, int]:
-    """The catalog that a file's records lead to, the number of the last of them, and where it ends.
+    """Read a catalog file: return the catalog, the number of its last change, and its end.
 
     Raises:
-        StorageError: of a newer format, or a change is missing that others followed.
+        StorageError: the format is newer, or a change before the last one is missing.
     """
     changes: list[CatalogChange] = []
     number, end, position = -1, 0, 0
@@ -221,7 +221,7 @@ def _newer(path: str, version: int, *, known: int) -> StorageError:
 
 
 def _read_former(fs: FileSystem, path: str) -> Catalog:
-    """The catalog as the first format had it."""
+    """Read a catalog in the first format."""
     raw = read_bounded(fs, path, limit_bytes=CATALOG_LIMIT_BYTES)
     try:
         document = parse_json(raw)

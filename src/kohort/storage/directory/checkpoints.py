@@ -1,4 +1,4 @@
-"""Small text files in which Apache Kafka keeps numbers of its logs: offsets of every partition, epochs of one.
+"""Apache Kafka's small text files about its logs: offsets of every partition, epochs of one.
 
 Laws: a file is replaced whole; what is about the directory is durable when that returns. What is not exactly such a
 file counts as missing: each of them can be made again from the logs, at the price of a longer start.
@@ -14,7 +14,7 @@ from typing import Final
 from kohort.errors import StorageError
 from kohort.storage.files.fs import FileSystem, place_file, read_bounded, replace_file
 
-#: In the data directory: before these offsets logs need no check, are compacted, or have no records any more.
+#: In the data directory: offsets before which logs need no check, are compacted, or have no records any more.
 RECOVERY_POINT_NAME: Final = "recovery-point-offset-checkpoint"
 CLEANED_NAME: Final = "cleaner-offset-checkpoint"
 LOG_START_NAME: Final = "log-start-offset-checkpoint"
@@ -25,7 +25,7 @@ _VERSION: Final = "0"
 
 
 def load_offsets(fs: FileSystem, directory: str, name: str) -> dict[tuple[str, int], int]:
-    """(topic, partition) -> offset; empty if the file is missing or damaged."""
+    """Read offsets by (topic, partition); empty if the file is missing or damaged."""
     rows = _load(fs, f"{directory}/{name}", width=3)
     try:
         offsets = {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
@@ -35,13 +35,13 @@ def load_offsets(fs: FileSystem, directory: str, name: str) -> dict[tuple[str, i
 
 
 def save_offsets(fs: FileSystem, directory: str, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Put them in force; blocking."""
+    """Write offsets durably; blocking."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     replace_file(fs, directory, name, _content(lines))
 
 
 def load_epochs(fs: FileSystem, folder: str) -> list[tuple[int, int]]:
-    """(leader epoch, the offset at which it began), both ascending; empty if the file is missing or damaged."""
+    """Read (leader epoch, first offset) pairs, ascending; empty if the file is missing or damaged."""
     rows = _load(fs, f"{folder}/{EPOCHS_NAME}", width=2)
     try:
         starts = [(int(epoch), int(offset)) for epoch, offset in rows]
@@ -52,7 +52,8 @@ def load_epochs(fs: FileSystem, folder: str) -> list[tuple[int, int]]:
 
 
 def save_epochs(fs: FileSystem, folder: str, starts: Iterable[tuple[int, int]]) -> None:
-    """Write them down; not durable: a start reads them from `log.state` or the batches, and other tools do without."""
+    """Write (leader epoch, first offset) pairs, without a sync."""
+    # A start reads epochs from `log.state` or the batches, and other tools do without them.
     place_file(fs, f"{folder}/{EPOCHS_NAME}", _content([f"{epoch} {offset}" for epoch, offset in starts]))
 
 

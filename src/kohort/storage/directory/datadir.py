@@ -1,4 +1,4 @@
-"""A data directory as a whole: is it ours, whose is it now, how was it left.
+"""A data directory as a whole: its identity, its lock, and the state in which it was left.
 
 Laws: nothing is written into a directory that is neither empty nor ours. One broker at a time, held by a lock on a
 file. `meta.properties` is what Apache Kafka writes there, plus the version of our own format. The clean-shutdown
@@ -27,12 +27,12 @@ LOCK_NAME: Final = ".lock"
 MARKER_NAME: Final = ".kohort_cleanshutdown"
 EPOCH_NAME: Final = ".kohort_leaderepoch"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
-#: What tells our `meta.properties` from Apache Kafka's.
+#: The key that distinguishes kohort's `meta.properties` from Apache Kafka's.
 FORMAT_KEY: Final = "kohort.format.version"
-#: What may lie in a directory that we began to use and did not finish, or that a mount makes.
+#: Names in a directory that a first start left unfinished, or that a mount makes.
 _HARMLESS: Final = frozenset({LOCK_NAME, f"{META_NAME}.tmp", "lost+found"})
 _SMALL_FILE_BYTES: Final = 64 << 10
-#: In place of the checksum of `.kohort_laststop`: files are read, whatever it says of them.
+#: In place of the checksum of `.kohort_laststop`: its rows are not believed, and the files are read.
 NO_SUM: Final = -1
 _MARKER_LIMIT_BYTES: Final = 256 << 20
 #: Epochs are an int32 on the wire; a damaged number must not use them up.
@@ -41,7 +41,7 @@ _EPOCH_LIMIT: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What `meta.properties` says."""
+    """The content of `meta.properties`."""
 
     cluster_id: str
     node_id: int
@@ -49,21 +49,21 @@ class Identity:
 
 
 class PartitionEnd(NamedTuple):
-    """Where a partition ended when the broker stopped cleanly."""
+    """The end of a partition when the broker stopped cleanly."""
 
     end_offset: int
     size_bytes: int
 
 
 def take_directory(fs: FileSystem, directory: str) -> FileLock:
-    """Make the directory if it is missing, and hold it against other brokers.
+    """Make the directory if it is missing, and lock it against other brokers.
 
     Raises:
         StorageError: it cannot be written to, holds something else, or is held by another broker.
     """
     _check_ours(fs, directory)
     if fs.exists(f"{directory}/{META_NAME}"):
-        # Not even a lock is left in one of Apache Kafka's.
+        # A directory of Apache Kafka's is refused before even a lock is left in it.
         _read_identity(f"{directory}/{META_NAME}", read_properties(fs, f"{directory}/{META_NAME}"))
     _make_durable_directory(fs, directory)
     path = f"{directory}/{LOCK_NAME}"
@@ -77,7 +77,7 @@ def take_directory(fs: FileSystem, directory: str) -> FileLock:
 
 
 def broker_on(fs: FileSystem, directory: str) -> str | None:
-    """Which broker holds a directory, as " (process 4711)" or "" if it does not say; `None` if none does."""
+    """Describe the broker that holds a directory, as " (process 4711)" or ""; `None` if none does."""
     path = f"{directory}/{LOCK_NAME}"
     if not fs.exists(path):
         return None
@@ -106,7 +106,7 @@ def _check_ours(fs: FileSystem, directory: str) -> None:
 
 
 def _make_durable_directory(fs: FileSystem, directory: str) -> None:
-    """Make a directory whose name survives a crash, and so do those of the parents that it needed."""
+    """Make a directory durably, with its missing parents."""
     if fs.exists(f"{directory}/{META_NAME}"):
         return
     missing: list[str] = []
@@ -118,7 +118,7 @@ def _make_durable_directory(fs: FileSystem, directory: str) -> None:
         # An attempt before this one may have made it, and not have come to sync it.
         fs.sync_directory(_parent(path))
     except StorageError as why:
-        # Who may not look into the parent has made nothing there.
+        # A user that may not open the parent has made nothing in it.
         if why.fatal or why.retriable:
             raise
     for path in reversed(missing):
@@ -132,7 +132,7 @@ def _parent(path: str) -> str:
 
 
 def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = None, node_id: int = 1) -> Identity:
-    """Read `meta.properties`, or write it where the directory is new.
+    """Read `meta.properties`, or write it in a new directory.
 
     Args:
         cluster_id: for a new directory; `None` draws one.
@@ -168,7 +168,7 @@ def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = No
 
 
 def read_properties(fs: FileSystem, path: str) -> dict[str, str]:
-    """What a file of Java properties says, as far as `meta.properties` has any."""
+    """Read a file of Java properties, as far as `meta.properties` needs."""
     properties = {}
     raw = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES)
     for line in raw.decode("utf-8", "replace").splitlines():
@@ -214,7 +214,7 @@ def is_new(fs: FileSystem, directory: str) -> bool:
 
 
 def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | None:
-    """Partition folder -> where it ended, if the last broker stopped cleanly; `None` if it did not."""
+    """Read the partitions' ends of the last clean stop, by folder; `None` if it was not clean."""
     path = f"{directory}/{MARKER_NAME}"
     if not fs.exists(path):
         return None
@@ -231,9 +231,9 @@ def load_marker(fs: FileSystem, directory: str) -> dict[str, PartitionEnd] | Non
 
 
 def load_last_sum(fs: FileSystem, directory: str, ends: Mapping[str, PartitionEnd] | None) -> int | None:
-    """What the marker says of `.kohort_laststop`; `None`: that it is of an earlier stop.
+    """Return the marker's checksum of `.kohort_laststop`; `None` if that file is of an earlier stop.
 
-    `ends`: what `load_marker` gave.
+    `ends` is the result of `load_marker`.
     """
     if ends is None:
         return NO_SUM
@@ -244,9 +244,9 @@ def load_last_sum(fs: FileSystem, directory: str, ends: Mapping[str, PartitionEn
 def save_marker(
     fs: FileSystem, directory: str, ends: Mapping[str, PartitionEnd], *, last_stop: int | None = None
 ) -> None:
-    """Say that the broker stopped cleanly with its partitions at these ends.
+    """Write the marker of a clean stop with the ends of the partitions.
 
-    `last_stop`: the checksum of `.kohort_laststop`, or `NO_SUM`; `None`: it is not of this stop.
+    `last_stop` is the checksum of `.kohort_laststop`, or `NO_SUM`; `None` if that file is not of this stop.
     """
     document = {"format_version": FORMAT_VERSION, "partitions": ends, "checksum": _sum_of(ends)}
     if last_stop is not None:
@@ -259,15 +259,16 @@ def _sum_of(ends: object) -> int:
 
 
 def remove_marker(fs: FileSystem, directory: str) -> None:
-    """Before the first append: from now on only a check tells what is there."""
+    """Remove the marker of a clean stop, before the first append."""
     path = f"{directory}/{MARKER_NAME}"
     if fs.exists(path):
+        # From now on only a check tells which records are there.
         fs.remove(path)
         fs.sync_directory(directory)
 
 
 def load_leader_epoch(fs: FileSystem, directory: str) -> int:
-    """The leader epoch of this directory's partitions, 0 until a stop was not clean.
+    """Read the leader epoch of this directory's partitions, 0 until a stop was not clean.
 
     It stands in the file twice, and the larger number counts: too large an epoch does no harm, too small a one does.
     """
@@ -279,18 +280,18 @@ def load_leader_epoch(fs: FileSystem, directory: str) -> int:
 
 
 def save_leader_epoch(fs: FileSystem, directory: str, epoch: int) -> None:
-    """Before anybody is told of it."""
+    """Write the leader epoch durably, before any client is told of it."""
     replace_file(fs, directory, EPOCH_NAME, b"%d\n%d\n" % (epoch, epoch))
 
 
 def write_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> None:
-    """The file with which Kafka ties a partition's folder to a topic id."""
+    """Write the file that ties a partition's folder to a topic id, as Kafka does."""
     file = fs.open(f"{folder}/{PARTITION_METADATA_NAME}", create=True)
     file.write(0, f"version: 0\ntopic_id: {format_topic_id(topic_id)}".encode())
 
 
 def check_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> None:
-    """Hold a folder against the catalog; the file is written again if a crash took it, or a character is another one.
+    """Compare a folder's topic id with the catalog's; rewrite its file if it is missing or nearly right.
 
     Raises:
         StorageError: the folder belongs to another topic of the same name.
@@ -308,20 +309,21 @@ def check_partition_metadata(fs: FileSystem, folder: str, topic_id: TopicId) -> 
 
 
 def _is_nearly(named: TopicId, topic_id: TopicId) -> bool:
-    """Whether two ids, which are drawn at random, differ in one character: then one of them is damaged."""
+    """Whether two ids differ in one character, so that one of them is a damaged copy."""
+    # Ids are drawn at random: two topics' ids never are so alike.
     pairs = zip(format_topic_id(named), format_topic_id(topic_id), strict=True)
     return sum(one != other for one, other in pairs) == 1
 
 
 def read_partition_metadata(fs: FileSystem, folder: str) -> TopicId | None:
-    """The topic id of a partition's folder; `None` if its file is missing or not whole."""
+    """Read the topic id of a partition's folder; `None` if its file is missing or not whole."""
     path = f"{folder}/{PARTITION_METADATA_NAME}"
     found = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES) if fs.exists(path) else b""
     return _topic_id_in(found.decode("utf-8", "replace"))
 
 
 def _topic_id_in(text: str) -> TopicId | None:
-    """The topic id of a partition.metadata file; `None` if it is not whole."""
+    """Parse the topic id of a partition.metadata file; `None` if it is not whole."""
     for line in text.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "topic_id":

@@ -1,4 +1,4 @@
-"""A file of the operating system that opens itself again after it had to give its descriptor back, and how it is read.
+"""Files that give their descriptor back and reopen themselves, and the memory that reads use.
 
 Laws: a descriptor is closed when the last thread that uses it is done, never under its hands. A file that was opened
 again is the same one as before: another that has taken its name is an error, not an answer. What is read is what the
@@ -19,30 +19,30 @@ from typing import Final
 from kohort.records.row_kernels import blank as blank_bytes
 from kohort.storage.files.filecache import OpenFiles
 
-#: 0 where the system cannot tell what lies in its cache.
+#: 0 where the system cannot tell which bytes are in its cache.
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
-#: What systems and file systems say that cannot tell it either.
+#: Errors of systems and file systems that cannot tell it either.
 _NOT_KNOWN: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
-#: Less is not counted, and not worth keeping.
+#: Shorter blocks are neither counted nor kept.
 _LEAST_COUNTED_BYTES: Final = 16 * 1024
 #: From this size on a block is a mapping of its own, which the system has back when it is let go; what goes back to the
 #: allocator may stay with the process for ever.
 _LEAST_MAPPED_BYTES: Final = 128 * 1024
-#: What is kept to be used again.
+#: Bytes of free blocks that are kept for reuse.
 _MOST_KEPT_BYTES: Final = 32 << 20
-#: Blocks that are looked at for each that is lent, and in one look at all.
+#: Blocks that are checked at each loan, and in one check of all.
 _LOOKS: Final = 4
 _LOOKS_OF_ALL: Final = 2_000
 
 
 class NotResidentError(Exception):
-    """The bytes would have to come from the disk, and the caller does not wait for that."""
+    """A read that would have to wait for the disk, which the caller does not."""
 
     def __init__(self, file: ReopenableFile, position: int, size: int) -> None:
         super().__init__(file, position, size)
         self.file = file
-        #: What is to be read so that the next try finds it.
+        #: The bytes to read so that the next try finds them in memory.
         self.position = position
         self.size = size
 
@@ -51,7 +51,7 @@ class NotResidentError(Exception):
 
 
 class WorkNeededError(NotResidentError):
-    """More than to read is to be done before the next try, and the caller does not wait for that either."""
+    """A read that needs other work before the next try, for which the caller does not wait either."""
 
     def __init__(self, what: str, work: Callable[[], None]) -> None:
         Exception.__init__(self, what)
@@ -69,18 +69,18 @@ Block = bytearray | mmap
 
 
 class HeldBytes:
-    """Memory for what is read for clients: used again, since fresh pages cost more than to fill them, and counted.
+    """Memory for data that is read for clients: reused, since fresh pages are expensive, and counted.
 
-    For one thread. A block is free when nobody has a view of it any more; that is found out by looking now and then.
+    For one thread. A block is free when no view of it is left, which regular looks find out.
     """
 
     __slots__ = ("_free", "_is_wanted", "_kept", "_lent", "_used")
 
     def __init__(self) -> None:
-        #: Size -> blocks of it that nobody has; `_kept`: their bytes.
+        #: Size -> free blocks of it; `_kept`: their bytes.
         self._free: Final[dict[int, list[Block]]] = {}
         self._kept = 0
-        #: Those that somebody had when they were looked at last, and their bytes.
+        #: Blocks that were in use at their last check, and their bytes.
         self._lent: Final[deque[Block]] = deque()
         self._used = 0
         #: Whether a block was asked for since the last look at all.
@@ -88,12 +88,12 @@ class HeldBytes:
 
     @property
     def used(self) -> int:
-        """Bytes of the blocks that somebody has, or a little more."""
+        """Bytes of the blocks in use, or a little more."""
         self._look(_LOOKS)
         return self._used
 
     def block(self, size: int) -> Block:
-        """At least `size` bytes, which hold anything."""
+        """Lend a block of at least `size` bytes, with arbitrary content."""
         if size < _LEAST_COUNTED_BYTES:
             return bytearray(size)
         self._look(_LOOKS)
@@ -113,9 +113,9 @@ class HeldBytes:
         return block
 
     def settle(self) -> bool:
-        """Take back all that nobody has, and let go of it if nothing was asked for meanwhile; whether any is left.
+        """Take back free blocks, and release them if none was asked for meanwhile; return whether any is left.
 
-        To be called now and then as long as it says so: of what is never asked for again nobody would know.
+        Call it regularly as long as it returns `True`: without further requests nothing else frees these blocks.
         """
         for _ in range(min(_LOOKS_OF_ALL, len(self._lent))):
             block = self._lent.popleft()
@@ -130,7 +130,7 @@ class HeldBytes:
         return bool(self._lent or self._kept)
 
     def _look(self, count: int) -> None:
-        """Take back what nobody has any more, of the blocks that were not looked at for longest."""
+        """Take back free blocks, of those that were not looked at for longest."""
         for _ in range(min(count, len(self._lent))):
             block = self._lent.popleft()
             if not _is_free(block):
@@ -147,7 +147,7 @@ class HeldBytes:
 
 
 def _is_free(block: Block) -> bool:
-    """Whether the caller alone knows it: a view of it counts as well."""
+    """Whether only the caller references a block; a view of it counts as a reference."""
     return sys.getrefcount(block) <= _KNOWN_TO_CALLER
 
 
@@ -165,7 +165,7 @@ _KNOWN_TO_CALLER: Final = _known_to_caller()
 
 
 class Descriptor:
-    """Closed with the last reference to it."""
+    """A file descriptor that closes with the last reference to it."""
 
     __slots__ = ("number",)
 
@@ -177,7 +177,7 @@ class Descriptor:
 
 
 class ReopenableFile:
-    """An open file among others; errors are those of the system."""
+    """A file that can close its descriptor and reopen it; errors are those of the system."""
 
     __slots__ = (
         "__weakref__",
@@ -192,8 +192,8 @@ class ReopenableFile:
     )
 
     def __init__(self, path: str, number: int, files: OpenFiles) -> None:
-        """`number`: the descriptor, which is its own from now on."""
-        #: Where it is opened again.
+        """Take over the open descriptor `number`."""
+        #: The path by which it is reopened.
         self.path = path
         self._files = files
         self._descriptor: Descriptor | None = Descriptor(number)
@@ -210,11 +210,11 @@ class ReopenableFile:
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether it was written to since the last sync began."""
+        """Whether the file was written to since the last sync began."""
         return self._written != self._synced
 
     def let_go(self) -> None:
-        """Close the descriptor, as soon as no other thread is in the middle of using it."""
+        """Close the descriptor, as soon as no other thread is using it."""
         held = self._descriptor
         if held is not None:
             found = os.fstat(held.number)
@@ -222,7 +222,7 @@ class ReopenableFile:
             self._descriptor = None
 
     def descriptor(self) -> Descriptor:
-        """The open descriptor; the caller keeps it for as long as it uses the number."""
+        """Return the open descriptor; the caller keeps it for as long as it uses the number."""
         self.is_used = True
         return self._descriptor or self._open_again()
 
@@ -236,7 +236,7 @@ class ReopenableFile:
         return opened
 
     def read_into(self, buffer: bytearray | memoryview, position: int, *, wait: bool) -> int:
-        """Fill `buffer` from `position` on; how many bytes there were. `NotResidentError` unless `wait`."""
+        """Fill `buffer` from `position` on; return the number of bytes. `NotResidentError` unless `wait`."""
         held = self.descriptor()
         if not wait and self._is_nowait_known:
             return self._read_resident(held, buffer, position)
@@ -251,7 +251,7 @@ class ReopenableFile:
         except OSError as why:
             if why.errno not in _NOT_KNOWN:
                 raise
-            # Nobody can tell: from now on it is read as if it were there.
+            # The system cannot tell: from now on all bytes are read as if they were in memory.
             self._is_nowait_known = False
             return os.preadv(held.number, [buffer], position)
         missing = min(os.fstat(held.number).st_size - position, size) - done if done < size else 0
@@ -261,7 +261,7 @@ class ReopenableFile:
 
 
 def open_descriptor(path: str, flags: int, files: OpenFiles, mode: int = 0o644) -> int:
-    """open(2); where no descriptor is left, others give theirs first."""
+    """Open a file (open(2)); if no descriptor is left, other files give theirs first."""
     flags |= os.O_CLOEXEC
     try:
         return os.open(path, flags, mode)

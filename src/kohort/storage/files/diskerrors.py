@@ -1,4 +1,4 @@
-"""What a disk refuses, and what it fails at: the errors of a file system, and whether it can be trusted still.
+"""The errors of a file system, and the health of the disk behind it.
 
 Laws: errors are of four kinds: what is used up and may come back (`NoRoomError`), what cannot be read
 (`UnreadableError`), what is refused for another reason (`StorageError`), and a disk that fails (`DiskFailedError`).
@@ -18,35 +18,35 @@ from kohort.errors import StorageError
 
 
 class DiskFailedError(StorageError):
-    """The disk failed while something was changed: what it holds is uncertain, and the broker is to stop."""
+    """A disk that failed during a change: its content is uncertain, and the broker has to stop."""
 
     fatal = True
 
 
 class SyncFailedError(DiskFailedError):
-    """The operating system could not make written bytes durable; nothing about the file is certain any more."""
+    """A sync that failed: nothing about the file is certain any more."""
 
 
 class UnreadableError(StorageError):
-    """The disk cannot give what is on it; nothing was changed, and what is elsewhere on it may be as it was."""
+    """Data that the disk cannot read; nothing was changed, and other files may be intact."""
 
 
 class FilesOverlapError(StorageError):
-    """Two files of a log have the same offsets: somebody put one of them there, and nothing says which."""
+    """Two files of a log with the same offsets, of which one is of other origin."""
 
 
 class SegmentsGoneError(StorageError):
-    """Segments were to be replaced that have left their log meanwhile; nothing was changed."""
+    """Segments that left their log before they could be replaced; nothing was changed."""
 
 
 class NoRoomError(StorageError):
-    """Space, descriptors or another limit is used up: nothing was stored, and later it may work."""
+    """A used-up limit, such as space or descriptors: nothing was stored, and later it may work."""
 
     retriable = True
 
 
 class DiskFullError(NoRoomError):
-    """The file system of a directory has no room, or the user's quota there is used up."""
+    """A file system without room, or a used-up quota of the user."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory)
@@ -56,18 +56,18 @@ class DiskFullError(NoRoomError):
         return f"no space left in {self.directory}"
 
 
-#: What a disk or a quota says that is used up.
+#: Errors of a full disk or a used-up quota.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-#: What else may be there again later.
+#: Errors of other limits, which may pass.
 _USED_UP: Final = frozenset({errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-#: What a disk says that fails, if it is to change something.
+#: Errors of a failing disk, if they meet a change.
 _BROKEN: Final = frozenset({errno.EIO, errno.ENXIO, errno.ENODEV, errno.EUCLEAN, errno.ESTALE})
 #: Also of a directory, a file or a link where something else should be: only that is concerned.
 _NOT_READ: Final = _BROKEN | {errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 
 
 def refusal_of(why: OSError, doing: str, path: str) -> StorageError:
-    """What an error of the system means to who wanted to do that, and would have changed nothing."""
+    """Return the error for a failed operation that would have changed nothing."""
     if why.errno in _FULL:
         return DiskFullError(os.path.dirname(path))
     kind = NoRoomError if why.errno in _USED_UP else UnreadableError if why.errno in _NOT_READ else StorageError
@@ -75,36 +75,36 @@ def refusal_of(why: OSError, doing: str, path: str) -> StorageError:
 
 
 class DiskHealth:
-    """Whether the disk behind a file system can be trusted; it never heals. Used from several threads."""
+    """The health of the disk behind a file system: it never heals. Used from several threads."""
 
     __slots__ = ("failure", "on_failure")
 
     def __init__(self) -> None:
-        #: What failed first; `None` while nothing has.
+        #: The first failure; `None` while there is none.
         self.failure: DiskFailedError | None = None
-        #: Told of that, once, on the thread that met it.
+        #: Called with the first failure, once, on the thread that met it.
         self.on_failure: Callable[[DiskFailedError], None] = lambda _: None
 
     def check(self) -> None:
-        """Before a change: `DiskFailedError` if an earlier one failed, since to try again proves nothing."""
+        """Raise `DiskFailedError` if an earlier change has failed; called before each change."""
         if self.failure is not None:
             raise type(self.failure)(*self.failure.args)
 
     def fail(self, failure: DiskFailedError) -> DiskFailedError:
-        """A change or a sync has failed; the error to raise."""
+        """Note a failed change or sync; return the error to raise."""
         if self.failure is None:
             self.failure = failure
             self.on_failure(failure)
         return failure
 
     def judge(self, why: OSError, doing: str, path: str) -> StorageError:
-        """The error to raise when the system refuses a change with `why`."""
+        """Return the error to raise when the system refuses a change with `why`."""
         if why.errno in _BROKEN:
             return self.fail(DiskFailedError(f"cannot {doing} {path}: {why.strerror}; check the disk, then restart"))
         return refusal_of(why, doing, path)
 
     def judge_sync(self, why: OSError, path: str) -> SyncFailedError:
-        """The error to raise when the system says that a sync failed, whatever the reason."""
+        """Return the error to raise when a sync fails, for any reason."""
         failure = SyncFailedError(f"cannot make {path} durable: {why.strerror}{_advice(why)}")
         self.fail(failure)
         return failure

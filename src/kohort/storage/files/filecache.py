@@ -1,4 +1,4 @@
-"""How many files are open at once: those that were not used for long give their descriptors back.
+"""The bound on open files: those that were not used for long give their descriptors back.
 
 Laws: a file that is told to let its descriptor go opens itself again when somebody uses it, so nobody but the clock of
 the system notices. Files with bytes that no sync has covered keep theirs while others can give one: the system reports
@@ -22,26 +22,26 @@ _SHARE_CLOSED: Final = 16
 class Evictable(Protocol):
     """A file that can do without its descriptor for a while."""
 
-    #: Somebody has used it since the cache looked last; the cache lowers it.
+    #: Whether it was used since the cache's last look; the cache resets it.
     is_used: bool
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether it has bytes that no sync has covered."""
+        """Whether the file has bytes that no sync has covered."""
         ...
 
     def let_go(self) -> None:
-        """Close the descriptor, as soon as no other thread is in the middle of using it."""
+        """Close the descriptor, as soon as no other thread is using it."""
         ...
 
 
 class OpenFiles:
-    """The files of one file system that have a descriptor; it keeps none of them alive."""
+    """The files of one file system that have a descriptor, by weak references."""
 
     __slots__ = ("_files", "access", "limit")
 
     def __init__(self, limit: int, *, reads_only: bool = False) -> None:
-        """`limit`: more are open only for the moment in which the next is opened."""
+        """Create the cache; more than `limit` files are open only while the next one is opened."""
         assert limit > 0
         self.limit: Final = limit
         #: How they are opened, of the flags of open(2).
@@ -53,17 +53,17 @@ class OpenFiles:
         return len(self._files)
 
     def opened(self, file: Evictable) -> None:
-        """`file` has a descriptor since now."""
+        """Add a file that was just opened."""
         self._files[id(file)] = ref(file)
         if len(self._files) > self.limit:
             self.close_some()
 
     def closed(self, file: Evictable) -> None:
-        """`file` has none any more, or is gone."""
+        """Remove a file that is closed or gone."""
         self._files.pop(id(file), None)
 
     def close_some(self) -> bool:
-        """Have files let go of their descriptors; `False` if there is none."""
+        """Close the descriptors of some files; `False` if there is none to close."""
         wanted = max(1, self.limit // _SHARE_CLOSED)
         for file in self._least_used():
             self.closed(file)
@@ -74,7 +74,7 @@ class OpenFiles:
         return wanted < max(1, self.limit // _SHARE_CLOSED)
 
     def _least_used(self) -> Iterator[Evictable]:
-        """Files in the order in which they should go."""
+        """Yield the files in the order in which they should be closed."""
         unsynced: list[Evictable] = []
         used: list[Evictable] = []
         for key, known in list(self._files.items()):

@@ -1,4 +1,4 @@
-"""Files as storage needs them: the port, and the disk behind it.
+"""The file system as storage needs it: the port, and the disk behind it.
 
 Laws: this is the only module of storage that knows the operating system. A write is whole or it is undone: after a
 short write the file has its old size again. What `sync` and `sync_directory` have not covered may be gone after a
@@ -31,50 +31,54 @@ MOST_OPEN_FILES: Final = 32_768
 
 
 class LogFile(Protocol):
-    """An open file; it closes when the last reference to it goes, so that a sync in another thread never loses it."""
+    """An open file; it closes with the last reference, so that a sync in another thread never loses it."""
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the size of the file in bytes."""
         ...
 
     def write(self, position: int, data: Buffer) -> None:
-        """Write all of `data` at `position`, or nothing and `StorageError`."""
+        """Write all of `data` at `position`, or nothing and raise `StorageError`."""
         ...
 
     def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
-        """Up to `size` bytes from `position`; fewer at the end of the file. `NotResidentError` unless `wait`."""
+        """Read up to `size` bytes; fewer at the end of the file. `NotResidentError` unless `wait`."""
         ...
 
     def view(self, position: int, size: int, *, wait: bool = True) -> memoryview:
-        """As `read`, for what goes to clients: read-only, counted while somebody has it; for the owner's thread."""
+        """Read for clients: a read-only view, counted while it is in use; for the owner's thread."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
         ...
 
     def sync(self) -> None:
-        """Make everything written so far durable; safe beside writes of another thread; `SyncFailedError`."""
+        """Make everything written so far durable; safe beside writes of another thread.
+
+        Raises:
+            SyncFailedError: the bytes may be lost.
+        """
         ...
 
 
 class Directory(Protocol):
-    """An open directory: to sync it takes no descriptor any more."""
+    """An open directory, which can be synced without a further descriptor."""
 
     def sync(self) -> None:
-        """Make creations, renames and removals in it durable; `SyncFailedError`."""
+        """Make creations, renames and removals in it durable; `SyncFailedError` if that fails."""
         ...
 
 
 class FileLock(Protocol):
-    """A lock that other processes see; gone with the process at the latest."""
+    """A lock that other processes see; it ends with the process at the latest."""
 
     def release(self) -> None:
-        """Give the lock up; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         ...
 
     def find_loss(self) -> str:
-        """How its file or the directory of that has gone, as a sentence; empty: both are where they were."""
+        """Describe the loss of the lock's file or directory as a sentence; empty if both are in place."""
         ...
 
 
@@ -85,7 +89,7 @@ class FileSystem(Protocol):
     volatile: bool
     #: Shared by all its files.
     health: DiskHealth
-    #: What `view` has given out and somebody still has.
+    #: The memory of views that are still in use.
     held: HeldBytes
 
     def make_directory(self, path: str) -> None:
@@ -93,27 +97,27 @@ class FileSystem(Protocol):
         ...
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in a directory, sorted; none if there is no such directory."""
+        """Return the names in a directory, sorted; none if it does not exist."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory exists."""
         ...
 
     def stamp(self, path: str) -> tuple[int, int, int] | None:
-        """Inode, size and time of the last change of a file or directory; `None` if it cannot be looked at."""
+        """Return inode, size and last change of a file or directory; `None` if it cannot be looked at."""
         ...
 
     def open(self, path: str, *, create: bool = False) -> LogFile:
-        """Open for reading and writing; created empty if asked and missing."""
+        """Open a file for reading and writing; create an empty one if asked and missing."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file or directory; replaces a file of that name in one step."""
+        """Rename a file or directory; an existing file is replaced in one step."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a directory with everything in it; fine if it is not there."""
+        """Remove a file, or a directory with its content; a missing one is ignored."""
         ...
 
     def open_directory(self, path: str) -> Directory:
@@ -121,24 +125,24 @@ class FileSystem(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Open and sync a directory: `SyncFailedError`, or another `StorageError` if that was not even begun."""
+        """Open and sync a directory; `SyncFailedError`, or another `StorageError` if no sync began."""
         ...
 
     def lock(self, path: str, owner: str) -> FileLock | None:
-        """Lock a file that is created for it and says `owner`; `None` if somebody else holds it."""
+        """Lock a file that is created for it with the text `owner`; `None` if another process holds it."""
         ...
 
     def random_bytes(self, count: int) -> bytes:
-        """Bytes for new identities."""
+        """Return random bytes for new identities."""
         ...
 
     def space(self, path: str) -> tuple[int, int]:
-        """Bytes of the volume of a directory, and those that may still be used; -1 where that is not known."""
+        """Return a volume's total and usable bytes; -1 where they are unknown."""
         ...
 
 
 def read_bounded(fs: FileSystem, path: str, *, limit_bytes: int) -> bytes:
-    """All of a small file; `StorageError` if it is longer than anything that kohort writes there."""
+    """Read a whole small file; `StorageError` if it is longer than kohort writes it."""
     file = fs.open(path)
     size = file.size()
     if size > limit_bytes:
@@ -147,7 +151,7 @@ def read_bounded(fs: FileSystem, path: str, *, limit_bytes: int) -> bytes:
 
 
 def place_file(fs: FileSystem, path: str, data: bytes) -> None:
-    """Put a file in place without a sync: whoever reads it has to find out whether it is whole."""
+    """Write a file without a sync; its readers have to check whether it is whole."""
     temporary = f"{path}.tmp"
     fs.remove(temporary)
     fs.open(temporary, create=True).write(0, data)
@@ -155,9 +159,9 @@ def place_file(fs: FileSystem, path: str, data: bytes) -> None:
 
 
 def replace_file(fs: FileSystem, directory: str, name: str, data: bytes) -> None:
-    """Put a file in place so that a crash leaves the old or the new one, whole and durable.
+    """Replace a file so that a crash leaves the old or the new one, whole and durable.
 
-    What is refused (`StorageError`) leaves the old one in force, for this process and after a crash.
+    After a refusal (`StorageError`) the old one stays in force, for this process and after a crash.
     """
     # Opened first: once the file is renamed there is no way back, and the descriptor might be missing.
     entries = fs.open_directory(directory)
@@ -172,7 +176,7 @@ def replace_file(fs: FileSystem, directory: str, name: str, data: bytes) -> None
 
 @contextmanager
 def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> Iterator[None]:
-    """Errors of the system as ours; `changing`: whose disk has failed if it fails here."""
+    """Turn errors of the system into kohort's; for a change, `changing` is the disk's health."""
     if changing is not None:
         changing.check()
     try:
@@ -186,7 +190,7 @@ _NO_FILE: Final = "It is no file; move it away"
 
 
 class DiskFile(ReopenableFile):
-    """A file of the operating system by a descriptor, which it may have to give back while it is not used."""
+    """A file of the operating system; it may close its descriptor while it is not used."""
 
     __slots__ = ("_health", "_held")
 
@@ -219,7 +223,7 @@ class DiskFile(ReopenableFile):
             return self.descriptor()
 
     def _take_back(self, descriptor: int, size: int) -> None:
-        """Undo a half write; what cannot be undone would lie between the batches one day."""
+        """Undo an incomplete write, which would otherwise lie between batches later."""
         try:
             os.ftruncate(descriptor, size)
         except OSError as why:
@@ -229,7 +233,7 @@ class DiskFile(ReopenableFile):
     def read(self, position: int, size: int, *, wait: bool = True) -> bytes:
         try:
             if wait:
-                # By a name: files that are opened meanwhile may make this one let go.
+                # Keep a reference: files that are opened meanwhile may make this one close its descriptor.
                 held = self.descriptor()
                 return os.pread(held.number, size, position)
             buffer = bytearray(size)
@@ -266,7 +270,7 @@ _FDATASYNC: Final = getattr(os, "fdatasync", os.fsync)
 
 
 class DiskDirectory:
-    """A directory by its descriptor, which is closed when nobody refers to this any more."""
+    """A directory by its descriptor, which closes with the last reference."""
 
     __slots__ = ("_descriptor", "_health", "path")
 
@@ -287,9 +291,9 @@ class DiskDirectory:
 
 
 class DiskLock:
-    """flock(2) on a file and its directory, by descriptors of their own: conflicts inside one process, too.
+    """A lock by flock(2) on a file and its directory, also effective within one process.
 
-    A forked child does not give it up. Who takes the file away does not free the directory for others.
+    A forked child does not release it. Removing the file does not free the directory for others.
     """
 
     __slots__ = ("_held", "_process_id")
@@ -300,7 +304,7 @@ class DiskLock:
         self._process_id: Final = os.getpid()
 
     def try_to_hold(self, path: str, descriptor: int) -> bool:
-        """Whether nobody else has it; otherwise nothing is held any more."""
+        """Lock one more file; `False` if another process has it, then all is released."""
         self._held.append((path, descriptor))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -320,7 +324,7 @@ class DiskLock:
             except (FileNotFoundError, NotADirectoryError):
                 return f"{path} was removed or moved away while it was in use"
             except OSError:
-                # Who may not look, or cannot, has seen nothing.
+                # Without permission to look, no loss is seen.
                 continue
             if (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
                 return f"{path} was replaced by another one while it was in use"
@@ -339,7 +343,7 @@ class DiskLock:
 
 
 def is_locked_by_record(path: str) -> bool:
-    """Whether another process holds a record lock (fcntl(2)) on a file, as Java's locks of files are."""
+    """Whether another process holds a record lock (fcntl(2)) on a file, as Java's file locks are."""
     with _clear_errors("lock", path):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -355,16 +359,16 @@ def is_locked_by_record(path: str) -> bool:
 
 
 class DiskFileSystem:
-    """The real one."""
+    """The file system of the operating system."""
 
     volatile = False
 
     def __init__(self, *, most_open: int | None = None, reads_only: bool = False) -> None:
-        """As a broker uses it, or a tool that looks.
+        """Open the file system, for a broker or for a tool that only reads.
 
         Args:
             most_open: files that have a descriptor at once; `None`: half of those that the process may have.
-            reads_only: nothing is written but who holds a lock, and not even that where it may not be.
+            reads_only: write nothing except the holder's name in locks, and not even that where writing is not allowed.
         """
         self._reads_only = reads_only
         self.health = DiskHealth()
@@ -459,6 +463,6 @@ class DiskFileSystem:
 
 
 def _half_of_descriptors() -> int:
-    """The other half is for connections."""
+    """Return half of the process's descriptors; the other half is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_OPEN_FILES if soft == resource.RLIM_INFINITY else max(1, min(soft // 2, MOST_OPEN_FILES))

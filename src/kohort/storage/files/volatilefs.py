@@ -1,4 +1,4 @@
-"""The file system of a broker without a directory: everything is in memory, bounded, and gone with the process.
+"""The file system of a broker without a directory: in memory, bounded, and gone with the process.
 
 Laws: what is written counts as durable at once. A view given out stays valid and unchanged in its range when the file
 grows, because a file moves to a larger buffer instead of stretching the one that views look into. Files take no more
@@ -24,7 +24,7 @@ _LAZY_CAPACITY: Final = 1 << 20
 
 
 class MemoryFullError(NoRoomError):
-    """The files of a broker in memory take all that they may."""
+    """The memory limit for a broker's files in memory is reached."""
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes)
@@ -38,7 +38,7 @@ class MemoryFullError(NoRoomError):
 
 
 class VolatileFile:
-    """A file: a buffer that is larger than what was written, so that appending rarely moves it."""
+    """A file in memory: a buffer larger than its content, so that appending rarely moves it."""
 
     __slots__ = ("_buffer", "_fs", "_is_counted", "_size", "changes")
 
@@ -46,9 +46,9 @@ class VolatileFile:
         self._fs = fs
         self._buffer: bytearray | mmap = bytearray()
         self._size = 0
-        #: How often it was changed.
+        #: Number of changes.
         self.changes = 0
-        #: Whether it has a name; what has none is gone when nobody holds it.
+        #: Whether it has a name; a file without one goes with its last reference.
         self._is_counted = True
 
     def size(self) -> int:
@@ -81,27 +81,27 @@ class VolatileFile:
         self.changes += 1
 
     def sync(self) -> None:
-        """Nothing outlives the process."""
+        """Do nothing; nothing outlives the process."""
 
     def leave(self) -> None:
-        """It has no name any more: what it takes is room again."""
+        """Release the file's bytes from the limit; it has no name any more."""
         if self._is_counted:
             self._is_counted = False
             self._fs.take(-self._size)
 
 
 class VolatileDirectory:
-    """Names, and what they stand for."""
+    """A directory in memory: names and their files or directories."""
 
     __slots__ = ("changes", "entries")
 
     def __init__(self) -> None:
-        #: How often a name was given or taken.
+        #: Number of names that were added or removed.
         self.changes = 0
         self.entries: dict[str, Node] = {}
 
     def change(self, *changes: tuple[str, Node | None]) -> None:
-        """What each name stands for from now on (None: nothing), all in one step."""
+        """Set the file or directory of each name (`None` removes the name), all in one step."""
         self.changes += 1
         for name, node in changes:
             if node is None:
@@ -110,7 +110,7 @@ class VolatileDirectory:
                 self.entries[name] = node
 
     def sync(self) -> None:
-        """Nothing outlives the process."""
+        """Do nothing; nothing outlives the process."""
 
 
 Node: TypeAlias = VolatileFile | VolatileDirectory
@@ -134,7 +134,7 @@ class VolatileFileSystem:
     """Directories and files in memory.
 
     Args:
-        limit_bytes: what all files may take together; `None`: whatever there is.
+        limit_bytes: most bytes of all files together; `None` for no limit.
         seed: where `random_bytes` starts.
     """
 
@@ -144,7 +144,7 @@ class VolatileFileSystem:
         self.health = DiskHealth()
         self.held = HeldBytes()
         self.limit_bytes: Final = limit_bytes
-        #: What files with a name take.
+        #: Bytes of the files that have a name.
         self.used_bytes = 0
         self._counting: Final = threading.Lock()
         self._root: VolatileDirectory = self._new_directory()
@@ -153,7 +153,7 @@ class VolatileFileSystem:
         self._drawn = 0
 
     def take(self, count: int) -> None:
-        """Files grow by so many bytes, or (negative) shrink; `MemoryFullError` if there is no room for them."""
+        """Count `count` bytes of growth (negative: of shrinking); `MemoryFullError` beyond the limit."""
         with self._counting:
             used = self.used_bytes + count
             if count > 0 and self.limit_bytes is not None and used > self.limit_bytes:

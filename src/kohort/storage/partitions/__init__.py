@@ -1,1 +1,1 @@
-"""One partition's log over its segments, and what it remembers and asks of what is appended."""
+"""One partition's log over its segments, with its producers, epochs and the validation of batches."""

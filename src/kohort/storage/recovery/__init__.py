@@ -1,1 +1,1 @@
-"""How a start makes a partition of what its folder has, and what is kept to make that short."""
+"""The start of a partition from its folder, and the files that make it short."""
