@@ -1,16 +1,16 @@
-"""Static members of a KIP-848 group: a name (`group.instance.id`) that outlives the processes that bear it.
+"""Static members of a KIP-848 group: an instance id (`group.instance.id`) outlives its processes.
 
-A member that leaves with epoch -2 is away: its partitions stay reserved while its session runs on, and whoever joins
-under its name gets them back in one heartbeat, without a new group epoch if it wants the same topics. Its place may be
-taken by another member id only while it is away, or once its connection is known to be gone (`is_disconnected`); in a
-static group (`staticmode`) at any time.
+A member that leaves with epoch -2 is away: its partitions stay reserved while its session runs on. A process that joins
+with its instance id gets them back in one heartbeat, without a new group epoch if it subscribes to the same topics.
+Another member id may take over the instance id only while the member is away, or once its connection is known to be
+closed (`is_disconnected`); in a static group (`staticmode`) at any time.
 
-Laws: one name, one member. A member that is away uses nothing: what its target no longer gives it is free for others
-at once. Whoever lost a name is fenced with the next thing that it says.
+Laws: one instance id, one member. A member that is away uses no partition: partitions that its target no longer has are
+free at once. A member that lost its instance id is fenced with its next request.
 Source: KIP-345 as KIP-848 has it; Apache Kafka's `getOrMaybeSubscribeStaticConsumerMember`, `consumerGroupLeave`.
-Unlike Kafka's: a member that joins again under its own id is not refused (its first answer was lost), a crashed
-process does not keep its successor waiting for the session timeout, and nobody waits for partitions of a member that
-is away and shall not have them.
+Unlike Apache Kafka's: a member that joins again under its own id is not refused (the response to its first join was
+lost), a new process does not wait for the session timeout of a crashed one, and no member waits for partitions that a
+member which is away has to give up.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def is_away(member: ConsumerMember) -> bool:
 
 
 def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[Record]:
-    """The connection of a member was closed: the hook of whoever hears of that.
+    """Note that the connection of a static member was closed.
 
-    A static member that is marked so may be taken over at once by a new process under its name; a heartbeat of its own
-    takes the mark away. Nothing else follows from it, and a restart forgets it: then the session timeout decides.
+    A new process with its instance id may then take over at once; a heartbeat of its own removes the mark. There is no
+    other effect, and a restart forgets it: then the session timeout decides.
     """
     member = group.members.get(member_id)
     if member is None or member.instance_id is None or member.is_disconnected:
@@ -55,7 +55,7 @@ def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[Record]
 
 
 def check_holder(group: ConsumerGroup, command: ConsumerGroupHeartbeat, member_id: str) -> None:
-    """Whoever says a name and is in the group bears it: FENCED_INSTANCE_ID if somebody else does."""
+    """Check that a member holds the instance id in its request: FENCED_INSTANCE_ID if another does."""
     holder = bearer_of(group, command.instance_id, member_id)
     if holder is None:
         raise Refused(
@@ -64,10 +64,10 @@ def check_holder(group: ConsumerGroup, command: ConsumerGroupHeartbeat, member_i
 
 
 def bearer_of(group: ConsumerGroup, instance_id: str | None, member_id: str) -> ConsumerMember | None:
-    """The member that is called `instance_id`, `None` if nobody is.
+    """Return the member with `instance_id`, `None` if there is none.
 
     Raises:
-        Refused: FENCED_INSTANCE_ID if it is not the one that says so.
+        Refused: FENCED_INSTANCE_ID if it is not `member_id`.
     """
     holder_id = None if instance_id is None else group.instance_ids.get(instance_id)
     if holder_id is None:
@@ -84,18 +84,18 @@ def bearer_of(group: ConsumerGroup, instance_id: str | None, member_id: str) -> 
 def find_predecessor(
     group: ConsumerGroup, command: ConsumerGroupHeartbeat, *, is_newest: bool
 ) -> ConsumerMember | None:
-    """The member whose place a joining one takes, `None` if its name is free or its own.
+    """Return the member that a joining one replaces, `None` if its instance id is free or its own.
 
-    `is_newest`: whoever came last bears the name, as in a static group.
+    `is_newest`: the newest process holds the instance id, as in a static group.
 
     Raises:
-        Refused: UNRELEASED_INSTANCE_ID if the member that bears the name is there.
+        Refused: UNRELEASED_INSTANCE_ID if the holder of the instance id is present.
     """
     holder_id = None if command.instance_id is None else group.instance_ids.get(command.instance_id)
     if holder_id is None or holder_id == command.member_id:
         return None
     holder = group.members[holder_id]
-    # Among classic members the one that came last is alive for sure; so it is where one side is such a member.
+    # Of classic members the newest one is alive for sure; the same holds where one of the two is a classic member.
     is_classic = holder.classic is not None or command.classic is not None
     if not (is_newest or is_away(holder) or holder.is_disconnected or is_classic):
         raise Refused(
@@ -113,7 +113,7 @@ def find_predecessor(
 
 
 def successor_of(predecessor: ConsumerMember, group_id: str, member_id: str) -> ConsumerMember:
-    """The predecessor under a new member id, about to join: it holds what the other one held."""
+    """Build the predecessor with a new member id, about to join with the same partitions."""
     member = ConsumerMember(group_id, member_id)
     member.instance_id = predecessor.instance_id
     member.rack_id = predecessor.rack_id
@@ -128,9 +128,9 @@ def successor_of(predecessor: ConsumerMember, group_id: str, member_id: str) -> 
 def build_succession(
     group: ConsumerGroup, predecessor: ConsumerMember, subscribed: ConsumerMemberSubscribed
 ) -> tuple[list[Record], list[Effect]]:
-    """Forget the predecessor and give its name and its target to who takes its place.
+    """Remove the predecessor, and pass its instance id and target on to its successor.
 
-    What the successor holds is for the reconciliation that follows to write, at the latest known target.
+    The following reconciliation writes the successor's assignment, at the latest known target.
     """
     group_id, gone = group.group_id, predecessor.member_id
     records: list[Record] = [
@@ -140,13 +140,13 @@ def build_succession(
     target = group.targets.get(gone, NO_TARGET)
     if target:
         records.append(MemberTargetSet(group_id=group_id, member_id=subscribed.member_id, partitions=target))
-    # Those of a classic member are left to nobody, either: the group may be a classic one when they pass.
+    # The timers of a classic member end as well: the group may be a classic one when they fire.
     kinds: tuple[TimerKind, ...] = ("rebalance",) if predecessor.classic is None else ("rebalance", "join", "sync")
     return records, [Disarm(predecessor.session_key), *(Disarm(TimerKey(kind, group_id, gone)) for kind in kinds)]
 
 
 def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[Record], list[Effect]]:
-    """The member leaves for a while: it keeps what its target gives it, and its session runs on."""
+    """Mark a static member as away: it keeps the partitions of its target, and its session runs on."""
     if is_away(member):
         return [], []
     kept = _within(member.assigned, group.targets.get(member.member_id, NO_TARGET))
@@ -157,13 +157,13 @@ def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[R
 def decide_release(
     group: ConsumerGroup, goal: Goal, records: Collection[Record]
 ) -> tuple[list[Record], Mapping[TopicId, Mapping[int, str]]]:
-    """Take from members that are away what `goal` wants and their targets do not give them any more.
+    """Release partitions of members that are away, if `goal` has them and the members' targets do not.
 
     Returns:
-        What to write before the step of the member that wants it, and the holders as they are then.
+        The records to write before the step of the member with the goal, and the holders after them.
     """
     released: dict[str, ConsumerMember] = {}
-    # One whose place is taken by this very decision has nothing left to release.
+    # A member that this decision replaces has no partition left to release.
     gone = {record.member_id for record in records if isinstance(record, ConsumerMemberForgotten)}
     for topic_id, wanted in goal.target.items():
         holders = goal.holders.get(topic_id, {})

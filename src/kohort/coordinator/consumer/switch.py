@@ -1,11 +1,10 @@
-"""An administrator, or a scheduler outside, says which member shall have a partition.
+"""Moves that an administrator, or a scheduler outside, submits.
 
-The targets of the members concerned are changed at once, with an epoch of their own; from there a partition goes the
-way of every other that moves.
+The targets of the members concerned change at once, with an epoch of their own; from there a partition takes the way of
+every other move.
 
-Laws: a target that was changed by hand is nobody's computation, and has no time of one: it stays until members or
-topics change, and no step to an even target follows it. Each move of a request stands by itself; what is refused
-changes nothing.
+Laws: no assignor computed a submitted target, so it has no time of computation: it stays until members or topics
+change, and no step to an even target follows it. The moves of a request are independent; a refused one changes nothing.
 Source: requirement H9.
 """
 
@@ -32,16 +31,16 @@ from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
-#: A request names no more moves than this.
+#: Most moves of one request.
 MOST_MOVES: Final = 10_000
 
 
 def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Give partitions to the members that were named.
+    """Change targets by the submitted moves.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), INVALID_REQUEST (too many moves),
-            REBALANCE_IN_PROGRESS (a target is about to be computed, which would not know of this one).
+            REBALANCE_IN_PROGRESS (a target is about to be computed that would undo them).
     """
     group = find_moving(groups, command.group_id)
     if len(command.moves) > MOST_MOVES:
@@ -78,7 +77,7 @@ def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSett
 def _check(
     group: ConsumerGroup, image: TopicImage, move: AskedMove, *, times_named: int
 ) -> tuple[ErrorCode, str | None]:
-    """Whether a move can be taken, and why not."""
+    """Check a move; return NONE, or the error and the reason."""
     partition = f"{move.topic}-{move.partition}"
     facts = image.by_name.get(move.topic)
     if facts is None or not 0 <= move.partition < facts.partition_count:
@@ -99,7 +98,7 @@ def _check(
 
 
 def _name_of(group: ConsumerGroup, move: AskedMove, place: Place) -> str:
-    """The name of the move; empty if nobody has to give the partition up for it."""
+    """Return the id of the move; empty if no member has to revoke the partition for it."""
     topic_id, partition = place
     holder_id = group.holders.get(topic_id, {}).get(partition, move.to_member_id)
     if holder_id == move.to_member_id:
@@ -108,7 +107,7 @@ def _name_of(group: ConsumerGroup, move: AskedMove, place: Place) -> str:
 
 
 def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) -> dict[Place, str]:
-    """Who shall have what of these topics so far."""
+    """Return the present target owners of the partitions of these topics."""
     ids = {facts.topic_id for name in topics if (facts := image.by_name.get(name)) is not None}
     return {
         (topic_id, partition): member_id
@@ -120,7 +119,7 @@ def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) ->
 
 
 def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapping[Place, str]) -> list[Record]:
-    """The records by which the members of `taken` shall have its partitions, and nobody else."""
+    """Build the records by which the targets of `taken`'s members, and no others, have its partitions."""
     targets: dict[str, dict[TopicId, set[int]]] = {}
 
     def target_of(member_id: str) -> dict[TopicId, set[int]]:
@@ -140,7 +139,8 @@ def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapp
         ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
     ]
     if group.balance is not None:
-        # It follows targets one by one, and here one may have a partition before another has lost it.
+        # The kept balance follows targets one by one, and here a member may gain a partition before another has lost
+        # it.
         records.append(TargetBalanceKept(group_id=group.group_id, balance=None))
     records += (
         MemberTargetSet(

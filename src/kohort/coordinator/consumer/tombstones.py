@@ -1,8 +1,8 @@
-"""Forgetting members of a KIP-848 group, and the group.
+"""Tombstones of members of a KIP-848 group, and of the group.
 
-Laws: the tombstones of a member are in the order current assignment, target, subscription, and those of a group come
-after its members', so that a log from which compaction took some of them never shows a member that holds something it
-did not ask for, or members without a group.
+Laws: the tombstones of a member are in the order current assignment, target, subscription. Those of a group come after
+its members'. So a log from which compaction removed some of them never shows a member with partitions that it did not
+subscribe to, or members without a group.
 Source: Apache Kafka's order of tombstones.
 """
 
@@ -21,7 +21,7 @@ from kohort.coordinator.records import (
 
 
 def build_member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Forget one member."""
+    """Build the tombstones of one member."""
     return [
         CurrentAssignmentForgotten(group_id=group_id, member_id=member_id),
         MemberTargetForgotten(group_id=group_id, member_id=member_id),
@@ -30,10 +30,10 @@ def build_member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def build_group_tombstones(group: ConsumerGroup) -> list[Record]:
-    """Forget a group with all who are in it."""
+    """Build the tombstones of a group and its members."""
     group_id = group.group_id
     records = [each for member_id in sorted(group.members) for each in build_member_tombstones(group_id, member_id)]
-    # In an empty group nobody subscribes with a pattern; a log that another broker wrote may have some.
+    # An empty group has no subscribers of patterns; a log that another broker wrote may have some.
     records.extend(RegularExpressionForgotten(group_id=group_id, regex=regex) for regex in sorted(group.regexes))
     records.append(TargetAssignmentEpochForgotten(group_id=group_id))
     records.append(ConsumerGroupForgotten(group_id=group_id))

@@ -1,1 +1,1 @@
-"""How members go from what they hold to their target: what each gives up and takes, when each move begins."""
+"""Reconciliation of members: the way from their current assignment to their target, move by move."""

@@ -1,9 +1,8 @@
-"""What a decision makes of the moves of groups: which begin, how far each has come, which are over.
+"""Progress of moves: a decision's effects on which begin, how far each has come, which are over.
 
-Laws: nothing is decided here: where partitions go follows from targets and assignments alone. What somebody asked for
-is written with each step that it takes, so that a restart knows it as it was, and stays when it is over, until its
-topic or group goes or the partition is asked for again. Of all other moves a restart finds those that are open, without
-their times.
+Laws: this makes no decision: the place of a partition follows from targets and assignments alone. A submitted move is
+written with each step, so that a restart knows its progress; it stays when it is over, until its topic or group goes or
+another move of the partition is submitted. Of all other moves a restart finds the open ones, without their times.
 Source: requirements H3 and H9.
 """
 
@@ -33,7 +32,7 @@ from kohort.coordinator.records import (
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 
-#: What concerns moves.
+#: Records that concern moves.
 _FOLLOWED: Final = (
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
@@ -47,18 +46,18 @@ _FOLLOWED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesFollowed(VolatileRecord):
-    """How far moves are that nobody asked for; `None`: it is over."""
+    """Progress of moves that were not submitted; `None`: the move is over."""
 
     moves: dict[Place, MoveFacts | None]
 
 
 def follow_moves(groups: GroupsState, decision: Decision, *, is_asked: bool, now_ms: int) -> Decision:
-    """The decision with what it means for moves.
+    """Add the progress of moves to a decision.
 
     Args:
-        groups: the state before it.
-        decision: it is about to be carried out.
-        is_asked: what it moves somebody has asked for.
+        groups: the state before the decision.
+        decision: about to be committed.
+        is_asked: an administrator submitted its moves.
         now_ms: coordinator time.
     """
     if not decision.records:
@@ -95,14 +94,14 @@ class _Following:
         self._everything: Final = everything
         self._is_asked: Final = is_asked
         self._now_ms: Final = now_ms
-        #: What becomes of moves that nobody asked for, and of those that somebody did; `None`: forgotten.
+        #: New progress of moves that were not submitted, and of submitted ones; `None`: forgotten.
         self._plain: Final[dict[Place, MoveFacts | None]] = {}
         self._submitted: Final[dict[Place, MoveFacts | None]] = {}
-        #: Static member that is replaced -> who bears its name from now on.
+        #: Replaced static member -> the member that has its instance id now.
         self._successors: dict[str, str] = {}
 
     def result(self) -> list[Record]:
-        """What to write, and to remember."""
+        """Return the records to write, and the volatile ones."""
         group_id = self._group.group_id
         if any(isinstance(record, ConsumerGroupForgotten) for record in self._records):
             return [_build_forgotten(group_id, place) for place in self._group.submitted]
@@ -133,7 +132,7 @@ class _Following:
         return records
 
     def _find(self, place: Place) -> MoveFacts | None:
-        """The move that is open there."""
+        """Return the open move of a partition."""
         if self._group.submitted or self._submitted:
             submitted = self._find_submitted(place)
             if submitted is not None:
@@ -145,11 +144,11 @@ class _Following:
         return None if submitted is None or submitted.granted_ms >= 0 else submitted
 
     def _put(self, place: Place, move: MoveFacts) -> None:
-        """The move that is open there goes on as `move`."""
+        """Set the progress of a partition's open move."""
         (self._plain if self._find_submitted(place) is None else self._submitted)[place] = move
 
     def _drop(self, place: Place) -> None:
-        """The move that is open there is called off."""
+        """Call off a partition's open move."""
         (self._plain if self._find_submitted(place) is None else self._submitted)[place] = None
 
     def _follow_successors(self) -> None:
@@ -173,7 +172,7 @@ class _Following:
                     self._put(place, move._replace(from_member_id=giver, to_member_id=taker))
 
     def _follow_targets(self) -> None:
-        """Somebody else shall have partitions, or nobody."""
+        """Follow partitions to other targets, or out of all targets."""
         group = self._group
         after: dict[str, Mapping[TopicId, tuple[int, ...]]] = {}
         for record in self._records:
@@ -217,7 +216,7 @@ class _Following:
             self._drop(place)
             return
         elif self._is_asked or self._find_submitted(place) is not None:
-            # What was asked for is called off, or asked for again.
+            # The submitted move is called off, or submitted again.
             self._drop(place)
         if self._is_asked:
             self._submitted[place] = move._replace(to_member_id=member_id, submitted_ms=self._now_ms)
@@ -267,7 +266,7 @@ class _Following:
                     self._submitted[place] = move._replace(granted_ms=now_ms)
 
     def _follow_end_of_member(self, member_id: str) -> None:
-        """What it had nobody has committed."""
+        """Fence the open moves of a member that is gone: it has not committed."""
         member = self._group.members.get(member_id)
         for place in () if member is None else sorted(_places_held(member)):
             move = self._find(place)
@@ -276,14 +275,14 @@ class _Following:
 
 
 def granted_epoch_of(holder: ConsumerMember, place: Place) -> int:
-    """The epoch at which a member was granted what it holds."""
+    """Return the epoch at which a partition was granted to its member."""
     topic_id, partition = place
     granted = holder.pending_revocation.get(topic_id, {}).get(partition)
     return holder.assigned[topic_id][partition] if granted is None else granted
 
 
 def apply_moves_followed(groups: GroupsState, record: MovesFollowed) -> None:
-    """Volatile."""
+    """Apply the progress of moves that were not submitted."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -299,7 +298,7 @@ def _places_held(member: ConsumerMember) -> set[Place]:
 
 
 def _without(those: Mapping[TopicId, Collection[int]], others: Mapping[TopicId, Collection[int]]) -> list[Place]:
-    """The partitions of `those` that are not among `others`, in their order."""
+    """Return the partitions of `those` that are not among `others`, in their order."""
     return [
         (topic_id, partition)
         for topic_id, partitions in those.items()
@@ -319,7 +318,7 @@ def _build_forgotten(group_id: str, place: Place) -> SubmittedMoveForgotten:
 
 
 def _forget_topics(group: ConsumerGroup, image: TopicImage) -> list[Record]:
-    """The moves of topics that are no more."""
+    """Forget the moves of deleted topics."""
     if not (group.moves or group.submitted):
         return []
     records: list[Record] = [

@@ -1,7 +1,8 @@
-"""How long a member is waited for: to give up what it was asked for, and to say that it took what it was given.
+"""Time limits of a hand-over: for a member to revoke partitions, and to report that it took new ones.
 
-Laws: each partition has its own time, from when the member is told; giving up some prolongs no other's, and being asked
-for more neither prolongs nor shortens it. Nothing of this outlives the process: a restart gives all the time anew.
+Laws: each partition has its own deadline, from the response that tells the member. Revoking some partitions prolongs no
+other deadline, and further revocations neither prolong nor shorten it. None of this outlives the process: a restart
+starts every limit anew.
 Source: KIP-848 (rebalance timeout); requirement H3.
 """
 
@@ -19,7 +20,7 @@ from kohort.ids import TopicId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOverTimed(VolatileRecord):
-    """Until when a member is waited for, in both directions: see `ConsumerMember.revoke_by` and `untaken`."""
+    """Deadlines of a member's partitions, to revoke or to take: `ConsumerMember.revoke_by`, `untaken`."""
 
     member_id: str
     revoke_by: Grants
@@ -29,11 +30,11 @@ class HandOverTimed(VolatileRecord):
 def decide_times(
     member: ConsumerMember, step: CurrentAssignmentSet | None, command: ConsumerGroupHeartbeat, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """The times of a member after its heartbeat, and the deadline of the earliest.
+    """Return the deadlines of a member after its heartbeat, and arm the earliest one.
 
     Args:
-        member: as it is before.
-        step: where the heartbeat leads it, `None` if it stays.
+        member: its state before the heartbeat.
+        step: its next assignment, `None` if it stays.
         command: the heartbeat.
         now_ms: coordinator time.
     """
@@ -49,7 +50,7 @@ def decide_times(
     elif revoke_by and revoke_by != member.revoke_by:
         effects.append(Arm(key, min(min(times.values()) for times in revoke_by.values())))
     untaken = untaken_after(member, command, now_ms=now_ms)
-    # Classic members learn of what they were given and of nothing else in between.
+    # Classic members learn of new partitions, and of nothing else in between.
     if step is not None and pending and command.classic is None:
         has = _shown_to_have(member, command, now_ms=now_ms)
         awaited = {
@@ -64,7 +65,7 @@ def decide_times(
 
 
 def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Grants:
-    """What the member may be about to take, for all that its heartbeat says: it has not said yet that it owns it."""
+    """Return the partitions that the member may be about to take: assigned, and not reported as owned."""
     if not member.untaken:
         return NO_GRANTS
     owned = command.topic_partitions or {}
@@ -80,10 +81,10 @@ def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, no
 def _shown_to_have(
     member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int
 ) -> Mapping[TopicId, Collection[int]]:
-    """What the member owns by its own word, or by all that is known if its heartbeat has no list.
+    """Return the partitions that the member lists, or is known to have if its heartbeat has no list.
 
-    It may never have had the answer that gave it the rest; then it takes that only once it has given up what this
-    answer asks for.
+    It may have missed the response that assigned the others; then it takes those only after it has revoked the ones of
+    this response.
     """
     if command.topic_partitions is not None:
         return command.topic_partitions
@@ -96,10 +97,10 @@ def _shown_to_have(
 
 
 def build_loaded_times(member: ConsumerMember, group_id: str, due_ms: int) -> HandOverTimed:
-    """The times of a member that had something to give up before a restart.
+    """Build the deadlines of a member that had partitions to revoke before a restart.
 
-    What it was given meanwhile it may not have taken, and the log does not say since when that is: all counts that it
-    has, until it lists it.
+    The member may not have taken partitions that were assigned meanwhile, and the log does not say when they were: all
+    of its partitions count as not taken, until it lists them.
     """
     return HandOverTimed(
         group_id=group_id,
@@ -110,14 +111,14 @@ def build_loaded_times(member: ConsumerMember, group_id: str, due_ms: int) -> Ha
 
 
 def shift_times(member: ConsumerMember, gap_ms: int) -> None:
-    """What a member is waited for is that much later."""
+    """Shift the deadlines of a member's partitions by a gap."""
     for times in (*member.revoke_by.values(), *member.untaken.values()):
         for partition in times:
             times[partition] += gap_ms
 
 
 def move_times(group: ConsumerGroup, by_ms: int) -> None:
-    """The clock was set by so much: what the group waits for by its times is as far away as before."""
+    """Shift all times of a group by a step of the clock, so that they are as far away as before."""
     for member in group.members.values():
         shift_times(member, by_ms)
         if member.list_awaited_ms:
@@ -132,7 +133,7 @@ def move_times(group: ConsumerGroup, by_ms: int) -> None:
 
 
 def apply_hand_over_timed(groups: GroupsState, record: HandOverTimed) -> None:
-    """Times are forgotten with what they are for."""
+    """Set the deadlines of a member's partitions."""
     group = groups.consumer.get(record.group_id)
     member = None if group is None else group.members.get(record.member_id)
     if member is not None:
@@ -141,7 +142,7 @@ def apply_hand_over_timed(groups: GroupsState, record: HandOverTimed) -> None:
 
 
 def _timed(partitions: Mapping[TopicId, Iterable[int]], known: Grants, due_ms: int) -> Grants:
-    """The times of `partitions`: those that are known, and `due_ms` for the rest."""
+    """Return the deadlines of `partitions`: the known ones, and `due_ms` for the others."""
     timed: Grants = {}
     for topic_id, found in partitions.items():
         times = known.get(topic_id, {})

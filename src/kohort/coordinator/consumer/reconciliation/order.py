@@ -1,9 +1,10 @@
-"""Which of the moves that wait begins next: by name, or that whose partition has most lag, or most bytes.
+"""Order of waiting moves: by name, by largest lag or by size.
 
-How much there is in partitions the shell says when it is asked. It is asked where a move is about to begin and others
-wait longer, and not again within some seconds: what is moved on the way keeps the place that it had.
+The shell measures the partitions on request. The request is made where a move is about to begin and others wait, and
+not again within some seconds: moves that begin meanwhile keep the known order.
 
-Laws: an order decides about nothing but the order. What is not known comes last, and between equals the name decides.
+Laws: an order decides only which move comes first. Partitions of unknown weight come last, and the name decides between
+equals.
 Source: requirement H4.
 """
 
@@ -20,32 +21,32 @@ from kohort.coordinator.records import VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 
-#: What was looked at counts for so long.
+#: Time for which a measurement counts, ms.
 WEIGHED_FOR_MS: Final = 5_000
-#: The order in which nothing has to be looked at.
+#: The order without a measurement.
 BY_NAME: Final = "name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesWeighed(VolatileRecord):
-    """How much speaks for each move that waits to begin before others."""
+    """Weights of the waiting moves; a larger one begins earlier."""
 
     weights: Weights
 
 
 def moves_key(group_id: str) -> TimerKey:
-    """The deadline at which the next moves begin."""
+    """Return the key of the deadline at which the next moves begin."""
     return TimerKey("moves", group_id)
 
 
 def is_order_known(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> bool:
-    """Whether the first that waits is the next to begin."""
+    """Whether the first waiting move is the next to begin."""
     weighed_ms = group.weights.weighed_ms
     return settings.group_moves_order == BY_NAME or 0 < weighed_ms <= now_ms < weighed_ms + WEIGHED_FOR_MS
 
 
 def decide_measured(groups: GroupsState, command: LogsMeasured, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """It is known how much there is in the partitions that wait: the first of them begins."""
+    """Weigh the waiting moves by the measured logs, and begin the first."""
     group = groups.consumer.get(command.group_id)
     if group is None or not group.waiting:
         return Decision()
@@ -67,7 +68,7 @@ def decide_measured(groups: GroupsState, command: LogsMeasured, settings: GroupS
 
 
 def apply_weighed(groups: GroupsState, record: MovesWeighed) -> None:
-    """Volatile."""
+    """Set the weights and sort the waiting moves by them."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -76,7 +77,7 @@ def apply_weighed(groups: GroupsState, record: MovesWeighed) -> None:
 
 
 def sort_moves(group: ConsumerGroup, image: TopicImage, places: Iterable[Place]) -> list[Place]:
-    """The moves in the order in which they begin."""
+    """Return the moves in the order in which they begin."""
     names = {topic_id: facts.name for topic_id, facts in image.by_id.items()}
     weights = group.weights.of
     return sorted(places, key=lambda place: (-weights.get(place, -1), names.get(place[0], ""), place))

@@ -1,11 +1,10 @@
-"""So many moves begin per second: load creeps to its new owner, and no move waits for another to end.
+"""Pace of moves: so many begin per second, so that load moves gradually to its new owner.
 
-A bucket holds `group.moves.burst` moves and is filled at `group.moves.per.second`. What nobody owns is not paced, and
-neither is what a member leaves behind that goes or fails.
+No move waits for another to end. A bucket holds `group.moves.burst` moves and is filled at `group.moves.per.second`.
+Partitions without an owner are not paced, and neither are those of a member that leaves or fails.
 
-Laws: in any time no more moves begin than the burst and what the rate allows in it. Every decision that gives a target
-holds back what it moves; what is begun then, one deadline decides, in the order in which it waits. While moves are
-paused none begins. Another pace is in effect at once.
+Laws: in any time no more moves begin than the burst and the rate allow. Every decision with new targets holds its moves
+back; one deadline begins them, in their order. While moves are paused none begins. A changed pace is in effect at once.
 Source: requirement H4; users@kafka 2014-07-18 (one partition per second).
 """
 
@@ -26,7 +25,7 @@ from kohort.coordinator.records import MemberTargetSet, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 
-#: Moves per second of the slowest pace that there is.
+#: Moves per second of the slowest pace.
 _SLOWEST: Final = 0.001
 
 
@@ -39,14 +38,14 @@ def hold_back(
     *,
     now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
-    """Let the moves of new targets wait for their turn.
+    """Hold back the moves of new targets until their turn.
 
     Args:
-        group: as it is before `records`.
+        group: its state before `records`.
         image: the topics.
         settings: of the group.
-        records: those that give members new targets.
-        gone: ids of the members that are no more.
+        records: those with new targets.
+        gone: ids of removed members.
         now_ms: coordinator time.
     """
     if not (settings.has_paced_moves or group.waiting):
@@ -68,7 +67,7 @@ def hold_back(
 
 
 def hold_open(group: ConsumerGroup, image: TopicImage, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
-    """Let all moves wait of which no owner was told: a pace was set, or a restart has forgotten what had begun."""
+    """Hold back all moves whose old owner has not been told: after a new pace or a restart."""
     waiting = {
         (topic_id, partition): WaitingMove(keeper=keeper, taker=member_id)
         for member_id, target in group.targets.items()
@@ -80,11 +79,11 @@ def hold_open(group: ConsumerGroup, image: TopicImage, *, now_ms: int) -> tuple[
 
 
 def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision | None:
-    """It is time for moves to begin; `None` if there is nothing to do."""
+    """Begin the moves that are due; `None` if there are none."""
     if not group.waiting or settings.group_moves_paused:
-        # Whoever lets them go on asks again.
+        # The command that ends the pause arms the deadline again.
         return None
-    # Where nobody is to take it, the next target says what becomes of it.
+    # Where the taker is no member any more, the next target decides about the partition.
     ready = (place for place, move in group.waiting.items() if move.taker in group.members)
     rate = settings.group_moves_per_second
     if rate <= 0:
@@ -109,7 +108,7 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
 def change_pace(
     group: ConsumerGroup, image: TopicImage, old: GroupSettings, new: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """Another pace is set while moves wait, or are open: it is that of all that has not begun."""
+    """Apply a changed pace to all moves that have not begun."""
     pace_of = attrgetter("group_moves_per_second", "group_moves_burst", "group_moves_paused", "group_moves_order")
     if pace_of(old) == pace_of(new):
         return [], []
@@ -132,7 +131,7 @@ def _build_held_back(
 
 
 def _keeper(group: ConsumerGroup, place: Place) -> str | None:
-    """Who may use a partition and need not give it up so far; `None` if there is nobody."""
+    """Return the owner of a partition that need not revoke it so far; `None` if there is none."""
     holder = _holder(group, place)
     if holder is None or place in group.waiting:
         return holder
@@ -153,7 +152,7 @@ def _holder(group: ConsumerGroup, place: Place) -> str | None:
 
 
 def _used_ms(group: ConsumerGroup, gap_ms: float, *, now_ms: int) -> float:
-    """How far ahead of the pace the group is, as time at `gap_ms` between two moves."""
+    """Return how far ahead of the pace the group is, as time at `gap_ms` between two moves, ms."""
     until_ms, counted_gap_ms = group.paced
     if not counted_gap_ms:
         return 0.0

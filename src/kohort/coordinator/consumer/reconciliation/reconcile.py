@@ -1,12 +1,13 @@
-"""How one member goes from what it holds to its target: it gives up what it shall not have, and takes what is free.
+"""Reconciliation of one member: it revokes partitions outside of its target, and takes free ones.
 
-Laws: a partition is taken only if nobody has it assigned or pending revocation, and nothing is by who still has to give
-up partitions of a topic that is gone. A partition is released as soon as the member's list of owned partitions is
-without it; but what the member may be about to take is asked of it only once it has. Each partition goes its own way:
-what a member has yet to give up keeps it neither from taking what is free nor from hearing what else is wanted of it.
-A member's epoch rises with what it takes, and once it has given everything up; an epoch alone is no news.
+Laws: a partition is taken only if no member has it assigned or pending revocation; and a member that still has to
+revoke partitions of a deleted topic takes none. A partition is released as soon as the member's list of owned
+partitions is without it; but a partition that the member may be about to take is revoked only once it has taken it.
+Partitions are independent: pending revocations keep a member neither from taking free partitions nor from learning of
+further revocations. A member's epoch rises when it takes partitions, and once it has revoked all that it had to; an
+epoch alone is no news.
 Source: KIP-848 (reconciliation of the group); Apache Kafka's CurrentAssignmentBuilder for the states. Requirement H3;
-Apache Kafka gives a member nothing and asks it for nothing more until it has given up all that it was asked for.
+Apache Kafka assigns and revokes nothing more until a member has revoked all that it was asked for.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from kohort.ids import TopicId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Where a member shall go.
+    """Goal of a member's reconciliation.
 
-    `epoch`: of the target. `target`: what it shall hold. `subscribed`: ids of the topics that it subscribes to now,
-    which may be less than `target` names. `holders`: topic id -> partition -> member that has it. `existing`: ids of
-    the topics that there are.
+    `epoch`: of the target. `target`: its partitions. `subscribed`: ids of the member's present topics, which may be
+    fewer than in `target`. `holders`: topic id -> partition -> member that has it. `existing`: ids of the existing
+    topics.
     """
 
     epoch: int
@@ -40,17 +41,17 @@ class Goal:
 def decide_next_assignment(
     member: ConsumerMember, goal: Goal, *, owned: Partitions | None, group_id: str, untaken: Grants = NO_GRANTS
 ) -> CurrentAssignmentSet | None:
-    """The member's next step, `None` if it stays as it is.
+    """Decide the member's next step, `None` if it stays as it is.
 
     Args:
-        member: as it is before the heartbeat.
-        goal: where it shall go.
-        owned: what it says that it owns, `None` if it said nothing: only a list can acknowledge a revocation.
+        member: its state before the heartbeat.
+        goal: its target and the state of the group.
+        owned: the partitions that it lists, `None` without a list: only a list can acknowledge a revocation.
         group_id: its group.
-        untaken: what of `member.assigned` it is about to take, for all that is known.
+        untaken: partitions of `member.assigned` that it may be about to take.
 
     Raises:
-        Refused: FENCED_MEMBER_EPOCH if its state was stored by newer software and it owns something.
+        Refused: FENCED_MEMBER_EPOCH if its state was stored by newer software and it owns partitions.
     """
     if member.state == MemberState.UNKNOWN and (owned is None or owned):
         raise Refused(
@@ -61,10 +62,10 @@ def decide_next_assignment(
     early, given_up = _split(given_up, {topic_id: set(found) for topic_id, found in untaken.items()})
     pending = _united(_still_owned(member.pending_revocation, owned), _still_owned(given_up, owned))
     if early:
-        # Its list says nothing of what it has not taken yet: it is asked for that once it has.
+        # The list says nothing of partitions that the member has not taken yet: they are revoked once it has.
         assigned, is_complete = _united(kept, early), False
     elif any(topic_id not in goal.existing for topic_id in pending):
-        # Clients tell topics by name: a partition of one that is made again would not be a new one to them.
+        # Clients name topics: to them a partition of a re-created topic would not be a new one.
         assigned, is_complete = kept, False
     else:
         assigned, is_complete = _take_free(member.member_id, kept, pending, target, goal)
@@ -75,7 +76,8 @@ def decide_next_assignment(
     if is_unchanged and state == member.state and member.member_epoch > 0:
         # A new epoch alone is no news (G7).
         return None
-    # Who only gives up does not rise: its epoch is that of the latest target that it has got something of.
+    # The epoch of a member that only revokes does not rise: it is that of the latest target from which it got
+    # partitions.
     is_raised = not (pending or early) or assigned != _united(kept, early) or member.member_epoch <= 0
     epoch = goal.epoch if is_raised else member.member_epoch
     return CurrentAssignmentSet(
@@ -90,12 +92,12 @@ def decide_next_assignment(
 
 
 def is_same(one: Grants, other: Grants) -> bool:
-    """Whether both are of the same partitions, whenever they were granted."""
+    """Whether both have the same partitions, whatever the epochs of the grants."""
     return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
 
 
 def _split(assigned: Grants, target: Mapping[TopicId, set[int]]) -> tuple[Grants, Grants]:
-    """`assigned` within `target`, and the rest."""
+    """Return the part of `assigned` within `target`, and the rest."""
     kept: Grants = {}
     rest: Grants = {}
     for topic_id, grants in assigned.items():
@@ -114,7 +116,7 @@ def _split(assigned: Grants, target: Mapping[TopicId, set[int]]) -> tuple[Grants
 def _take_free(
     member_id: str, kept: Grants, pending: Grants, target: Mapping[TopicId, set[int]], goal: Goal
 ) -> tuple[Grants, bool]:
-    """`kept` and what of the target nobody holds, granted now; and whether that is the whole target."""
+    """Return `kept` with the free partitions of the target, and whether that is the whole target."""
     assigned: Grants = {}
     is_complete = True
     for topic_id, wanted in target.items():
@@ -125,7 +127,7 @@ def _take_free(
             if partition in has:
                 grants[partition] = has[partition]
             elif holders.get(partition, member_id) == member_id and partition not in gives_up:
-                # What it was asked for it gets again once it has given it up (KAFKA-16147).
+                # A partition that the member is to revoke is assigned again only after it was revoked (KAFKA-16147).
                 grants[partition] = goal.epoch
             else:
                 is_complete = False
@@ -135,7 +137,7 @@ def _take_free(
 
 
 def _still_owned(grants: Grants, owned: Partitions | None) -> Grants:
-    """What of `grants` the member has not shown to be without."""
+    """Return the grants that the member's list does not show as released."""
     if owned is None or not grants:
         return grants
     left: Grants = {}
@@ -151,7 +153,7 @@ def _still_owned(grants: Grants, owned: Partitions | None) -> Grants:
 
 
 def _united(one: Grants, other: Grants) -> Grants:
-    """Two disjoint sets of grants as one."""
+    """Unite two disjoint sets of grants."""
     if not one or not other:
         return one or other
     united = {topic_id: dict(grants) for topic_id, grants in one.items()}

@@ -1,7 +1,7 @@
-"""Whether a member has what it shall have: then a new epoch of its group is no news to it. Whether all of them have.
+"""Members that have exactly their target: a new epoch of the group is no news to them.
 
-Laws: a member that is settled is neither written to nor told of an epoch; it learns of it with its next news. So what a
-change of a group costs follows from what moves, and not from how many members there are.
+Laws: no record and no response takes a settled member to an epoch; it learns of the epoch with its next news. So the
+cost of a change of a group follows from its moves, and not from the number of members.
 Source: requirement G7. Apache Kafka takes every member to every epoch.
 """
 
@@ -19,17 +19,17 @@ from kohort.ids import TopicId
 
 
 def is_settled(member: ConsumerMember | CurrentAssignmentSet, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
-    """Whether a member is there, holds its target and nothing else; `member` may be what is about to be written."""
+    """Whether a member is present with exactly its target; `member` may be a record about to be written."""
     return member.state == MemberState.STABLE and member.member_epoch > 0 and _is_of(member.assigned, target)
 
 
 def known_epoch(group: ConsumerGroup, member: ConsumerMember) -> int:
-    """The epoch whose target a member has reached, be it that nobody had to tell it."""
+    """Return the epoch whose target a member has reached, also if no response has told it."""
     return member.member_epoch if member.member_id in group.behind else group.target_epoch
 
 
 def note_standing(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Keep `group.behind` true for one member."""
+    """Update `group.behind` for one member."""
     if is_settled(member, way_of(group, member.member_id)):
         group.behind.discard(member.member_id)
     else:
@@ -37,7 +37,7 @@ def note_standing(group: ConsumerGroup, member: ConsumerMember) -> None:
 
 
 def _is_of(assigned: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
-    """Whether both are of the same partitions."""
+    """Whether both have the same partitions."""
     return assigned.keys() == target.keys() and all(
         assigned[topic_id].keys() == set(partitions) for topic_id, partitions in target.items()
     )

@@ -1,7 +1,8 @@
-"""Moves that have not begun, as the process remembers them: which there are, and which begin.
+"""Volatile records of moves that have not begun.
 
-Laws: applied like any record, never written: what waits follows from targets and assignments, and a restart finds it
-again. Who keeps something or shall have it stands by its way, not by its target, so that none of them is behind.
+Laws: applied like any record, never written: the waiting moves follow from targets and assignments, and a restart finds
+them again. Keepers and takers of waiting moves are measured by their way, not by their target, so that none of them is
+behind.
 Source: requirement H4.
 """
 
@@ -15,7 +16,7 @@ from kohort.coordinator.model import NO_WEIGHTS, ConsumerGroup, ConsumerMember, 
 
 
 def apply_held_back(groups: GroupsState, record: MovesHeldBack) -> None:
-    """What waited before and is not there any more has begun."""
+    """Set the waiting moves; a former one that is not among them has begun."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -30,7 +31,7 @@ def apply_held_back(groups: GroupsState, record: MovesHeldBack) -> None:
 
 
 def apply_begun(groups: GroupsState, record: MovesBegun) -> None:
-    """From now on both sides are told."""
+    """Begin moves: from now on both members are told."""
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
@@ -39,13 +40,13 @@ def apply_begun(groups: GroupsState, record: MovesBegun) -> None:
 
 
 def follow_target(group: ConsumerGroup, member_id: str, target: Target) -> None:
-    """Somebody shall have what others keep for now."""
+    """Set the taker of waiting moves whose partition is in a new target."""
     for place in group.waiting.keys() & places_of(target):
         group.waiting[place] = group.waiting[place]._replace(taker=member_id)
 
 
 def follow_release(group: ConsumerGroup, member: ConsumerMember, before: Grants) -> None:
-    """A member has not everything any more that it had `before`: whoever waits for that need not."""
+    """End the waiting moves of partitions that a member does not have any more."""
     lost = group.waiting.keys() & (places_of(before) - places_of(member.assigned))
     _note(group, [group.waiting.pop(place) for place in lost if group.waiting[place].keeper == member.member_id])
 

@@ -1,10 +1,10 @@
-"""What a member goes to now: its target, but for moves that have not begun.
+"""The present goal of a member: its target without the moves that have not begun.
 
-Until a move begins its old owner keeps the partition, and the new one is not given it: neither of them has to hear of
-it. Without a pace every move begins with the target that makes it, and nothing here is looked at.
+Until a move begins the old owner keeps the partition, and the new one does not get it: neither learns of it. Without a
+pace every move begins with the target that makes it, and this module is not used.
 
-Laws: a move that waits has an owner who may use the partition; where that one loses it for another reason the move
-waits no longer, and the partition is free for whom the target gives it to.
+Laws: a waiting move has an owner who may use the partition. Where the owner loses it for another reason the move waits
+no longer, and the partition is free for the member whose target has it.
 Source: requirement H4.
 """
 
@@ -20,7 +20,7 @@ from kohort.ids import TopicId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovesHeldBack(VolatileRecord):
-    """These moves wait, in the order in which they begin, and no others."""
+    """Exactly these moves wait, in the order in which they begin."""
 
     waiting: dict[Place, WaitingMove]
 
@@ -29,7 +29,7 @@ class MovesHeldBack(VolatileRecord):
 class MovesBegun(VolatileRecord):
     """These moves wait no longer.
 
-    `paced`: how many have begun by now.
+    `paced`: the progress at the pace after them.
     """
 
     places: tuple[Place, ...]
@@ -37,7 +37,7 @@ class MovesBegun(VolatileRecord):
 
 
 def way_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
-    """Where a member of the group goes as things are."""
+    """Return the present goal of a member."""
     target = group.targets.get(member_id, NO_TARGET)
     member = group.members.get(member_id)
     if not group.waiting or member is None:
@@ -46,7 +46,7 @@ def way_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, 
 
 
 def way_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
-    """Where a member goes once `records` are applied."""
+    """Return the goal of a member after `records`."""
     target = target_in(records, group, member_id)
     held_back = next((record for record in records if isinstance(record, MovesHeldBack)), None)
     waiting: Mapping[Place, WaitingMove] = group.waiting if held_back is None else held_back.waiting
@@ -57,8 +57,8 @@ def way_in(records: Collection[Record], group: ConsumerGroup, member_id: str) ->
 
 
 def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
-    """The member's target once `records` are applied."""
-    # The latest word counts: a group that is moved between protocols had a target before this decision's.
+    """Return the member's target after `records`."""
+    # The latest record counts: a group that changes its protocol had a target before this decision's.
     for record in reversed(tuple(records)):
         if isinstance(record, MemberTargetSet) and record.member_id == member_id:
             return record.partitions
@@ -68,7 +68,7 @@ def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str)
 def build_way(
     member_id: str, target: Mapping[TopicId, tuple[int, ...]], assigned: Grants, waiting: Mapping[Place, WaitingMove]
 ) -> Target:
-    """The member's target without what others keep for now, and with what it keeps itself."""
+    """Return the target without partitions that others keep for now, and with those that the member keeps."""
     way = {topic_id: set(partitions) for topic_id, partitions in target.items()}
     for topic_id, wanted in way.items():
         wanted.difference_update([each for each in wanted if _keeper(waiting, topic_id, each, member_id) != member_id])
@@ -80,7 +80,7 @@ def build_way(
 
 
 def places_of(grants: Mapping[TopicId, Iterable[int]]) -> set[Place]:
-    """Topic id and partition of each."""
+    """Return (topic id, partition) of every partition."""
     return {(topic_id, partition) for topic_id, partitions in grants.items() for partition in partitions}
 
 

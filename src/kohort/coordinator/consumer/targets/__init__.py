@@ -1,1 +1,1 @@
-"""The target assignment of a KIP-848 group: when there is a new one, who computes it, and what it is."""
+"""The target assignment of a KIP-848 group: its deadlines, its assignors and its content."""

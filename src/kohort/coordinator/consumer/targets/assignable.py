@@ -1,10 +1,11 @@
-"""Who computes a group's target: the assignor, the group as it sees it, and what its answer means for the members.
+"""Input of an assignor, choice of the assignor, and targets from its result.
 
-The assignor is `group.assignor`, else what most members ask for, else the broker's first.
+The assignor is `group.assignor`, else the one that most members ask for, else the broker's first.
 
-Laws: members in the order of their ids, topics in that of their names: what a restart forgets cannot reach an assignor.
-The choice depends on the members' wishes and on the settings alone; where two assignors have as many votes, the one
-that comes first in `group.consumer.assignors` wins. A wish that the broker no longer offers counts as none.
+Laws: members are in the order of their ids, topics in that of their names: state that a restart forgets cannot reach an
+assignor. The choice depends on the members' requests and on the settings alone; of two assignors with equal votes, the
+one that comes first in `group.consumer.assignors` wins. A request for an assignor that the broker no longer offers does
+not count.
 Source: KIP-848 (server assignors); KAFKA-20434: the group's epoch rises when the choice changes.
 """
 
@@ -27,14 +28,14 @@ from kohort.errors import ErrorCode, Refused
 
 
 def chosen_assignor(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange = NO_CHANGE) -> str:
-    """The name of the assignor that the group has once the change is applied."""
+    """Return the name of the group's assignor after the change."""
     if settings.group_assignor:
         return settings.group_assignor
     offered = settings.group_consumer_assignors
     votes = _votes_after(group, change)
     if not votes:
         return offered[0]
-    # The first of equals: max keeps it.
+    # Of equal ones max keeps the first.
     best = max(offered, key=lambda name: votes.get(name, 0))
     return best if votes.get(best, 0) else offered[0]
 
@@ -42,13 +43,13 @@ def chosen_assignor(group: ConsumerGroup, settings: GroupSettings, change: Membe
 def check_wish(
     group: ConsumerGroup, wish: str | None, settings: GroupSettings, *, member: ConsumerMember, gone: str
 ) -> None:
-    """Refuse a member that asks anew for another assignor than its group uses, where the group does not vote.
+    """Refuse a member that newly asks for another assignor than its group uses, where groups do not vote.
 
-    A group of nobody else uses what this member asks for, unless `group.assignor` says otherwise. What a member asked
-    for before stays.
+    A group without other members uses the assignor that this member asks for, unless `group.assignor` is set. An
+    earlier request of a member stays valid.
 
     Args:
-        member: it as it was before; `gone`: whose wish does not count any more, its own or its predecessor's.
+        member: its state before; `gone`: the member whose request does not count any more, itself or its predecessor.
 
     Raises:
         Refused: UNSUPPORTED_ASSIGNOR.
@@ -75,9 +76,9 @@ def build_assignable(
     *,
     client_assignor: str = "",
 ) -> Assignable:
-    """The group as an assignor sees it, once the change is applied; `client_assignor`: one that members run."""
+    """Build the assignor's input after the change; `client_assignor`: the client-side assignor, if any."""
     subscriptions = subscriptions_of(group, change)
-    # By id, not by arrival: the order of arrival is no part of the durable state.
+    # By id, not by arrival: the order of arrival is not part of the durable state.
     member_ids = sorted(subscriptions)
     by_name = _subscribers(image, [subscriptions[member_id] for member_id in member_ids])
     topics = [image.by_name[name] for name in sorted(by_name)]
@@ -94,7 +95,7 @@ def build_assignable(
 
 
 def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]) -> list[Record]:
-    """The new targets of the members that get another one, `owner` as an assignor gives it."""
+    """Build the changed targets from an assignor's `owner`."""
     space = assignable.space
     members = [member.member_id for member in assignable.members]
     changed = set(changed_members(assignable.owner, owner, len(members)))
@@ -103,7 +104,7 @@ def build_target(group: ConsumerGroup, assignable: Assignable, owner: array[int]
         for number, member_id in enumerate(members)
         if any(space.topic(topic_id) is None for topic_id in group.targets.get(member_id, NO_TARGET))
     )
-    # To follow so many changes would cost more than to build a balance anew when one is missed.
+    # To follow so many changes would cost more than to build a balance anew when one is needed.
     records: list[Record] = [TargetBalanceKept(group_id=group.group_id, balance=None)] if group.balance else []
     records += (
         MemberTargetSet(group_id=group.group_id, member_id=members[number], partitions=partitions)
@@ -127,7 +128,10 @@ def _assignable_member(
 
 
 def _subscribers(image: TopicImage, subscriptions: list[tuple[str, ...]]) -> dict[str, Sequence[int]]:
-    """name -> ascending numbers of its subscribers, of topics that exist; `subscriptions` by the members' numbers."""
+    """Return name -> ascending numbers of its subscribers, of existing topics.
+
+    `subscriptions` are in the order of the members' numbers.
+    """
     if len(set(subscriptions)) == 1:
         return {name: range(len(subscriptions)) for name in subscriptions[0] if name in image.by_name}
     return {name: members for name, members in subscribers_by_topic(subscriptions).items() if name in image.by_name}

@@ -1,8 +1,7 @@
-"""The target of a large group after a small change: only the members that give or take partitions are looked at.
+"""Incremental target of a large group: only members that give or take partitions are looked at.
 
-Laws: whether this way is taken, and what comes of it, follows from what a restart keeps; whether a balance was kept
-only says how long it takes. A change that moves much, and members that subscribe to different topics, are left to the
-assignor.
+Laws: the use of this way and its result depend on durable state alone; a kept balance only saves time. Changes that
+move much, and members with different topics, are left to the assignor.
 Source: requirement G7; the figure of issue 4 for a join into a group at rest.
 """
 
@@ -21,20 +20,20 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 
-#: The assignors whose moves these are; the second one makes none.
+#: The assignors that make these moves; the second one makes none.
 _ASSIGNORS: Final = (Uniform.name, External.name)
 
 
 def plan_few_moves(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, change: MembershipChange, *, assignor: str
 ) -> list[Record] | None:
-    """The records of the new targets, `None` where this is not the way.
+    """Plan the records of the changed targets, `None` where the assignor has to compute them.
 
     Args:
-        group: as it is before the change.
-        image: the topics as they are.
+        group: its state before the change.
+        image: the present topics.
         settings: of the group.
-        change: what happens to its members.
+        change: of its members.
         assignor: name of the group's assignor.
     """
     names = _shared_topics(group, change)
@@ -56,7 +55,7 @@ def plan_few_moves(
         return None
     records: list[Record] = []
     if group.balance is None:
-        # From now on `apply` keeps it up to date; it is this decision's own until then.
+        # From now on `apply` keeps it up to date; until then it belongs to this decision alone.
         records.append(TargetBalanceKept(group_id=group.group_id, balance=balance))
     records += (
         MemberTargetSet(group_id=group.group_id, member_id=member_id, partitions=target)
@@ -66,7 +65,7 @@ def plan_few_moves(
 
 
 def _shared_topics(group: ConsumerGroup, change: MembershipChange) -> tuple[str, ...] | None:
-    """What every member subscribes to once the change is applied; `None` if they differ, or were fewer before."""
+    """Return the common topics of all members after the change; `None` if they differ now or then."""
     if len(group.subscriptions) != 1:
         return None
     names = next(iter(group.subscriptions))
@@ -76,7 +75,7 @@ def _shared_topics(group: ConsumerGroup, change: MembershipChange) -> tuple[str,
 def _balance_after(
     group: ConsumerGroup, change: MembershipChange, topics: list[tuple[TopicId, int]]
 ) -> TargetBalance | None:
-    """The balance once the change is applied, without a change to what is kept; `None` if it is not worth building."""
+    """Return the balance after the change, as a copy; `None` if it is not worth building."""
     balance = group.balance
     joined = [member_id for member_id in change.topics if member_id not in group.members]
     gone = [member_id for member_id in change.gone if member_id in group.members]

@@ -1,13 +1,13 @@
 """Targets that an assignor of the user's own computes beside the coordinator.
 
-One computation of a group is under way at a time. Its result is taken as the target of the epoch that it was asked
-for, also if the group has changed meanwhile: a group that changes faster than its assignor works makes progress all
-the same, and the next computation begins with the result. What members that left were to own is nobody's until then.
+One computation of a group runs at a time. Its result becomes the target of its epoch, also if the group has changed
+meanwhile: so a group that changes faster than its assignor works makes progress, and the next computation begins with
+the result. Partitions for members that left have no owner until then.
 
-Laws: what an assignor gives is believed only if every partition goes to one subscriber of its topic. A failure changes
-nothing but what is known of it: the target stays, members with a target go on, and the assignor is asked again later
-and later. A result that nobody waits for is thrown away.
-Source: KIP-848 (a computed assignment is installed although the epoch has moved on; an error keeps the one of before);
+Laws: a result is accepted only if every partition goes to one subscriber of its topic. A failure changes only the
+failure state: the target stays, members with a target go on, and the pause before the next attempt grows. A result that
+is not awaited any more is dropped.
+Source: KIP-848 (a computed assignment is installed although the epoch has moved on; an error keeps the former one);
 requirement G5.
 """
 
@@ -32,17 +32,17 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
-#: Pause before an assignor that failed is asked again; it doubles with each failure up to the second number.
+#: Pause before a failed assignor runs again, ms; it doubles with each failure up to the second number.
 RETRY_MS: Final = 1_000
 LONGEST_RETRY_MS: Final = 60_000
-#: So much of an assignor's error is kept and shown.
+#: Most characters of an assignor's error that are kept and shown.
 LONGEST_ERROR: Final = 500
-#: After so many failures in a row new members are refused; clients take that as fatal, so one mishap is not enough.
+#: Failures in a row after which new members are refused; clients take that as fatal, so one failure is not enough.
 REFUSE_AFTER: Final = 3
 
 
 def is_own(assignor: str) -> bool:
-    """Whether an assignor is the user's own: it is not asked within a decision."""
+    """Whether an assignor is the user's own, which does not run within a decision."""
     return built_in(assignor) is None
 
 
@@ -57,21 +57,21 @@ def decide_computation(
     now_ms: int,
     is_step: bool = False,
 ) -> tuple[list[Record], list[Effect]]:
-    """Have the target of `epoch` computed, unless something is under way or it is too early after a failure.
+    """Start computing the target of `epoch`, unless a computation or the pause after a failure runs.
 
     Args:
-        group: as it is before the change.
-        image: the topics as they are.
+        group: its state before the change.
+        image: the present topics.
         settings: of the group.
-        change: what happens to its members.
+        change: of its members.
         assignor: one of the user's own.
         epoch: of the target.
         now_ms: coordinator time.
-        is_step: the group has not changed; the epoch is raised only if something comes of it.
+        is_step: the group has not changed; the epoch is raised only if the result moves partitions.
     """
     key = assignment_key(group.group_id)
     if group.computing is not None:
-        # Whatever comes of it asks for the next one.
+        # The end of the running computation starts the next one.
         return [], [Disarm(key)]
     failure = group.failure
     if failure is not None and failure.assignor == assignor and failure.retry_ms > now_ms:
@@ -90,7 +90,7 @@ def decide_computation(
 
 
 def decide_computed(groups: GroupsState, command: TargetComputed, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Take a result over, or note that there is none."""
+    """Install a result, or note the failure."""
     group = groups.consumer.get(command.group_id)
     order = None if group is None else group.computing
     if group is None or order is None or order.assignable is not command.assignable:
@@ -112,8 +112,8 @@ def take_over(
     *,
     now_ms: int,
 ) -> Decision:
-    """Make an answer without fault the group's target, be it that of an epoch that is over."""
-    # Members that are gone have lost their targets, and get none.
+    """Make a valid result the group's target, even if its epoch has passed."""
+    # Removed members have lost their targets, and get none.
     targets = [
         record
         for record in build_target(group, order.assignable, owner)
@@ -136,14 +136,14 @@ def take_over(
 
 
 def throw_away(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Whatever came of a computation cannot be used; the next one is due soon."""
+    """Drop a result that cannot be used; the next computation is due soon."""
     noted = ComputationNoted(group_id=group.group_id, computing=None, failure=group.failure)
     due_ms = window_close_ms(group, settings, now_ms=now_ms)
     return Decision((noted,), (Arm(assignment_key(group.group_id), due_ms),))
 
 
 def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> None:
-    """A new member would wait for a target in vain while the assignor that it would have fails and fails.
+    """Refuse new members while the assignor fails again and again: they would wait for a target in vain.
 
     Raises:
         Refused: UNKNOWN_SERVER_ERROR, as in Apache Kafka.
@@ -159,12 +159,12 @@ def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: Membersh
 
 
 def is_overtaken(group: ConsumerGroup, order: ComputeTarget) -> bool:
-    """Whether a result cannot be used whatever it is."""
+    """Whether any result of a computation is unusable by now."""
     if order.is_step and group.epoch >= order.epoch:
         # The group has changed, and the next target needs an epoch of its own.
         return True
-    # A static member took the place of one that the assignor knew under another id: its target, if that one had any,
-    # or what this result gives to an id that is gone, which no other computation would mend.
+    # A static member replaced one that the assignor knew under another id. Its target would be lost, or the result
+    # would go to an id that is gone, which no other computation would mend.
     known = {member.member_id for member in order.assignable.members}
     return not group.targets.keys() <= known or (order.epoch >= group.epoch and not known <= group.members.keys())
 

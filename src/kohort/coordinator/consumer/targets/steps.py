@@ -1,11 +1,11 @@
-"""An even target in steps: where the number of moves is limited, the rest of the imbalance is worked off later.
+"""Steps to an even target: with a limit of moves, the rest of the imbalance is worked off later.
 
-The limit says how many are on their way at once: the next step takes as many as have come to their end meanwhile, and
-does not wait until all have. Each step has an epoch, as members only go to targets of newer epochs,
-and is computed from what is so by then: with few moves an assignor reaches more balance than by the first of many.
+The limit is that of open moves: the next step takes as many as have ended meanwhile, and does not wait for all. Each
+step has an epoch, as members only go to targets of newer epochs. It is computed from the state at its time: with few
+moves an assignor reaches more balance than by the first of many.
 
-Laws: a step is only taken if it moves something, never from a target that was changed by hand (`switch.py`), and takes
-no more than the limit lets begin. A restart forgets that a step was due, and looks again.
+Laws: a step is only taken if it moves a partition, never from a submitted target (`switch.py`), and begins no more
+moves than the limit allows. A restart forgets that a step was due, and checks again.
 Source: requirements H2 (`group.assignor.max.moves`) and H3 (no move waits for another).
 """
 
@@ -24,20 +24,20 @@ from kohort.coordinator.settings import GroupSettings
 def decide_next_step(
     group: ConsumerGroup, settings: GroupSettings, records: Iterable[Record], *, limit: int, now_ms: int
 ) -> list[Effect]:
-    """See to the step after `records`, if they move as much as was allowed, which is `limit`."""
+    """Arm the deadline of the next step if `records` move as many partitions as `limit` allows."""
     if limit <= 0 or count_moves(group, records) < limit:
         return []
     return [build_step_timer(group, settings, now_ms=now_ms)]
 
 
 def build_step_timer(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Arm:
-    """The deadline at which it is looked at whether a step can be taken."""
+    """Build the deadline of the next check for a step."""
     pause_ms = max(STEP_MS, settings.group_consumer_assignment_interval_ms)
     return Arm(assignment_key(group.group_id), now_ms + pause_ms)
 
 
 def settings_of_step(group: ConsumerGroup, settings: GroupSettings) -> GroupSettings | None:
-    """The settings by which the next step is computed; `None` while as much is on its way as may be."""
+    """Return the settings of the next step; `None` while as many moves are open as the limit allows."""
     limit = settings.group_assignor_max_moves
     if limit <= 0:
         return settings
@@ -46,12 +46,12 @@ def settings_of_step(group: ConsumerGroup, settings: GroupSettings) -> GroupSett
 
 
 def can_step(group: ConsumerGroup) -> bool:
-    """Whether a step may follow the target: it was computed, and not changed by hand."""
+    """Whether a step may follow the target: an assignor computed it."""
     return group.target_timestamp_ms > 0
 
 
 def count_open(group: ConsumerGroup) -> int:
-    """How many partitions are on their way to the members that shall have them, be it that they wait."""
+    """Return the number of open moves, also of waiting ones."""
     takers = {move.taker for move in group.waiting.values()} & group.members.keys()
     return sum(
         group.holders.get(topic_id, {}).get(partition) != member_id
@@ -62,7 +62,7 @@ def count_open(group: ConsumerGroup) -> int:
 
 
 def count_moves(group: ConsumerGroup, records: Iterable[Record]) -> int:
-    """How many partitions members lose by new targets."""
+    """Return the number of partitions that members lose by new targets."""
     moves = 0
     for record in records:
         if isinstance(record, MemberTargetSet):

@@ -1,9 +1,9 @@
-"""The target assignment of a KIP-848 group: a change raises the epoch, and some time later there is a target for it.
+"""Target assignment of a KIP-848 group: a change raises the epoch, and a target follows.
 
 Laws: a target covers every partition of every topic that a member subscribes to, each exactly once. Only members whose
 target differs get a record. A group whose target is older than its epoch has a deadline at which it is computed.
-Source: KIP-848 (target assignment); KIP-1263 (assignment interval). Unlike Apache Kafka, a target that has to wait is
-computed by a timer, not by whoever heartbeats next.
+Source: KIP-848 (target assignment); KIP-1263 (assignment interval). Unlike in Apache Kafka, a timer computes a target
+that has to wait, not the next heartbeat.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from kohort.coordinator.topics import TopicImage
 
 
 def hash_topics(image: TopicImage, names: Collection[str]) -> int:
-    """What of `image` concerns a group that subscribes to `names`, as one signed 64-bit number.
+    """Hash the topics `names` of `image` into one signed 64-bit number.
 
-    Kafka compares such a hash, too, but never across brokers: the function is ours.
+    Kafka compares such a hash, too, but never across brokers: the function is kohort's own.
     """
     digest = blake2b(digest_size=8)
     for name in sorted(names):
@@ -52,17 +52,17 @@ def decide_change(
     is_urgent: bool = True,
     metadata_hash: int | None = None,
 ) -> tuple[list[Record], list[Effect]]:
-    """Raise the epoch of a group that changes, and compute its target or see to it that it is computed.
+    """Raise the epoch of a changed group, and compute its target or arm the deadline for it.
 
     Args:
-        group: as it is before the change.
-        image: the topics as they are after it.
+        group: its state before the change.
+        image: the topics after it.
         settings: of the group.
-        change: what happens to its members; its own records come before those that are returned.
+        change: of its members; its own records come before those that are returned.
         now_ms: coordinator time.
-        is_urgent: compute the target in this decision if there is no window and no interval to wait for. Otherwise
-            a timer does, after everything else that is due now.
-        metadata_hash: hash of the topics that the group subscribes to then, if that is known.
+        is_urgent: compute the target in this decision if there is no window and no interval to wait for. Otherwise a
+        timer does, after all other work that is due now.
+        metadata_hash: hash of the group's topics after the change, if that is known.
     """
     group_id = group.group_id
     epoch = group.epoch + 1
@@ -81,7 +81,7 @@ def decide_change(
     )
     begun: list[Record] = []
     if not group.target_epoch and (waits or is_beside(group, settings, change)):
-        # A member's epoch is never 0: a group that waits for its first target begins with that of nobody.
+        # A member's epoch is never 0: a group that waits for its first target begins with an empty one.
         begun.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
         epoch += 1
     if waits:
@@ -95,7 +95,7 @@ def decide_change(
 def decide_forced(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """Rebalance the group as it is, without a window in which others may come: they were waited for already."""
+    """Rebalance the group without a window: further members were waited for already."""
     settings = replace(settings, group_consumer_assignment_window_ms=0)
     return decide_change(group, image, settings, now_ms=now_ms)
 
@@ -103,7 +103,7 @@ def decide_forced(
 def decide_pending(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """A member heartbeats while the target is older than the group: where there is no window it need not wait."""
+    """Compute an outdated target with a member's heartbeat, where there is no window to wait for."""
     if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
         return [], []
     due_ms = target_due_ms(group, settings, now_ms=now_ms)
@@ -115,7 +115,7 @@ def decide_pending(
 def decide_due(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """The group's window is closed, or the next step to an even target is due; or there is nothing to do any more."""
+    """Compute the target at the end of the group's window, or take the next step to an even target."""
     if not group.members:
         return [], []
     if group.target_epoch < group.epoch:
@@ -125,7 +125,7 @@ def decide_due(
     limited = settings_of_step(group, settings)
     if limited is None:
         return [], [build_step_timer(group, settings, now_ms=now_ms)]
-    # A member only goes to a target of a newer epoch: each step is one.
+    # A member only goes to a target of a newer epoch: each step has one.
     epoch = group.epoch + 1
     stepped = decide_asking(group, image, limited, epoch=epoch, is_step=True)
     if stepped is not None:
@@ -149,7 +149,7 @@ def decide_target(
     epoch: int,
     now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
-    """The records that make the group's target the one of `epoch`; there are members once `change` is applied."""
+    """Build the records of the target of `epoch`; the group has members after `change`."""
     asked = decide_asking(group, image, settings, change, epoch=epoch)
     if asked is not None:
         return asked
@@ -172,7 +172,7 @@ def decide_target(
 
 
 def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:
-    """The epoch of the group's target once `records` are applied."""
+    """Return the epoch of the group's target after `records`."""
     for record in records:
         if isinstance(record, TargetAssignmentEpochSet):
             return record.assignment_epoch
@@ -180,9 +180,9 @@ def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:
 
 
 def hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange) -> int:
-    """The hash of the topics that are subscribed to after the change; known where nothing about them changes."""
+    """Return the hash of the subscribed topics after the change."""
     names = subscribed_names(group, change)
-    # Before the first picture of topics has come, the hash is still that of a picture before the restart.
+    # Before the first topic image, the hash is that of an image before the restart.
     if names is None and image.version and group.epoch:
         return group.metadata_hash
     return hash_topics(image, group.topic_subscribers if names is None else names)
