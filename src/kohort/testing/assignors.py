@@ -43,7 +43,7 @@ class SimulatedAssignors:
         self.is_healed = True
 
     def compute(self, order: ComputeTarget, on_computed: Callable[[Computed], None]) -> None:
-        """Carry an order out; `on_computed` is called later."""
+        """Compute the assignment of an order; `on_computed` is called later."""
         self.asked += 1
         how = "_right" if self.is_healed else self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
         is_slow = order.is_offloaded and not self.is_healed and self._random.random() < 0.3
@@ -54,13 +54,13 @@ class SimulatedAssignors:
         self._clock.after(delay_ms, partial(on_computed, computed))
 
     def _right(self, group: Assignable) -> Computed:
-        """Even and sticky."""
+        """Compute an even and sticky assignment."""
         uniform = built_in("uniform")
         assert uniform is not None
         return uniform.assign(group), ""
 
     def _whimsical(self, group: Assignable) -> Computed:
-        """Legal, and neither even nor sticky."""
+        """Compute a legal assignment that is neither even nor sticky."""
         owner = array("i")
         for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
             owner.extend(self._random.choice(subscribers) for _ in range(count))

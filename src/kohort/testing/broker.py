@@ -55,7 +55,7 @@ _SIGNS_OF_LIFE: Final = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat
 
 
 class SimulatedBroker:
-    """One broker process, and those that follow it.
+    """A simulated broker: one process, and its successors after crashes.
 
     Args:
         options: of the broker, as far as its sockets need them: `group.push.*` and `queued.max.requests`.
@@ -127,12 +127,12 @@ class SimulatedBroker:
         self._loop.run(partial(self._forget, connection))
 
     def topics_changed(self, image: TopicImage) -> None:
-        """The topics are now these."""
+        """Set the present topics."""
         self._image = image
         self._loop.run(partial(self.runtime.topics_changed, image))
 
     def home_of(self, group_id: str) -> Home:
-        """The shard that coordinates a group."""
+        """Return the shard that coordinates a group."""
         return self.homes[coordinator_partition(group_id, len(self.homes))]
 
     @property
@@ -142,12 +142,12 @@ class SimulatedBroker:
 
     @property
     def answered(self) -> int:
-        """How many answers have left, of all processes."""
+        """Count the answers that have left, of all processes."""
         return self._answered_before + self.runtime.answered
 
     @property
     def unanswered(self) -> list[GroupCommand]:
-        """Requests that have no answer yet."""
+        """Return the requests without an answer so far."""
         return list(self.runtime.open.values())
 
     # What goes wrong.
@@ -174,14 +174,14 @@ class SimulatedBroker:
         self._network.break_all()
 
     def restart(self) -> None:
-        """A new process reads the logs."""
+        """Start a new process, which reads the logs."""
         assert not self.is_up
         self._network.is_server_up = True
         self._begin()
         self._story.tell("broker", "is back", [log.log_end_offset for log in self._logs])
 
     def stall(self, for_ms: int) -> None:
-        """The loop stands still, as in a long garbage collection or a suspended machine."""
+        """Stall the loop, as a long garbage collection or a suspended machine does."""
         if not self.is_up or self._loop.is_stalled:
             return
         self._story.tell("broker", f"stands still for {for_ms} ms")
@@ -197,7 +197,7 @@ class SimulatedBroker:
             self._own_clock.set(offset_ms)
 
     def go_on(self) -> None:
-        """A stall is over; without one nothing happens."""
+        """End a stall; without one this does nothing."""
         if self._loop.is_stalled:
             self._story.tell("broker", "goes on")
             self._observer.on_go_on()
@@ -206,7 +206,7 @@ class SimulatedBroker:
     # What it does.
 
     def _begin(self) -> None:
-        """A process starts."""
+        """Start a process."""
         self.is_up = True
         self._loop = SimulatedLoop(self._clock)
         self._own_clock = ProcessClock(self._clock, self.clock_offset_ms)
@@ -222,7 +222,7 @@ class SimulatedBroker:
         self.runtime.begin(self._logs, self._settings, self._image, self._build_shard)
 
     def _is_from_before(self, connection: Connection, command: Command) -> bool:
-        """Whether this comes late, on a connection that its member has replaced by a younger one."""
+        """Whether a request is late: its member has replaced the connection by a younger one."""
         if not isinstance(command, _SIGNS_OF_LIFE):
             return False
         ids = (("member", command.member_id), ("instance", command.instance_id))

@@ -132,7 +132,7 @@ class Checkers:
         self._causes.check(entry, home.shard, stimulus, decision, sessions, now_ms=self._now_ms())
 
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
-        """An answer is decided, its records are applied; it may have to wait for the disk."""
+        """Check a decided answer, once its records are applied; it may have to wait for the disk."""
         holds = self._holds_of(home)
         if holds.is_held(command):
             assert isinstance(command, AnyHeartbeat), "nothing else is held"
@@ -148,7 +148,7 @@ class Checkers:
         self._generations_of(home).on_decided(home.shard.groups, command, body)
 
     def after_step(self, home: Home, decision: Decision) -> None:
-        """Every law about the state, where a step changed it."""
+        """Check every law about the state that a step changed."""
         groups = home.shard.groups
         if self._now_ms() != self._went_on_ms:
             # A broker that stood still gives the time back, and tells what it promised, behind what has come meanwhile.
@@ -205,7 +205,7 @@ class Checkers:
         check_assignment_is_due(home.shard.groups, home.shard.timers, home.shard.groups.consumer)
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
-        """A broker that stood still gives the time back."""
+        """Shift the laws' deadlines by the time that the broker stood still."""
         self._hand_overs.setdefault(home.index, HandOvers()).on_shift(gap_ms)
         self._sessions_of(home).on_shift(gap_ms)
         self._static_of(home).on_shift(gap_ms, now_ms=self._now_ms())
@@ -215,7 +215,7 @@ class Checkers:
         self._went_on_ms = self._now_ms()
 
     def tells_news(self, is_on: bool) -> bool:
-        """Whether held heartbeats are answered because there is news; returns whether they were until now."""
+        """Set whether held heartbeats are answered because of updates; return the former value."""
         before, self._tells_news = self._tells_news, is_on
         return before
 

@@ -13,7 +13,7 @@ Action = Callable[[], None]
 
 
 class VirtualClock:
-    """A clock and its agenda.
+    """A virtual clock with the events due on it.
 
     >>> clock = VirtualClock(start_ms=1_000)
     >>> clock.after(50, lambda: print("later", clock.now_ms()))
@@ -36,7 +36,7 @@ class VirtualClock:
         self._agenda: list[tuple[int, int, Action]] = []
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as every `Clock` has it."""
+        """Return the milliseconds since 1970, as every `Clock` does."""
         return self._now_ms
 
     def at(self, time_ms: int, action: Action) -> None:
@@ -58,6 +58,6 @@ class VirtualClock:
         return True
 
     def run_until(self, time_ms: int) -> None:
-        """Let everything happen up to a time."""
+        """Run every event up to a time."""
         while self.step(until_ms=time_ms):
             pass

@@ -1,4 +1,4 @@
-"""The brokers of a `Cluster`: a door of its own each, over one catalogue, one log and one coordinator.
+"""The brokers of a `Cluster`: one listener each, over one catalogue, one log and one coordinator.
 
 Laws: a broker serves what it leads and refuses the rest as Apache Kafka does: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR.
 Every move raises the partition's leader epoch. A group's coordinator is the
@@ -49,7 +49,7 @@ class Leaders:
         self._leader: Final[dict[PartitionLog, int]] = {}
 
     def of(self, log: PartitionLog) -> int:
-        """The broker that leads a partition; `NO_NODE` while it is away."""
+        """Return the broker that leads a partition; `NO_NODE` while it is away."""
         leader = self._leader.get(log)
         if leader is None:
             leader = self._leader[log] = self.successor(log.partition)
@@ -62,16 +62,16 @@ class Leaders:
         return next((node_id for node_id in turn if node_id in self.running), turn[0])
 
     def led_by(self, node_id: int) -> list[PartitionLog]:
-        """The partitions of a broker, be it there or away."""
+        """Return the partitions that a broker leads, whether it runs or not."""
         return [log for log, leader in self._leader.items() if leader == node_id]
 
     def elect(self, log: PartitionLog, node_id: int) -> None:
-        """Let a broker lead a partition from here on, in an epoch of its own."""
+        """Make a broker the leader of a partition, in a new leader epoch."""
         self._leader[log] = node_id
         log.leader_epoch += 1
 
     def forget(self, log: PartitionLog) -> None:
-        """A partition is deleted."""
+        """Forget a deleted partition."""
         self._leader.pop(log, None)
 
 
@@ -87,11 +87,11 @@ class NodeLeadership(Leadership):
 
     @property
     def replicas(self) -> Sequence[int]:
-        """Every broker of the cluster."""
+        """Return every broker of the cluster as a replica."""
         return self._leaders.node_ids
 
     def nodes(self, peer: Peer) -> list[Node]:
-        """Every broker that is there."""
+        """Return every running broker."""
         return [
             node.leadership.as_told(peer)
             for node in self.brokers.nodes.values()
@@ -99,19 +99,19 @@ class NodeLeadership(Leadership):
         ]
 
     def as_told(self, peer: Peer) -> Node:
-        """This broker as clients are told of it."""
+        """Return this broker's address for clients."""
         return super().nodes(peer)[0] if self.advertised is None else Node(self.node_id, *self.advertised)
 
     def leader_of(self, log: PartitionLog) -> int:
-        """The broker that leads a partition."""
+        """Return the broker that leads a partition."""
         return NO_NODE if log.offline else self._leaders.of(log)
 
     def coordinator_of(self, group_id: str) -> int:
-        """The leader of the group's partition of `__consumer_offsets`."""
+        """Return the leader of the group's partition of `__consumer_offsets`."""
         return self._leaders.of(self.brokers.offsets_log(group_id))
 
     def refusal(self, log: PartitionLog, epoch: int) -> ErrorCode:
-        """Why this broker does not serve a partition."""
+        """Return the error for which this broker does not serve a partition."""
         code = super().refusal(log, epoch)
         if code is ErrorCode.NONE and self._leaders.of(log) != self.node_id:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -119,7 +119,7 @@ class NodeLeadership(Leadership):
 
 
 class NodeCoordination:
-    """The coordinator of the cluster as far as it is at one broker."""
+    """One broker's view of the cluster's coordinator: the groups that this broker coordinates."""
 
     def __init__(self, runtime: Runtime, leadership: NodeLeadership) -> None:
         self._runtime: Final = runtime
@@ -128,7 +128,7 @@ class NodeCoordination:
 
     @property
     def journal(self) -> Journal:
-        """That of all brokers."""
+        """Return the journal of all brokers."""
         return self._runtime.journal
 
     @property
@@ -142,7 +142,7 @@ class NodeCoordination:
 
     @property
     def room(self) -> GroupRoom:
-        """That of all brokers together."""
+        """Return the room for groups, which all brokers share."""
         return self._runtime.room
 
     @property
@@ -151,11 +151,11 @@ class NodeCoordination:
         return self._runtime.shard_count
 
     def serves(self, group_id: str) -> bool:
-        """Whether the log of a group is known whole."""
+        """Whether the log of a group is loaded."""
         return self._runtime.serves(group_id)
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a KIP-848 member of a group may be silent."""
+        """Return the session timeout of a group's KIP-848 members."""
         return self._runtime.session_timeout_ms(group_id)
 
     def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
@@ -166,20 +166,21 @@ class NodeCoordination:
             request.answer(translate(request, _refusal()))
 
     def release(self, command: commands.AnyHeartbeat, is_cut: bool) -> None:
-        """Answer a heartbeat that is held; the groups of another broker were answered when they moved there."""
+        """Answer a held heartbeat."""
+        # The groups of another broker were answered when they moved there.
         if self._is_here(command.group_id):
             self._runtime.release(command, is_cut)
 
     def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember) -> None:
-        """The connection of a heartbeat that is held is gone."""
+        """Abandon a held heartbeat whose connection is gone."""
         self._runtime.abandon(command)
 
     def hold(self, request: Request, command: commands.ConsumerGroupHeartbeat, translate: Translate) -> bool:
-        """Hold a heartbeat that was held before, if the group is coordinated here still."""
+        """Hold a heartbeat again, if the group is still coordinated here."""
         return self._is_here(command.group_id) and self._runtime.hold(request, command, translate)
 
     def renew(self, command: commands.ConsumerGroupHeartbeat) -> int | None:
-        """Carry out a heartbeat that was answered before, if the group is coordinated here still."""
+        """Carry out a repeated heartbeat, if the group is still coordinated here."""
         return self._runtime.renew(command) if self._is_here(command.group_id) else None
 
     def ask(self, command: commands.GroupCommand, on_reply: Callable[[commands.ReplyBody], None]) -> None:
@@ -196,7 +197,7 @@ class NodeCoordination:
         command: commands.Command,
         on_reply: Callable[[commands.ReplyBody], None],
     ) -> None:
-        """Carry out a command that concerns a shard; groups that are coordinated elsewhere are not listed here."""
+        """Carry out a command for a shard; groups coordinated by another broker are not listed."""
         brokers = self._leadership.brokers
         if isinstance(command, commands.ListGroups) and not brokers.leads(self._leadership.node_id, index):
             on_reply(commands.ListGroupsReply(groups=()))
@@ -204,7 +205,7 @@ class NodeCoordination:
             self._runtime.ask_shard(index, token, command, on_reply)
 
     def member_disconnected(self, group_id: str, member_id: str) -> None:
-        """A member's connection is closed, which says nothing if its coordinator is elsewhere by now."""
+        """Note a closed connection of a member, unless its coordinator is another broker by now."""
         if self._is_here(group_id):
             self._runtime.member_disconnected(group_id, member_id)
 
@@ -217,7 +218,7 @@ def _refusal() -> commands.Refusal:
 
 
 class ClusterNode:
-    """One broker: its address, and its door while it is there."""
+    """One broker: its address, and its listener while it runs."""
 
     def __init__(self, brokers: Brokers, settings: BrokerSettings) -> None:
         self.brokers: Final = brokers
@@ -236,7 +237,7 @@ class ClusterNode:
         self._listener: Listener | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one."""
+        """Listen; port 0 takes a free port."""
         settings = replace(self._settings, host=host, port=port, values=dict(self._settings.values))
         listening = self.brokers.listen(settings)
         leadership = NodeLeadership(self, settings)
@@ -317,11 +318,11 @@ class Brokers:
         shared.cluster.on_deleted = forget
 
     def log(self, topic: str, partition: int) -> PartitionLog | None:
-        """A partition's log, `None` if topic or partition do not exist."""
+        """Return a partition's log, `None` if topic or partition do not exist."""
         return self.shared.cluster.partition(self.shared.cluster.topic(topic), partition)
 
     def offsets_log(self, group_id: str) -> PartitionLog:
-        """The partition in which a group is kept."""
+        """Return the log of the partition that stores a group."""
         log = self.log(OFFSETS_TOPIC, self.runtime.index_of(group_id))
         assert log is not None
         return log
@@ -340,17 +341,20 @@ class Brokers:
             self.move(log, node_id)
 
     async def stop(self, node_id: int, *, hand_over: bool) -> None:
-        """Let a broker go after it has answered."""
+        """Stop a broker after it has answered its open requests."""
         self._leave(node_id, hand_over=hand_over)
         await self.nodes[node_id].stop()
 
     def kill(self, node_id: int, *, hand_over: bool) -> None:
-        """Let a broker go at once."""
+        """Kill a broker at once."""
         self.nodes[node_id].kill()
         self._leave(node_id, hand_over=hand_over)
 
     def move(self, log: PartitionLog, node_id: int) -> None:
-        """Let another broker lead a partition, and with one of `__consumer_offsets` coordinate its groups."""
+        """Move a partition's leadership to another broker.
+
+        With a partition of `__consumer_offsets` that broker coordinates its groups.
+        """
         self.leaders.elect(log, node_id)
         if log.topic == OFFSETS_TOPIC:
             self.runtime.hand_over(log.partition)

@@ -46,7 +46,7 @@ def why_not_at_rest(
 
 
 def progress_of(groups: GroupsState, group_id: str) -> int:
-    """Group epoch or generation: it rises with every rebalance."""
+    """Return the group epoch or generation, which rises with every rebalance."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     return consumer.epoch if consumer is not None else classic.generation if classic is not None else 0
 

@@ -77,7 +77,7 @@ class _Injected:
 
 
 class FaultyFileSystem:
-    """Any file system, with the faults that a test injects.
+    """A file system with the faults that a test injects.
 
     Args:
         behind: where everything is in truth; a new `MemoryFileSystem` if left out, which can lose power.
@@ -128,7 +128,7 @@ class FaultyFileSystem:
         times: int | None = None,
         where: Callable[[Operation], bool] = lambda _: True,
     ) -> None:
-        """Have operations fail from now on.
+        """Make operations fail from now on.
 
         Args:
             at: the number of the first operation that may be struck; `operations` says how many there were.
@@ -143,7 +143,7 @@ class FaultyFileSystem:
         self._injected.clear()
 
     def restart(self) -> None:
-        """The process that used the disk is gone: its locks are free, and the next one knows of no failure."""
+        """Forget the process that used the disk: its locks are free, its failures forgotten."""
         self.health = DiskHealth()
         for lock in self._locks:
             lock.release()

@@ -66,12 +66,12 @@ class History:
 
     @staticmethod
     def load(path: str | Path) -> list[Event]:
-        """The events of a file; one that breaks off ends before its last line."""
+        """Load the events of a file; a torn last line is dropped."""
         lines = Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
         return [Event(**json.loads(line)) for line in lines if line.endswith("\n")]
 
     def invoke(self, process: str, name: str, **value: Any) -> int:
-        """An operation begins; its number."""
+        """Begin an operation and return its number."""
         with self._lock:
             number = self._next
             self._next += 1
@@ -83,7 +83,7 @@ class History:
         self._end(number, "ok", value)
 
     def fail(self, number: int, **value: Any) -> None:
-        """It has not happened, and never will."""
+        """End an operation that has not happened and never will."""
         self._end(number, "fail", value)
 
     def info(self, number: int, **value: Any) -> None:
@@ -91,13 +91,13 @@ class History:
         self._end(number, "info", value)
 
     def note(self, process: str, name: str, **value: Any) -> None:
-        """Something has happened that has no beginning of its own."""
+        """Note an event that has no beginning of its own."""
         with self._lock:
             self._note(self._next, process, "ok", name, value)
             self._next += 1
 
     def close(self) -> None:
-        """Write no more to the file."""
+        """Close the file."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -134,7 +134,7 @@ class Operation:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it has happened for sure."""
+        """Whether the operation has certainly happened."""
         return self.kind == "ok"
 
     def rows(self, of: str) -> Iterator[tuple[tuple[str, int], list[Any]]]:
@@ -144,7 +144,7 @@ class Operation:
 
 
 def operations(events: Sequence[Event]) -> list[Operation]:
-    """The operations of a history, by when they ended; those without an end are last."""
+    """Return the operations of a history by their end; those without an end come last."""
     begun: dict[int, tuple[int, Event]] = {}
     found = []
     for place, event in enumerate(events):

@@ -31,11 +31,11 @@ class SimulatedLog:
 
     @property
     def log_end_offset(self) -> int:
-        """How many batches there are."""
+        """Return the number of batches."""
         return len(self.batches)
 
     def entries(self) -> list[Entry]:
-        """The log without its batches."""
+        """Return the log's entries without their batches."""
         return [entry for batch in self.batches for entry in batch]
 
 
@@ -60,7 +60,7 @@ class Home(BrokersHome):
 def fold(
     entries: Sequence[Entry], settings: GroupSettings, *, build: Callable[[GroupSettings], Shard] = Shard
 ) -> Shard:
-    """A shard that has read a log."""
+    """Build a shard from a log."""
     shard = build(settings)
     for key, value in entries:
         record = recordcodec.decode(key, value)
@@ -70,6 +70,6 @@ def fold(
 
 
 def compact(entries: Sequence[Entry]) -> list[Entry]:
-    """Only the latest record of each key, as Kafka's cleaner leaves a log."""
+    """Keep only the latest record of each key, as Kafka's cleaner does."""
     last = {key: position for position, (key, _) in enumerate(entries)}
     return [entry for position, entry in enumerate(entries) if last[entry[0]] == position]

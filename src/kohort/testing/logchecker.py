@@ -1,4 +1,4 @@
-"""Whether a history of clients is one that a log may have: nothing acknowledged is lost, doubled, or out of order.
+"""The check of a clients' history: no acknowledged record is lost, doubled, or out of order.
 
 Anomalies, by name; each check takes time linear in the history, but for sorting:
 - `lost-write`: an acknowledged value below the highest position that anybody read was read by nobody.
@@ -34,7 +34,7 @@ _MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """Something that a log must not do."""
+    """A fault of a log, found in a history."""
 
     #: See the module.
     check: str
@@ -45,7 +45,7 @@ class Anomaly:
 
 
 def check_history(events: Sequence[Event], *, orphan_limit_ms: int | None = None) -> list[Anomaly]:
-    """Every anomaly of a history, by check.
+    """Find every anomaly of a history, by check.
 
     Args:
         orphan_limit_ms: how long a partition may be without an owner; `None`: as long as it likes.
@@ -208,7 +208,7 @@ def _nonmonotonic_sends(facts: _Facts) -> Iterator[str]:
 
 
 def _polls(facts: _Facts) -> Iterator[tuple[str, _Partition, int, int]]:
-    """Reads that follow another of the same process and partition, with nothing that moved it in between.
+    """Yield reads that follow another of the same process and partition without a move between them.
 
     Returns process, partition, the offset before and the offset after.
     """
@@ -256,7 +256,7 @@ def _unowned_reads(facts: _Facts) -> Iterator[str]:
 
 
 def _commits(facts: _Facts) -> dict[tuple[str, _Partition], list[tuple[Operation, int]]]:
-    """Commits and resets of a group's partition that may have happened, by when they began."""
+    """Yield commits and resets of a group's partition that may have happened, by their begin."""
     found: defaultdict[tuple[str, _Partition], list[tuple[Operation, int]]] = defaultdict(list)
     for op in sorted(facts.all, key=lambda each: each.began):
         if op.name in ("commit", "reset") and op.kind != "fail":

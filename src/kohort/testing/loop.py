@@ -10,7 +10,7 @@ from kohort.testing.clock import VirtualClock
 
 
 class Handle:
-    """Something that will be called."""
+    """The handle of a scheduled callback."""
 
     __slots__ = ("_action",)
 
@@ -18,7 +18,7 @@ class Handle:
         self._action: Callable[[], object] | None = action
 
     def cancel(self) -> None:
-        """It will not."""
+        """Cancel the callback."""
         self._action = None
 
     def __call__(self) -> None:
@@ -28,7 +28,7 @@ class Handle:
 
 
 class SimulatedLoop:
-    """The loop of one process.
+    """The simulated event loop of one process.
 
     What comes while it stands still is dealt with when it goes on, in the same order, and before it what was planned to
     run meanwhile: libuv runs timers before it looks at sockets.
@@ -42,26 +42,26 @@ class SimulatedLoop:
         self._late_plans: deque[Callable[[], None]] = deque()
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> Handle:
-        """Behind everything else of this instant."""
+        """Call back after everything else of this instant."""
         return self._plan(0, partial(callback, *arguments))
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> Handle:
-        """After a while."""
+        """Call back after a delay."""
         return self._plan(round(delay_s * 1000), partial(callback, *arguments))
 
     def run(self, action: Callable[[], None]) -> None:
-        """Something has come in: a request, the end of a connection."""
+        """Run the action of an incoming event: a request, or the end of a connection."""
         self._run(action, self._late)
 
     def go_on(self) -> None:
-        """It stands still no longer."""
+        """End the stall."""
         self.is_stalled = False
         for late in (self._late_plans, self._late):
             while late and not self._is_dead:
                 late.popleft()()
 
     def die(self) -> None:
-        """Nothing happens any more."""
+        """Drop every pending action and take no more."""
         self._is_dead = True
 
     def _plan(self, delay_ms: int, action: Callable[[], object]) -> Handle:

@@ -25,7 +25,7 @@ class Crashed(Exception):
 
 
 class MemoryFile(VolatileFile):
-    """A file of which only that survives which was synced."""
+    """A file in memory; only synced bytes survive a crash."""
 
     __slots__ = ("_disk", "durable_size")
 
@@ -55,7 +55,7 @@ class MemoryFile(VolatileFile):
         self.durable_size = max(self.durable_size, min(covered, self._size))
 
     def copy(self, disk: MemoryFileSystem) -> MemoryFile:
-        """The same file on another disk, as durable as here."""
+        """Copy the file to another disk, equally durable."""
         twin = MemoryFile(disk)
         twin.durable_size = self.durable_size
         twin._buffer = bytearray(memoryview(self._buffer)[: self._size])
@@ -63,7 +63,7 @@ class MemoryFile(VolatileFile):
         return twin
 
     def lose_power(self, size: int, *, zero_fill: bool) -> None:
-        """Keep the first `size` bytes; with `zero_fill` the file keeps its length and reads zeros behind them."""
+        """Cut the file to `size` bytes, or with `zero_fill` keep its length and read zeros behind them."""
         kept = bytearray(memoryview(self._buffer)[:size])
         self._buffer = kept + bytes(self._size - size) if zero_fill else kept
         self.changes += 1
@@ -86,7 +86,7 @@ class MemoryDirectory(VolatileDirectory):
         super().change(*changes)
 
     def undo_last(self) -> None:
-        """As if the last change had not been."""
+        """Undo the last change."""
         super().change(*self.unsynced.pop())
 
     def sync(self) -> None:
@@ -172,7 +172,7 @@ class MemoryFileSystem(VolatileFileSystem):
                 child.lose_power(size, zero_fill=zero_fill)
 
     def copy(self) -> MemoryFileSystem:
-        """The disk as it is now, which another machine may lose power with."""
+        """Copy the disk, so that a test can lose power with the copy."""
         twin = MemoryFileSystem(volatile=self.volatile, seed=self._seed)
         twin._root = self._root.copy(twin, {})
         return twin

@@ -20,7 +20,7 @@ from kohort.testing.clock import VirtualClock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkQuality:
-    """How bad it is; times in milliseconds, chances per message.
+    """The quality of the network; times in milliseconds, chances per message.
 
     `usual_delay_ms`: most messages take up to that long. `long_delay_ms`: the others, up to that.
     `loss`: chance that a message breaks its connection instead of arriving; half of the time nobody is told.
@@ -46,7 +46,7 @@ class Server(Protocol):
         ...
 
     def on_gone(self, connection: Connection) -> None:
-        """The server sees that nothing more will come; of a connection that went silent it never does."""
+        """Note that a connection has ended; the end of a silent one is never seen."""
         ...
 
 
@@ -56,16 +56,16 @@ class Client(Protocol):
     name: str
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
-        """A request is answered, before which `place` others were sent that are not answered."""
+        """Take a reply; `place`: the number of earlier requests without an answer."""
         ...
 
     def on_broken(self, connection: Connection) -> None:
-        """The connection is known to be gone."""
+        """Handle the loss of the connection."""
         ...
 
 
 class Connection:
-    """One TCP connection as both ends see it."""
+    """A TCP connection as both ends see it."""
 
     __slots__ = (
         "_last_ms",
@@ -98,14 +98,14 @@ class Connection:
         self._last_ms = [0, 0]
 
     def send(self, command: Command) -> None:
-        """From the client to the server."""
+        """Send a request from the client to the server."""
         network = self._network
         if not network.passes(self):
             return
         network.deliver(self, self._arrival_ms(0), lambda: network.server.on_request(self, command), is_request=True)
 
     def send_back(self, body: ReplyBody, place: int = 0) -> None:
-        """From the server to the client; `place`: how many of its requests before this one are not answered."""
+        """Send a reply to the client; `place`: the number of its earlier requests without an answer."""
         network = self._network
         if not self.is_open or not network.passes(self):
             return
@@ -124,7 +124,7 @@ class Connection:
                 network.clock.at(self._arrival_ms(0), self._end)
 
     def _end(self) -> None:
-        """The end of the connection has arrived, after all that was sent before."""
+        """Handle the end of the connection, after all that was sent before."""
         if self.server_life == self._network.server_life:
             self._network.server.on_gone(self)
 
@@ -135,7 +135,7 @@ class Connection:
 
 
 class SimulatedNetwork:
-    """Every connection to one server."""
+    """The network of one server: all its connections."""
 
     def __init__(self, clock: VirtualClock, random: Random) -> None:
         self.clock = clock
@@ -168,18 +168,18 @@ class SimulatedNetwork:
                 connection.is_silent = True
 
     def restore(self, client_name: str) -> None:
-        """The client may connect again."""
+        """Let the client connect again."""
         self._cut_off.pop(client_name, None)
 
     def heal(self) -> None:
-        """From now on everything arrives; connections that swallow messages are reset."""
+        """End every fault; connections that swallow messages are reset."""
         self.quality = GOOD
         self._cut_off.clear()
         for connection in [other for other in self._open if other.is_silent]:
             self.break_one(connection)
 
     def break_all(self) -> None:
-        """The server died: every connection is gone, and most clients notice soon."""
+        """Break every connection after the server's death; most clients notice soon."""
         self.server_life += 1
         for connection in [other for other in self._open if other.is_open]:
             self.break_one(connection)
@@ -193,7 +193,7 @@ class SimulatedNetwork:
         self.clock.after(self._random.randint(0, 200), lambda: connection.client.on_broken(connection))
 
     def passes(self, connection: Connection) -> bool:
-        """Whether a message gets through; if not, the connection may die of it."""
+        """Whether a message gets through; the loss of one may end the connection."""
         if not connection.is_open or connection.is_silent:
             return False
         if self.quality.loss and self._random.random() < self.quality.loss:
@@ -205,14 +205,14 @@ class SimulatedNetwork:
         return True
 
     def draw_delay_ms(self) -> int:
-        """How long the next message takes."""
+        """Draw the delay of the next message."""
         quality = self.quality
         if quality.long_delay_chance and self._random.random() < quality.long_delay_chance:
             return self._random.randint(quality.usual_delay_ms, quality.long_delay_ms)
         return self._random.randint(1, quality.usual_delay_ms)
 
     def draws_late(self) -> bool:
-        """Whether the requests of a connection that its client gives up arrive all the same."""
+        """Whether the requests of a connection that its client closes still arrive."""
         return bool(self.quality.late) and self._random.random() < self.quality.late
 
     def deliver(

@@ -19,37 +19,37 @@ class Observer(Protocol):
         ...
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
-        """A row of the group's history tells of a decision that is not applied."""
+        """Observe a history row of a decision that is not applied yet."""
         ...
 
     def on_decided(self, home: Home, command: GroupCommand, body: ReplyBody) -> None:
-        """A request will be answered like that, once the records are on disk."""
+        """Observe the answer of a request, which leaves once the records are on disk."""
         ...
 
     def after_step(self, home: Home, decision: Decision) -> None:
-        """It is applied."""
+        """Observe a decision that is applied."""
         ...
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
-        """An answer leaves the broker."""
+        """Observe an answer that leaves the broker."""
         ...
 
     def on_restart(self, home: Home) -> None:
-        """A shard was rebuilt from its log."""
+        """Observe a shard that was rebuilt from its log."""
         ...
 
     def on_loaded(self, home: Home) -> None:
-        """Its deadlines are set."""
+        """Observe a loaded shard whose deadlines are set."""
         ...
 
     def on_shift(self, home: Home, gap_ms: int) -> None:
-        """Every deadline is later by that, because the loop stood still."""
+        """Observe a shift of every deadline after the loop stood still."""
         ...
 
     def on_go_on(self) -> None:
-        """The loop stood still until now."""
+        """Observe the end of a stall of the loop."""
         ...
 
     def tells_news(self, is_on: bool) -> bool:
-        """From now on held heartbeats are answered because of news, or no longer."""
+        """Set whether held heartbeats are answered because of updates from now on."""
         ...

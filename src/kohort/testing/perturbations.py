@@ -56,7 +56,7 @@ class Perturbations:
         self._weights = list(weights.values())
 
     def begin(self) -> None:
-        """From now on, for as long as the scenario says."""
+        """Begin to cause faults, for as long as the scenario says."""
         self._until_ms = self._world.clock.now_ms() + self._world.scenario.perturbed_ms
         self._plan_next()
 
@@ -91,12 +91,12 @@ class Perturbations:
         self._plan_next()
 
     def _pick(self) -> MemberProcess | None:
-        """Some member that is at work."""
+        """Pick a working member."""
         members = [member for member in self._world.members.values() if _is_at_work(member)]
         return self._random.choice(members) if members else None
 
     def _pick_to_go(self) -> MemberProcess | None:
-        """Some member that may go: the last of a group does so only sometimes."""
+        """Pick a member that may go; the last one of a group only sometimes."""
         member = self._pick()
         if member is None:
             return None
@@ -106,14 +106,14 @@ class Perturbations:
     # Members.
 
     def join(self) -> None:
-        """Another member of some group."""
+        """Start another member of a group."""
         plan = self._random.choice(self._world.scenario.groups)
         alive = [p for p in self._world.members.values() if p.group_id == plan.group_id and p.is_alive]
         if len(alive) < MEMBERS_AT_MOST:
             self._world.start_member(plan)
 
     def visit(self) -> None:
-        """Some members come for a few seconds: they close, or vanish without a word."""
+        """Start members that stay a few seconds, then close or vanish without a word."""
         world, random = self._world, self._random
         plan = random.choice(world.scenario.groups)
         alive = [p for p in world.members.values() if p.group_id == plan.group_id and p.is_alive]
@@ -123,34 +123,34 @@ class Perturbations:
             self._later(random.randint(300, 5_000), partial(_end_visit, visitor, end))
 
     def leave(self) -> None:
-        """A member closes."""
+        """Close a member."""
         if (process := self._pick_to_go()) is not None:
             process.leave()
 
     def kill(self) -> None:
-        """A member dies."""
+        """Kill a member."""
         if (process := self._pick_to_go()) is not None:
             process.die()
 
     def pause(self) -> None:
-        """A member stands still for a while, shorter or longer than its session."""
+        """Pause a member for a time shorter or longer than its session."""
         if (process := self._pick()) is not None:
             process.pause()
             self._later(self._random.randint(500, 12_000), process.resume)
 
     def slow_callback(self) -> None:
-        """The next callback of a member takes long."""
+        """Make the next callback of a member slow."""
         if (process := self._pick()) is not None:
             process.slow_callback_ms = self._random.randint(*SLOW_CALLBACK_MS)
 
     def ask_anew(self) -> None:
-        """A member wants its assignor to be asked."""
+        """Make a member ask for a new assignment."""
         process = self._pick()
         if isinstance(process, ConsumerMember):
             process.ask_anew()
 
     def bounce(self) -> None:
-        """A static member's process is replaced by another one: after it closed, after it died, or while it hangs."""
+        """Replace a static member's process after it closed, after it died, or while it hangs."""
         world = self._world
         process = self._pick()
         if process is None or process.instance_id is None or world.has_younger_process(process):
@@ -170,7 +170,7 @@ class Perturbations:
         self._later(self._random.randint(0, 8_000), lambda: world.start_member(plan, instance_id=instance_id))
 
     def roll(self) -> None:
-        """A process of a group that moves between the protocols is replaced by one that speaks the other."""
+        """Replace a process by one that speaks the other protocol, in a group that is migrated."""
         process = self._pick()
         plan = next(
             (plan for plan in self._world.scenario.groups if process and plan.group_id == process.group_id), None
@@ -184,49 +184,49 @@ class Perturbations:
         self._later(delay_ms, lambda: self._world.start_member(plan, instance_id=instance_id, protocol=protocol))
 
     def subscribe(self) -> None:
-        """A member wants other topics."""
+        """Change the subscription of a member."""
         if (process := self._pick()) is not None and not process.is_starting:
             process.subscribe(self._world.draw_topics())
 
     # Network.
 
     def break_connection(self) -> None:
-        """A connection is reset."""
+        """Reset a connection."""
         if (process := self._pick()) is not None:
             self._world.story.tell("network", f"breaks the connection of {process.name}", group_id=process.group_id)
             process.wire.reset()
 
     def cut_off(self) -> None:
-        """A member cannot reach the broker for a while."""
+        """Cut a member off from the broker for a while."""
         if (process := self._pick()) is not None:
             self._world.story.tell("network", f"cuts {process.name} off", group_id=process.group_id)
             self._world.network.cut_off(process.wire.name)
             self._later(self._random.randint(500, 10_000), lambda: self._world.network.restore(process.wire.name))
 
     def change_network(self) -> None:
-        """It gets better or worse."""
+        """Make the network better or worse."""
         self._world.network.quality = self._random.choice(QUALITIES)
         self._world.story.tell("network", "is now", self._world.network.quality)
 
     # Broker.
 
     def crash_broker(self) -> None:
-        """The process dies and comes back."""
+        """Crash the broker process and restart it."""
         if self._world.broker.is_up:
             self._world.broker.crash()
             self._later(self._random.randint(50, 4_000), self._world.restart_broker)
 
     def stall_broker(self) -> None:
-        """The process stands still."""
+        """Stall the broker process."""
         self._world.broker.stall(self._random.randint(300, 8_000))
 
     def set_clock(self) -> None:
-        """The machine's clock is set, forward or back."""
+        """Set the machine's clock forward or back."""
         most_ms = self._world.scenario.clock_jumps_ms
         self._world.broker.set_clock(self._random.randint(-most_ms, most_ms))
 
     def slow_disk(self) -> None:
-        """Syncs take long from now on, or no longer."""
+        """Make syncs slow from now on, or fast again."""
         broker = self._world.broker
         broker.sync_ms = SLOW_SYNC_MS if broker.sync_ms == USUAL_SYNC_MS else USUAL_SYNC_MS
         self._world.story.tell("disk", f"syncs within {broker.sync_ms} ms")
@@ -263,7 +263,7 @@ class Perturbations:
                 admin.describe(group_id)
 
     def switch_mode(self) -> None:
-        """A static group becomes dynamic or the other way round, has other timeouts, or is made to rebalance."""
+        """Switch a group between static and dynamic, change its timeouts, or make it rebalance."""
         group_id = self._random.choice(self._world.scenario.groups).group_id
         name, values = self._random.choice(STATIC_CONFIGS)
         self._world.administrator.alter_configs(group_id, {name: self._random.choice(values)})
@@ -271,7 +271,7 @@ class Perturbations:
     # Topics.
 
     def grow_topic(self) -> None:
-        """A topic gets more partitions."""
+        """Add partitions to a topic."""
         names = list(self._world.topics.image.by_name)
         if names:
             name = self._random.choice(names)
@@ -281,13 +281,13 @@ class Perturbations:
                 self._world.announce_topics(f"topic {name} grows to {count} partitions")
 
     def create_topic(self) -> None:
-        """A topic that was not there, or not any more."""
+        """Create a topic, perhaps one that was deleted before."""
         names = [name for name in TOPIC_NAMES if name not in self._world.topics.image.by_name]
         if names:
             self._world.create_topic(self._random.choice(names), self._random.randint(1, 4))
 
     def delete_topic(self) -> None:
-        """A topic is gone."""
+        """Delete a topic."""
         names = list(self._world.topics.image.by_name)
         if names:
             name = self._random.choice(names)
@@ -295,7 +295,7 @@ class Perturbations:
             self._world.announce_topics(f"topic {name} is deleted")
 
     def _later(self, delay_ms: int, action: Callable[[], object]) -> None:
-        """The end of a perturbation; `heal` comes first to all that are still on."""
+        """Schedule the end of a fault; `heal` ends all that are still on before."""
 
         def act() -> None:
             if not self._is_healed:

@@ -39,7 +39,7 @@ from kohort.testing.story import Story
 
 
 class ProcessClock:
-    """The clock of one process: it may show something else than the world's, and be set."""
+    """The clock of one process, which may be set and may differ from the world's."""
 
     def __init__(self, clock: VirtualClock, offset_ms: int) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class ProcessClock:
         self.stepped_ms = 0
 
     def set(self, offset_ms: int) -> None:
-        """From now on it is so far ahead of the world's."""
+        """Set the clock's offset ahead of the world's."""
         self.stepped_ms += offset_ms - self.offset_ms
         self.offset_ms = offset_ms
 
@@ -105,11 +105,11 @@ class LoopAssignors:
         self._assignors.compute(order, lambda computed: self._loop.run(partial(on_computed, *computed)))
 
     def stop(self) -> None:
-        """The process ends; the assignors do not matter any more."""
+        """Do nothing: the assignors do not matter once the process ends."""
 
 
 class SimulatedRuntime(Runtime):
-    """The runtime of one process."""
+    """The simulated runtime of one process."""
 
     def __init__(
         self,
@@ -164,24 +164,24 @@ class SimulatedRuntime(Runtime):
 
     @property
     def last_number(self) -> int:
-        """Of the requests so far."""
+        """Return the number of the last request."""
         return self._last_number
 
     def take_in(self, command: GroupCommand) -> None:
-        """A request was read; `answer` follows."""
+        """Take a request that was read; `answer` follows."""
         self.open[command.request] = command
 
     def alter_reply(self, command: GroupCommand, body: ReplyBody) -> ReplyBody:
-        """The answer that was decided; a planted bug says something else."""
+        """Return the decided answer; a planted bug changes it."""
         del command
         return body
 
     def give_back(self, gap_ms: int) -> None:
-        """The loop stood still; a planted bug makes nothing of it."""
+        """Give back the time that the loop stood still; a planted bug does not."""
         super()._shift(gap_ms)
 
     def follow_clock(self, by_ms: int) -> None:
-        """The process's clock was set; a planted bug makes nothing of it."""
+        """Follow a change of the process's clock; a planted bug does not."""
         super()._follow_clock(by_ms)
 
     def forget(self, token: RequestToken) -> None:
@@ -250,7 +250,7 @@ class SimulatedRuntime(Runtime):
         return True
 
     def _end_step(self) -> None:
-        """Everything is applied: look at it, before an answer leads to the next step."""
+        """Check the state after a step, before an answer leads to the next one."""
         if self._step is None:
             return
         (home, decision), self._step = self._step, None

@@ -76,7 +76,7 @@ def build_settings(
     disconnect_grace_ms: int = -1,
     moves_order: str = "name",
 ) -> GroupSettings:
-    """Limits that let groups react within seconds."""
+    """Build settings with limits that let groups react within seconds."""
     return GroupSettings(
         group_min_session_timeout_ms=1_000,
         group_initial_rebalance_delay_ms=initial_delay_ms,
@@ -98,7 +98,7 @@ def build_settings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """One group at the beginning."""
+    """The plan of one group at the beginning."""
 
     group_id: str
     kind: Kind
@@ -157,7 +157,7 @@ class Scenario:
 
 
 def draw_scenario(random: Random) -> Scenario:
-    """One of many worlds."""
+    """Draw one of many worlds."""
     kinds: list[Kind] = ["consumer", "consumer", "eager", "cooperative", "rolling eager", "rolling cooperative"]
     groups = tuple(
         GroupPlan(group_id=group_id, kind=random.choice(kinds), member_count=random.randint(2, 4))

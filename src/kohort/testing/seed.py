@@ -83,7 +83,7 @@ _Outcome = tuple[int, str | None, int]
 
 
 def _outcomes(seeds: range, jobs: int) -> Iterator[_Outcome]:
-    """Every seed as it is done; with several processes not in order."""
+    """Yield the outcome of each seed when it is done; with several processes not in order."""
     if jobs <= 1:
         yield from map(_outcome, seeds)
         return
@@ -99,7 +99,7 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[_Outcome]:
 
 
 def run_seeds(seeds: Iterable[int]) -> list[_Outcome]:
-    """One outcome for each seed, in its order."""
+    """Return an outcome for each seed, in the order of the seeds."""
     return [_outcome(seed) for seed in seeds]
 
 

@@ -44,7 +44,7 @@ class SimulatedRoute:
 
 
 class Socket:
-    """One connection, as `kohort.broker.connections.request.Peer` has it.
+    """The broker's end of a connection, as a `kohort.broker.connections.request.Peer`.
 
     Args:
         open_limit: `queued.max.requests`.
@@ -76,12 +76,12 @@ class Socket:
         self._has_turn = self._is_reading = self._is_closed = False
 
     def receive(self, command: Command) -> None:
-        """A request has come; it is read when there is room for its answer."""
+        """Take a request, which is read when there is room for its answer."""
         self._unread.append(command)
         self._pump()
 
     def open_request(self, number: int, client_id: str) -> Request:
-        """The place of the answer to a request that is read now."""
+        """Open the slot of the answer to a request that is read now."""
         return Request(self, self._route, number, client_id)
 
     @property
@@ -90,14 +90,14 @@ class Socket:
         return [request.correlation_id for request in self._open if request.is_open]
 
     def add(self, request: Request) -> None:
-        """It is carried out: its answer is there, or comes."""
+        """Add a request that is carried out; its answer is there, or follows."""
         self._replies.add(request)
         self._open.append(request)
         if request.beat is not None and request.is_open:
             self._holds.add(request)
 
     def on_reply(self) -> None:
-        """A slot has become ready; see `Connection.on_reply`."""
+        """Send the ready answers; see `Connection.on_reply`."""
         if self._is_reading:
             return
         if not self._has_turn:

@@ -24,7 +24,7 @@ _ROW_LENGTH: Final = 240
 
 
 class LawBroken(InvariantViolation):
-    """A law did not hold for one group; the world adds the story.
+    """A broken law of one group; the world adds the story.
 
     Args:
         name: of the law, as `kohort.testing.laws` lists it.
@@ -59,14 +59,14 @@ class Story:
         self.topic_names: dict[bytes, str] = {}
 
     def tell(self, actor: str, what: str, *about: object, group_id: str = "") -> None:
-        """Note one event; without a group it concerns all of them."""
+        """Note an event; without a group it concerns all of them."""
         self._rows.append(Row(self._clock.now_ms(), group_id, actor, what, about))
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def of(self, group_id: str = "", *, last: int = 80) -> list[str]:
-        """The latest events of one group and those that concern everybody, in words."""
+        """Return the latest events of one group, and those that concern every group, as text."""
         rows = [row for row in self._rows if not group_id or row.group_id in ("", group_id)]
         return [self._in_words(row) for row in rows[-last:]]
 

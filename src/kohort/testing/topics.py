@@ -10,12 +10,12 @@ from kohort.ids import TopicId
 
 
 def name_of(label: str) -> str:
-    """The name of the topic that a label means."""
+    """Return the name of the topic that a label means."""
     return label.partition("'")[0]
 
 
 class TopicShelf:
-    """Every topic that is, and the labels of those that were.
+    """The present topics, and the labels of all topics so far.
 
     >>> shelf = TopicShelf()
     >>> shelf.create("t", 2)
@@ -32,7 +32,7 @@ class TopicShelf:
         self._ids: dict[str, TopicId] = {}
 
     def create(self, name: str, partition_count: int) -> None:
-        """A topic of a name that is free."""
+        """Create a topic with an unused name."""
         assert name not in self.image.by_name
         number = self._created.get(name, 0)
         self._created[name] = number + 1
@@ -43,13 +43,13 @@ class TopicShelf:
         self._replace(TopicFacts(name=name, topic_id=topic_id, partition_count=partition_count))
 
     def grow(self, name: str, partition_count: int) -> None:
-        """More partitions."""
+        """Add partitions to a topic."""
         facts = self.image.by_name[name]
         assert partition_count > facts.partition_count
         self._replace(TopicFacts(name=name, topic_id=facts.topic_id, partition_count=partition_count))
 
     def delete(self, name: str) -> None:
-        """The topic is gone; its name is free."""
+        """Delete a topic; its name is free again."""
         left = [facts for facts in self.image.by_name.values() if facts.name != name]
         self.image = TopicImage.of(left, version=self.image.version + 1)
 
@@ -62,7 +62,7 @@ class TopicShelf:
         return self._created.get(label) == 1
 
     def id_of(self, label: str) -> TopicId:
-        """The id that a label means."""
+        """Return the id that a label means."""
         return self._ids[label]
 
     def partitions_of(self, names: tuple[str, ...]) -> list[tuple[str, int]]:

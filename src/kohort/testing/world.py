@@ -1,4 +1,4 @@
-"""A world in a seed: one broker, a network, groups of members, and everything that goes wrong between them.
+"""The world of a seed: one broker, a network, groups of members, and the faults between them.
 
 A run is: members start; for a while things go wrong; then everything is healed and the groups have to come to rest
 within bounded time and stay at rest; then all members die, and everything that waits has to be answered by timers.
@@ -64,7 +64,7 @@ class Report:
 
 
 class World:
-    """One seed.
+    """The world of one seed.
 
     Args:
         seed: decides everything.
@@ -141,14 +141,14 @@ class World:
     # What perturbations do.
 
     def create_topic(self, name: str, partition_count: int) -> None:
-        """A topic from now on."""
+        """Create a topic."""
         self.topics.create(name, partition_count)
         facts = self.topics.image.by_name[name]
         self.story.topic_names[facts.topic_id] = self.topics.label_of(facts.topic_id)
         self.announce_topics(f"topic {self.topics.label_of(facts.topic_id)} has {partition_count} partitions")
 
     def announce_topics(self, what: str) -> None:
-        """The broker learns of the topics as they are now."""
+        """Tell the broker the present topics."""
         self.story.tell("world", what)
         self.broker.topics_changed(self.topics.image)
 
@@ -160,7 +160,7 @@ class World:
         protocol: Protocol | None = None,
         is_static_allowed: bool = True,
     ) -> MemberProcess:
-        """One more process in a group; by an instance id it follows the processes that bore it before."""
+        """Start another process in a group; an instance id makes it follow former processes of that id."""
         number = self._member_counts[plan.group_id] = self._member_counts.get(plan.group_id, 0) + 1
         name = f"{plan.group_id}-{number}"
         topics, settings = self.draw_topics(), self.scenario.members
@@ -195,7 +195,7 @@ class World:
         return member
 
     def start_member_later(self, delay_ms: int, plan: GroupPlan) -> None:
-        """The same after a while."""
+        """Start another process in a group after a delay."""
 
         def start() -> None:
             self.start_member(plan)
@@ -239,7 +239,7 @@ class World:
         )
 
     def _draw_wire(self, name: str, wishes: Wishes) -> Wire:
-        """A connection of its own mostly; some have that of another process."""
+        """Draw a process's connection: mostly its own, sometimes that of another process."""
         if self.random.random() < self.scenario.shared_share:
             wires = [p.wire for p in self.members.values() if isinstance(p, ConsumerMember) and p.is_alive]
             shared = [wire for wire in dict.fromkeys(wires) if len(wire.users) < MEMBERS_PER_WIRE]
@@ -263,7 +263,7 @@ class World:
             self.checkers.check_owners(self.broker.home_of(plan.group_id), plan.group_id)
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
-        """A member believes something else than before."""
+        """Check the owners after a member's ownership has changed."""
         if self.broker.is_up:
             self.checkers.check_owners(self.broker.home_of(process.group_id), process.group_id)
 
@@ -319,7 +319,7 @@ class World:
             raise LawBroken("EventuallyConverges", f"did not stay at rest: {unrest[1]}", group_id=unrest[0])
 
     def _fall_silent(self) -> None:
-        """Everybody dies: sessions end, groups empty themselves, and nothing waits for an answer."""
+        """Kill every member, so that sessions end, groups get empty, and no answer is awaited."""
         for process in self.members.values():
             if process.is_alive:
                 process.die()

@@ -33,13 +33,13 @@ LOOK_EVERY_S: Final = 0.25
 
 
 class Aftermath:
-    """The end of a world's troubles."""
+    """The final phase of a world, without faults."""
 
     def __init__(self, world: ClientWorld) -> None:
         self._world: Final = world
 
     async def follow(self) -> None:
-        """Read everything, come to rest, and be prompt then."""
+        """Check that every record is read, groups come to rest, and new records are read at once."""
         await self._read_everything()
         await self._wait_for_peace()
         self._world.is_at_peace = True
@@ -54,7 +54,7 @@ class Aftermath:
                 raise LawBroken("EverythingIsRead", f"{left}, {READ_WITHIN_S:g} s after everything was healed")
 
     async def _wait_for_peace(self) -> None:
-        """Until no partition has moved for a while."""
+        """Wait until no partition has moved for a while."""
         for _ in range(20):
             before = self._moves()
             await self._world.pass_time(PEACE_S)
@@ -90,7 +90,7 @@ class Aftermath:
         return None
 
     async def _be_prompt(self) -> None:
-        """Records, and seeks, while others are paused or idle."""
+        """Check that records and seeks are served at once while other partitions are paused or idle."""
         for _ in range(3):
             await self._pause_some()
             await self._expect_records()
@@ -104,7 +104,7 @@ class Aftermath:
         self._check_empty()
 
     async def _pause_some(self) -> None:
-        """Some partitions are paused, with more behind them than any buffer takes."""
+        """Pause some partitions, with more records than any buffer takes."""
         writer, backlog = self._world.writers[0], []
         for reader in self._world.readers:
             held = sorted(each for each in reader.ownership.next if each.topic != FLEETING)
@@ -170,7 +170,7 @@ class Aftermath:
         ]
 
     def _await(self, reader: Reader, partition: TopicPartition, offset: int) -> asyncio.Event:
-        """Set when the reader gets that record; at once if it has it."""
+        """Return an event set when the reader gets that record, at once if it has it."""
         event = asyncio.Event()
         if (reader.ownership.next.get(partition) or 0) > offset:
             event.set()

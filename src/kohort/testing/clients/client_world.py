@@ -1,4 +1,4 @@
-"""The clients' world in a seed: real brokers, real consumers and producers, virtual time, and all that goes wrong.
+"""The clients' world of a seed: real brokers, consumers and producers, virtual time and faults.
 
 A run is: brokers and applications start; for a while things go wrong; then everything is healed, and every record has
 to be read, by every group, within bounded time; then records have to arrive at once, whatever else is paused or idle;
@@ -46,7 +46,7 @@ class ClientReport:
 
 
 class ClientWorld(ProgramWorld[ClientReport]):
-    """One seed.
+    """The clients' world of one seed.
 
     >>> ClientWorld(1).run().handed_out > 0
     True
@@ -81,7 +81,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
         return tuple(names) if random.random() < 0.8 else tuple(sorted(random.sample(names, random.randint(1, 2))))
 
     def on_handed_out(self, reader: Reader, record: Any) -> None:
-        """A reader got a record."""
+        """Note a record that a reader was handed, and check the laws about it."""
         if record.topic == FLEETING:
             self.note_fleeting()
             for topic_id in self._topics_of(record):
@@ -105,8 +105,9 @@ class ClientWorld(ProgramWorld[ClientReport]):
                 known += _values(log, start=len(known))
 
     def _topics_of(self, record: Any) -> list[TopicId]:
-        """The topics in which a record stands where it was read; a batch that was repeated may stand in two."""
+        """Return the topics that have the record at its offset."""
         offset, value = record.offset, record.value
+        # A repeated batch may stand in two topics.
         return [
             topic_id
             for (topic_id, partition), values in self._fleeting.items()
@@ -146,7 +147,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
         )
 
     def add_reader(self, group_id: str) -> Reader:
-        """One more member; it is not started yet."""
+        """Add a member to a group without starting it."""
         party = next(each for each in self.plan.parties if each.group_id == group_id)
         reader = Reader(self, f"{group_id}-{len(self.readers) + 1}", party)
         self.readers.append(reader)
@@ -225,7 +226,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
 
 
 def _values(log: PartitionLog, *, start: int = 0) -> list[bytes]:
-    """The values of a log, by offset."""
+    """Return the values of a log, by offset."""
     found: list[bytes] = []
     while (at := start + len(found)) < log.log_end_offset:
         for view in log.read(at, 1 << 20, at_least_one=True, up_to=log.log_end_offset):

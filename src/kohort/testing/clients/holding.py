@@ -47,23 +47,23 @@ _AT_ONCE_S: Final = 0.1
 
 
 class HoldsFor(Pushing):
-    """Holds for a share of the interval that a member was told, 0 to below 1; 0: never."""
+    """A policy that holds heartbeats for a share, 0 to below 1, of a member's interval; 0: never."""
 
     def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
         super().__init__(values, clock)
         self._share: Final = share
 
     def bears(self, request: Request) -> bool:
-        """As `Pushing` has it."""
+        """Return whether a request's client bears a hold, as `Pushing` does."""
         return self._share > 0 and super().bears(request)
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
-        """As `Pushing` has it, for another time."""
+        """Return the time of a hold: the chosen share of the member's interval."""
         return int(connection.told_intervals.get(member, 0) * self._share)
 
 
 class TellsAlike(Listening):
-    """`ToldAlike`, of everything that is told beside heartbeats, when it is decided; `fail`: called if it is broken."""
+    """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
 
     def __init__(
         self, fail: Callable[[Exception], None], runtime: Coordination, on_news: Callable[[MemberKey], None]
@@ -157,7 +157,7 @@ class Members:
                     raise LawBroken("BeatsInTime", f"{member.client_id} has been silent for {silent_ms} ms")
 
     def check_subscription(self, reader: Reader) -> None:
-        """`HeardAtOnce`: look a moment from now, if the reader is a member now and then."""
+        """Check `HeardAtOnce` a moment from now, if the reader is a member now and then."""
         consumer, topics = reader.consumer, reader.topics
         assert consumer is not None
         before = self._find(reader)
@@ -174,7 +174,7 @@ class Members:
         self._world.loop.call_later(_AT_ONCE_S, look)
 
     def check_taken(self, reader: Reader, partitions: Iterable[TopicPartition]) -> None:
-        """`OneOwner`: the reader is told that these are its own."""
+        """Check `OneOwner` for partitions that the reader is told are its own."""
         for other in self._world.readers:
             doubled = other.ownership.next.keys() & set(partitions)
             if doubled and other is not reader and other.party is reader.party:
@@ -185,7 +185,7 @@ class Members:
         return runtime._homes[runtime.index_of(reader.party.group_id)].shard
 
     def _find(self, reader: Reader) -> ConsumerGroup | None:
-        """The reader's group, if it is the one member of that name in it."""
+        """Return the reader's group, if the reader is the only member of that name in it."""
         group: ConsumerGroup | None = self._shard(reader).groups.consumer.get(reader.party.group_id)
         if group is None or [each.client_id for each in group.members.values()].count(reader.name) != 1:
             return None

@@ -29,7 +29,7 @@ from kohort.testing.clients.plan import FLEETING
 
 
 class LawBroken(InvariantViolation):
-    """A law of the clients did not hold; the world adds the story."""
+    """A broken law of the clients; the world adds the story."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}")
@@ -37,7 +37,7 @@ class LawBroken(InvariantViolation):
 
 @dataclass(slots=True)
 class GroupLedger:
-    """One group, over all readers that ever were in it."""
+    """The ledger of one group, over all its readers of all times."""
 
     group_id: str
     #: Partition -> offset up to which everything was handed out to somebody.
@@ -57,7 +57,7 @@ class GroupLedger:
                 raise LawBroken("NoCommitBeyondDone", why)
 
     def note_handed(self, topic_id: TopicId, partition: int, offset: int) -> None:
-        """A record of that topic was handed out."""
+        """Note a record of that topic that was handed out."""
         place = topic_id, partition
         if offset > self.handed_by_id.get(place, 0):
             why = f"{self.group_id} was handed offset {offset} of {FLEETING}-{partition}, but none before it"
@@ -87,7 +87,7 @@ class Ownership:
         self.changes = 0
 
     def gain(self, partitions: Iterable[TopicPartition]) -> None:
-        """`on_assigned` was called."""
+        """Note the partitions of a call of `on_assigned`."""
         self.changes += 1
         for each in partitions:
             if each in self.next:
@@ -95,7 +95,7 @@ class Ownership:
             self.next[each] = None
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """`on_revoked` or `on_lost` was called."""
+        """Note the partitions of a call of `on_revoked` or `on_lost`."""
         self.changes += 1
         for each in partitions:
             if each not in self.next:
@@ -104,11 +104,11 @@ class Ownership:
             self.freed.pop(each, None)
 
     def free(self, why: str) -> None:
-        """The coordinator gives everything to others from now on."""
+        """Note that the coordinator may assign everything to other members from now on."""
         self.freed = dict.fromkeys(self.next, why)
 
     def take(self, partition: TopicPartition, offset: int) -> None:
-        """A record was handed out."""
+        """Note a record that was handed out, and check the laws about it."""
         if partition not in self.next:
             raise LawBroken(
                 "OwnedOnly", f"{self.name} was handed offset {offset} of {partition}, which it does not own"
@@ -132,11 +132,11 @@ class Ownership:
         self.group.handed[partition] = max(handed, offset + 1)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The application goes on there."""
+        """Note a seek of the application."""
         self.next[partition] = offset
 
     def finish(self) -> None:
-        """The application is done with everything that it was handed."""
+        """Note that the application is done with every record that it was handed."""
         done = self.group.done
         for each, offset in self.next.items():
             if offset is not None:
@@ -144,7 +144,7 @@ class Ownership:
 
 
 class ReadingTimes:
-    """When members read, and died, by their own account; milliseconds of the brokers' clock."""
+    """The times when members read and died, by their own account; milliseconds of the brokers' clock."""
 
     def __init__(self) -> None:
         #: Member id and partition -> when it was handed records, ascending.
@@ -155,11 +155,11 @@ class ReadingTimes:
         self.checked = 0
 
     def hand_out(self, member_id: str, partition: TopicPartition, now_ms: int) -> None:
-        """A member was handed a record."""
+        """Note a record that a member was handed."""
         self._handed.setdefault((member_id, (partition.topic, partition.partition)), []).append(now_ms)
 
     def die(self, member_id: str, now_ms: int) -> None:
-        """The process of a member is gone, and has not said goodbye."""
+        """Note that a member's process has died without leaving the group."""
         self._died[member_id] = now_ms
 
     def check(self, rows: Iterable[Row], *, slack_ms: int, parked_ms: int) -> None:

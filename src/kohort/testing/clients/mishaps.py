@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class Mishaps:
-    """Everything that can go wrong; the names are those of `plan.WEIGHTS`."""
+    """All faults of the clients' world; their names are those of `plan.WEIGHTS`."""
 
     def __init__(self, world: ClientWorld) -> None:
         self._world: Final = world
         self._random: Final = Random(world.random.random())
 
     async def happen(self) -> None:
-        """One of them."""
+        """Cause a fault drawn at random."""
         weights = self._world.plan.weights
         if weights:
             await getattr(self, self._random.choices(list(weights), list(weights.values()))[0])()
 
     async def heal(self) -> None:
-        """Everything works from now on."""
+        """End every fault."""
         world = self._world
         world.loop.internet.heal()
         for node_id in world.brokers.nodes:

@@ -103,12 +103,12 @@ class Plan:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing goes wrong, and no application is given up."""
+        """Whether the plan has no fault, and no application is given up."""
         return not self.weights and "stop_polling" not in self.habits
 
     @property
     def is_well(self) -> bool:
-        """Whether brokers, network and programs are; topics may come and go."""
+        """Whether brokers, network and programs have no fault; topics may come and go."""
         return self.weights.keys() <= {"remake_topic"} and "stop_polling" not in self.habits and self.quality == GOOD
 
 

@@ -41,7 +41,7 @@ CONFIG: Final = {
 
 
 class _StoryClock:
-    """The loop's time as stories want it."""
+    """The loop's time as a clock for stories."""
 
     start_ms = 0
 
@@ -53,7 +53,7 @@ class _StoryClock:
 
 
 class ProgramWorld(ABC, Generic[R]):
-    """One seed; `R` is the report of a run."""
+    """The world of one seed; `R` is the report of a run."""
 
     #: What plays it again.
     target: ClassVar[str]
@@ -94,7 +94,7 @@ class ProgramWorld(ABC, Generic[R]):
         self.story.tell(actor, what)
 
     def draw_partition(self, random: Random) -> tuple[str, int]:
-        """Where a record goes: an own partition, mostly, and some of them seldom."""
+        """Draw the partition of a record: mostly one of its own, and some of them seldom."""
         topics = self.brokers.shared.cluster.topics
         names = [name for name in sorted(self.plan.topics) if name in topics]
         name = random.choice(names)
@@ -102,22 +102,22 @@ class ProgramWorld(ABC, Generic[R]):
         return name, min(random.randint(0, count - 1), random.randint(0, count - 1))
 
     def log(self, partition: TopicPartition) -> PartitionLog | None:
-        """A partition's log."""
+        """Return a partition's log."""
         return self.brokers.log(partition.topic, partition.partition)
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that applications know."""
+        """Return every partition that applications know."""
         topics = self.brokers.shared.cluster.topics
         names = [name for name in sorted(self.plan.topics) if name in topics]
         return [TopicPartition(name, number) for name in names for number in range(len(topics[name].partitions))]
 
     def on_task_done(self, task: asyncio.Task[None]) -> None:
-        """An application's task has ended, which it does by being cancelled or by an error only."""
+        """Check a task that has ended: it may end only by being cancelled or by an error."""
         if not task.cancelled() and task.exception() is not None and self._failure is None:
             self._failure = task.exception()
 
     def fail(self, why: Exception) -> None:
-        """A law is broken, which something beside the rest has found."""
+        """End the world with a broken law that a background task has found."""
         if self._failure is None:
             self._failure = why
 
@@ -128,7 +128,7 @@ class ProgramWorld(ABC, Generic[R]):
         task.add_done_callback(self.on_task_done)
 
     def check_closed(self, name: str, opened: int) -> None:
-        """`NothingIsLeft`: the `opened`th client of that name, the latest one perhaps, has been closed."""
+        """Check `NothingIsLeft` after the close of the `opened`th client of that name."""
         loop = self.loop
 
         def look() -> None:
@@ -143,7 +143,7 @@ class ProgramWorld(ABC, Generic[R]):
 
     @abstractmethod
     async def _play(self) -> R:
-        """Everything between the start of the brokers and their end."""
+        """Play the story between the start of the brokers and their end."""
 
     async def _play_on(self, loop: VirtualLoop) -> R:
         self.loop = self._clock.loop = loop
@@ -156,7 +156,7 @@ class ProgramWorld(ABC, Generic[R]):
             await server.stop()
 
     def count_records(self) -> int:
-        """How many records all logs have taken."""
+        """Count the records in all logs."""
         return sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
 
     async def _start_brokers(self) -> Server:
@@ -184,7 +184,7 @@ class ProgramWorld(ABC, Generic[R]):
         return server
 
     async def start_broker(self, node_id: int, port: int | None = None) -> None:
-        """Let a broker listen, as a program of its own."""
+        """Start a broker as a program of its own."""
         before = PROGRAM.set(f"broker-{node_id}")
         try:
             await self.brokers.start(node_id, None, port)
@@ -192,7 +192,7 @@ class ProgramWorld(ABC, Generic[R]):
             PROGRAM.reset(before)
 
     async def pass_time(self, seconds: float) -> None:
-        """Let things happen, and look."""
+        """Let time pass, and check the world meanwhile."""
         until_s = self.loop.time() + seconds
         while self.loop.time() < until_s:
             await asyncio.sleep(min(LOOK_EVERY_S, until_s - self.loop.time()))

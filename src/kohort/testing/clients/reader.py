@@ -1,4 +1,4 @@
-"""An application with a real consumer: polls, and does everything else that applications do.
+"""An application with a real consumer: it polls, and makes every other call of applications.
 
 Laws held here, by name:
 - `EndsInTime`: every call ends within its timeout, whatever becomes of brokers and network.
@@ -39,7 +39,7 @@ class Mishap(Exception):
 
 
 class Reader:
-    """One process of a group; after a crash or a leave it begins anew with another consumer."""
+    """A reader of a group; after a crash or a leave it starts again with another consumer."""
 
     def __init__(self, world: ClientWorld, name: str, party: Party) -> None:
         self.world: Final = world
@@ -55,7 +55,7 @@ class Reader:
         self._callback_s = 0.0
 
     def start(self) -> None:
-        """Begin, as a program of its own; one that has begun goes on."""
+        """Start the reader as a program of its own, if it has not started."""
         if self._task is not None:
             return
         context = copy_context()
@@ -64,7 +64,7 @@ class Reader:
         self._task.add_done_callback(self.world.on_task_done)
 
     def crash(self) -> None:
-        """The process is gone; another one follows."""
+        """Kill the process; another one follows."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -72,7 +72,7 @@ class Reader:
         self.start()
 
     async def end(self) -> None:
-        """Close, in the end."""
+        """Close the consumer at the end of the world."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -147,7 +147,7 @@ class Reader:
         self._subscribe()
 
     def _draw_assignors(self) -> list[Whimsical]:
-        """Of a member that runs some, which all of its group have but for one in ten."""
+        """Draw the assignors of a member that runs some; one member in ten of a group has none."""
         if self.party.protocol == "classic" or not self.world.plan.members_compute:
             return []
         return [Whimsical(self.random)] if self.random.random() < 0.9 else []
@@ -273,7 +273,7 @@ class Reader:
         self.consumer.resume(self.random.sample(paused, self.random.randint(0, len(paused))))
 
     async def ask(self) -> None:
-        """Positions, committed offsets and ends."""
+        """Ask for positions, committed offsets and end offsets."""
         if self.world.plan.members_compute and self.random.random() < 0.3 and self.consumer is not None:
             self.consumer.enforce_rebalance("a whim")
         assert self.consumer is not None
@@ -293,7 +293,7 @@ class Reader:
                 await self._in_time("end_offsets", self.consumer.end_offsets([partition], 3.0), 3.0)
 
     async def wake_up(self) -> None:
-        """A `poll` that waits ends at once."""
+        """Wake up a waiting `poll`, which ends at once."""
         assert self.consumer is not None
         asyncio.get_running_loop().call_later(0.1, self.consumer.wakeup)
         await self.poll()

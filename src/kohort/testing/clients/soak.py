@@ -1,4 +1,4 @@
-"""Real clients on real sockets for minutes, while brokers and members come and go: memory has to stay flat.
+"""A soak test: real clients on real sockets while brokers and members come and go.
 
 `python -m kohort.testing.clients.soak --seconds 600`. The brokers are a process of their own, whose log grows; what is
 measured is the process of the clients.
@@ -52,7 +52,7 @@ CONFIG: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; 0 if every law held."""
+    """Run the soak test; return 0 if every law held."""
     parser = argparse.ArgumentParser(prog="python -m kohort.testing.clients.soak")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long; a fifth of it is for warming up")
     parser.add_argument("--seed", type=int, default=0, help="who comes and goes when")
@@ -106,7 +106,7 @@ def _soak(bootstrap: str, seconds: float, seed: int) -> int:
 
 
 class _Crew:
-    """The clients, on threads."""
+    """The clients of the soak test, on threads."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         self._bootstrap = bootstrap

@@ -27,11 +27,11 @@ EPOCH_S: Final = 1_700_000_000
 
 
 class Standstill(AssertionError):
-    """Everybody waits, and nothing will ever happen."""
+    """The error of a loop on which every task waits and no event is due."""
 
 
 class _Jump(selectors.BaseSelector):
-    """Waits for no file, but lets time pass."""
+    """A selector that waits for no file, and lets virtual time pass instead."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -55,7 +55,7 @@ class _Jump(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Runs as fast as it can; see the module."""
+    """The event loop on virtual time; see the module."""
 
     def __init__(self, random: Random) -> None:
         self._jump = _Jump()
@@ -63,15 +63,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.internet: Final = Internet(self, random)
 
     def time(self) -> float:
-        """Seconds since the beginning of the world."""
+        """Return the seconds since the beginning of the world."""
         return self._jump.now_s
 
     def now_ms(self) -> int:
-        """Milliseconds since the beginning of the world."""
+        """Return the milliseconds since the beginning of the world."""
         return self.now_ns() // 1_000_000
 
     def now_ns(self) -> int:
-        """The same in nanoseconds, to a microsecond: sums of fractions are not exact."""
+        """Return the nanoseconds since the beginning of the world, rounded to a microsecond."""
+        # Sums of fractions are not exact.
         return round(self._jump.now_s * 1_000_000) * 1_000
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
@@ -83,7 +84,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.internet.listen(protocol_factory, sock)
 
     def _write_to_self(self) -> None:
-        """There are no other threads to be woken by."""
+        """Do nothing: no other thread wakes this loop."""
 
 
 def run_virtually(world: Callable[[VirtualLoop], Any], random: Random) -> Any:

@@ -1,4 +1,4 @@
-"""An assignor that members of the clients' world run: right most of the time, else legal, wrong, or not to the end.
+"""An assignor of the clients' world: right most of the time, else legal, wrong, or failing.
 
 Laws: what it gives where it is not wrong is an assignment, however odd.
 Source: requirement G9.
@@ -15,7 +15,7 @@ from kohort.assign.registry import built_in
 
 
 class Whimsical:
-    """One member's."""
+    """The assignor of one member."""
 
     name = "whimsical"
 
@@ -23,7 +23,7 @@ class Whimsical:
         self._random: Final = random
 
     def metadata(self) -> bytes:
-        """Something else each time."""
+        """Return new metadata at each call."""
         return self._random.randbytes(2)
 
     def assign(self, group: Assignable) -> array[int]:
@@ -43,8 +43,8 @@ class Whimsical:
         return array("i", (self._random.randint(-1, len(group.members)) for _ in range(len(group.space))))
 
     def tell(self, group: Assignable, owner: array[int]) -> dict[str, bytes]:
-        """How many partitions each has."""
+        """Return the number of partitions of each member as its message."""
         return {member.member_id: b"%d" % owner.count(number) for number, member in enumerate(group.members)}
 
     def on_assignment(self, error: int, version: int, metadata: bytes) -> None:
-        """Nothing follows from it."""
+        """Ignore the assignment."""

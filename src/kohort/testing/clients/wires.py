@@ -46,7 +46,7 @@ class Listening:
         self.context: Context | None = None
 
     def getsockname(self) -> Address:
-        """Where it listens."""
+        """Return the address."""
         return self._address
 
     def close(self) -> None:
@@ -81,12 +81,12 @@ class End(asyncio.Transport):
         self.last_s = 0.0
 
     def write(self, data: Any) -> None:
-        """Send."""
+        """Send bytes."""
         if not self._is_closed and len(data):
             self.wire.carry(self, bytes(data))
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send all of it in one piece."""
+        """Send all the parts as one piece."""
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class End(asyncio.Transport):
             self.call_soon(self.protocol.connection_lost, error)
 
     def is_closing(self) -> bool:
-        """Whether it was closed here."""
+        """Whether this end was closed by its own program."""
         return self._is_closed
 
     def pause_reading(self) -> None:
@@ -122,23 +122,23 @@ class End(asyncio.Transport):
         return self._is_reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """This network takes everything."""
+        """Do nothing: this network takes every byte."""
 
     def get_write_buffer_size(self) -> int:
         """Return the size of the write buffer, which is always empty."""
         return 0
 
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call something in the context of this end's program."""
+        """Call a function in the context of this end's program."""
         self.wire.internet.loop.call_soon(function, *arguments, context=self.context)
 
     def arrive(self, data: bytes | None) -> None:
-        """Bytes, or the end of the stream."""
+        """Take bytes that arrive, or the end of the stream."""
         self._arrived.append(data)
         self._hand_out()
 
     def break_off(self) -> None:
-        """The connection is known to be gone."""
+        """Tell the program that the connection is lost."""
         if not self._is_closed:
             self._is_closed = True
             self.call_soon(self.protocol.connection_lost, ConnectionResetError(104, "Connection reset by peer"))
@@ -163,7 +163,7 @@ class End(asyncio.Transport):
 
 
 class Wire:
-    """One connection."""
+    """A connection between two programs."""
 
     def __init__(self, internet: Internet) -> None:
         self.internet: Final = internet
@@ -193,7 +193,7 @@ class Wire:
             receiver.arrive(data)
 
     def cut(self) -> None:
-        """Break it; each end is told after a while."""
+        """Break the connection; each end is told after a while."""
         if self.is_whole:
             self.is_whole = False
             for end in self.ends:
@@ -201,7 +201,7 @@ class Wire:
 
 
 class Internet:
-    """Every connection of a world."""
+    """The network of a world: all its connections."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
         self.loop: Final = loop
@@ -218,7 +218,7 @@ class Internet:
         self._last_port = 40_000
 
     def bind(self, host: str, port: int, name: str) -> Listening:
-        """A place to listen at; port 0 takes a free one."""
+        """Return a simulated listening socket; port 0 takes a free port."""
         if port == 0:
             self._last_port += 1
             port = self._last_port
@@ -257,7 +257,7 @@ class Internet:
         return near, near.protocol
 
     def of(self, name: str) -> list[Wire]:
-        """The open connections of a program."""
+        """Return the open connections of a program."""
         return [wire for wire in self.wires if wire.is_whole and name in (wire.ends[0].name, wire.ends[1].name)]
 
     def cut_off(self, name: str) -> None:
@@ -278,7 +278,7 @@ class Internet:
         self._stalled[name] = self.loop.time() + seconds
 
     def heal(self) -> None:
-        """From now on everything arrives."""
+        """End every fault of the network."""
         self.quality = GOOD
         self.unheard.clear()
         self._stalled.clear()

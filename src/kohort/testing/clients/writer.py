@@ -77,7 +77,7 @@ class Writer:
         self._ended = 0
 
     def start(self) -> None:
-        """Begin, as a program of its own; one that has begun goes on."""
+        """Start the writer as a program of its own, if it has not started."""
         if self._task is not None:
             return
         context = copy_context()
@@ -86,7 +86,7 @@ class Writer:
         self._task.add_done_callback(self.world.on_task_done)
 
     async def end(self) -> None:
-        """Flush and close; then nothing is open."""
+        """Flush and close the producer, and check that no record is left open."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -114,7 +114,7 @@ class Writer:
         return sent
 
     async def flush(self) -> None:
-        """Wait until everything that was sent has its end."""
+        """Wait until every sent record has its result."""
         if self.producer is not None and self.producer._io.is_running:
             host: Any = self.producer._io
             limit_s = DELIVERY_TIMEOUT_S + GRACE_S
@@ -124,13 +124,13 @@ class Writer:
                 raise LawBroken("EndsInTime", f"flush of {self.name} has not ended after {limit_s:g} s") from None
 
     async def settle(self) -> None:
-        """Wait until nothing is sent any more, and all that was sent has its end."""
+        """Wait until no record is sent any more, and every sent record has its result."""
         if self._task is not None:
             await asyncio.wait([self._task])
         await self.flush()
 
     async def close(self) -> None:
-        """Flush and end."""
+        """Flush and close."""
         producer, self.producer = self.producer, None
         opened = self.world.opened[self.name]
         if producer is None:

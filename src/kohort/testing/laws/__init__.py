@@ -1,4 +1,4 @@
-"""Every law that a world is held to, by name; a violation begins with the name of the law that did not hold.
+"""The laws of a world by name; a violation begins with the name of the broken law.
 
 The first ones are those of the published TLA+ model of KIP-848, under its names; then their classic analogues, then
 kohort's own. `docs/internals/simulation.md` shows them as a table, with the planted bugs that prove that each can fail;

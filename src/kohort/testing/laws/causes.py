@@ -66,7 +66,7 @@ class CauseLaws:
         *,
         now_ms: int,
     ) -> None:
-        """ToldCauseIsTrue, of one row that is about to be written; the decision is not applied yet."""
+        """ToldCauseIsTrue: check a row that is about to be written; the decision is not applied yet."""
         name = _CAUSES.get(entry.event)
         if name is None:
             return

@@ -30,7 +30,7 @@ _SIGNS: Final = (asked.JoinGroup, asked.SyncGroup, asked.Heartbeat)
 
 
 class ClassicStaticLaws:
-    """Follows the static groups of a world, from before a crash to after it."""
+    """The static classic groups of a world, from before a crash to after it."""
 
     def __init__(self) -> None:
         #: (group, member) -> when what it said last was taken in, of which the answer has left.
@@ -64,14 +64,14 @@ class ClassicStaticLaws:
                 self._window.setdefault(group_id, now_ms)
 
     def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
-        """A member said something that was accepted."""
+        """Note an accepted request of a member."""
         code = body.code if isinstance(body, asked.Refusal) else getattr(body, "error", ErrorCode.NONE)
         if isinstance(command, _SIGNS) and code == ErrorCode.NONE:
             member_id = body.member_id if isinstance(body, asked.JoinGroupReply) else command.member_id
             self._decided[command.request] = (command.group_id, member_id), now_ms
 
     def on_held(self, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
-        """A heartbeat was accepted, and is answered later."""
+        """Note an accepted heartbeat that is answered later."""
         self._heard[command.group_id, command.member_id] = now_ms
 
     def on_answer(self, command: GroupCommand) -> None:
@@ -95,7 +95,7 @@ class ClassicStaticLaws:
     def _check_removals(
         self, shard: Shard, group: ClassicGroup, own: list[facts.Record], decision: Decision, *, now_ms: int
     ) -> None:
-        """RegistrationIsKept: time takes a named member out only once it has been away for so long."""
+        """RegistrationIsKept: check that a named member is removed only after its timeout."""
         allowed_ms = shard.settings_for(group.group_id).group_registration_timeout_ms
         for record in own:
             member = group.members.get(record.member_id) if isinstance(record, MemberRemoved) else None

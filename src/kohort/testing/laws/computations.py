@@ -1,4 +1,4 @@
-"""Targets that members compute: one at a time, and taken as they are or not at all.
+"""Laws of targets that members compute: one at a time, each installed as a whole or not at all.
 
 Source: KIP-848 as drafted (client-side assignors); requirement G9.
 """
@@ -15,7 +15,7 @@ from kohort.testing.story import LawBroken
 
 
 class ComputationLaws:
-    """Looks at each step; of all shards."""
+    """Checks of each step; of all shards."""
 
     def __init__(self) -> None:
         #: What a step is about to make the target of its group, and of what.

@@ -27,7 +27,7 @@ class GenerationLaws:
         self._planned: dict[str, tuple[int, dict[str, bytes]]] = {}
 
     def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
-        """Note the leader's word, if it is the one that makes the group Stable."""
+        """Note the leader's assignment, if it is the one that makes the group Stable."""
         if not isinstance(command, asked.SyncGroup):
             return
         group = groups.classic.get(command.group_id)
@@ -36,7 +36,7 @@ class GenerationLaws:
             self._planned[command.group_id] = (group.generation, command.assignments)
 
     def after_step(self, groups: GroupsState, group_id: str, *, is_stored: bool) -> None:
-        """Every law about the state of one group, where a step changed it; `is_stored`: its record was written."""
+        """Check the laws about one group's state; `is_stored`: whether its record was written."""
         group = groups.classic.get(group_id)
         if group is None:
             self._generations.pop(group_id, None)
@@ -89,7 +89,7 @@ def _check_hosted(groups: GroupsState, command: asked.SyncGroup, body: asked.Syn
 
 
 def _check_one_owner(group: ClassicGroup) -> None:
-    """OneOwnerPerGeneration: no partition is in two assignments."""
+    """OneOwnerPerGeneration: check that no partition is in two assignments."""
     owners: dict[tuple[str, int], str] = {}
     for member in group.members.values():
         partitions = decode_assignment(member.assignment).partitions if member.assignment else {}

@@ -47,7 +47,7 @@ class HandOvers:
         self._open = found
 
     def on_shift(self, gap_ms: int) -> None:
-        """The broker stood still and gives the time back."""
+        """Shift the deadlines by the time that the broker stood still."""
         self._open = {who: (what, since + gap_ms, by + gap_ms) for who, (what, since, by) in self._open.items()}
 
 

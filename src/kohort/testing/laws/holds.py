@@ -20,7 +20,10 @@ from kohort.testing.story import LawBroken
 
 @dataclass(slots=True, kw_only=True)
 class _Hold:
-    """One that waits. `due_ms`: until then. `has_new_configs`: its group's configs changed since it came."""
+    """A held heartbeat.
+
+    `due_ms`: the end of the hold. `has_new_configs`: whether its group's configs changed since.
+    """
 
     command: asked.AnyHeartbeat
     due_ms: int
@@ -28,7 +31,7 @@ class _Hold:
 
 
 class HoldLaws:
-    """Watches the holds of one shard."""
+    """The held heartbeats of one shard."""
 
     def __init__(self) -> None:
         self._held: dict[RequestToken, _Hold] = {}
@@ -52,11 +55,11 @@ class HoldLaws:
                 _check_is_of_now(shard, hold_of.command, reply.body, now_ms=now_ms + clock_offset_ms)
 
     def is_held(self, command: GroupCommand) -> bool:
-        """Whether an answer is one to a heartbeat that was held."""
+        """Whether an answer is for a held heartbeat."""
         return command.request in self._held
 
     def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int, tells_news: bool) -> None:
-        """It is answered: in its time, and not without a reason."""
+        """Check that a held heartbeat is answered in time, and not without a reason."""
         hold = self._held.pop(command.request)
         if tells_news and _is_quiet(hold.command, body) and not hold.has_new_configs:
             why = f"{hold.command.member_id} is answered {hold.due_ms - now_ms} ms early, and there is no news for it"
@@ -85,7 +88,7 @@ def _is_quiet(command: asked.AnyHeartbeat, body: ReplyBody) -> bool:
 
 
 def _check_is_of_now(shard: Shard, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
-    """AnswerIsOfNow, before the release is applied."""
+    """AnswerIsOfNow: check an answer before the release is applied."""
     told = [
         effect.body
         for plain in _plain(shard, command)
@@ -98,7 +101,7 @@ def _check_is_of_now(shard: Shard, command: asked.AnyHeartbeat, body: ReplyBody,
 
 
 def _plain(shard: Shard, command: asked.AnyHeartbeat) -> tuple[asked.AnyHeartbeat, ...]:
-    """The same heartbeats, sent now and with nothing to say."""
+    """Return the heartbeat as one sent now with no changes."""
     if isinstance(command, asked.Heartbeat):
         return (replace(command, hold_ms=0),)
     group = shard.groups.consumer.get(command.group_id)

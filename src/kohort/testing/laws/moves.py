@@ -28,7 +28,7 @@ _Owned = set[tuple[TopicId, int]]
 
 
 class MoveLaws:
-    """Compares each target with the one before; of all shards."""
+    """Comparison of each target with the one before; of all shards."""
 
     def __init__(self) -> None:
         #: group -> member -> what its target was before the step.
@@ -52,7 +52,7 @@ class MoveLaws:
                 }
 
     def after_step(self, shard: Shard) -> None:
-        """MovesOnlyForBalance and ExternalMovesNothing, where a target was replaced."""
+        """MovesOnlyForBalance, ExternalMovesNothing: check each target that was replaced."""
         for group_id, before in self._before.items():
             group = shard.groups.consumer.get(group_id)
             settings = shard.settings_for(group_id)

@@ -59,7 +59,7 @@ class OffsetLaws:
         self._processed: dict[Place, int] = {}
 
     def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
-        """Look at the commits that a decision is about to store or forget."""
+        """Check the commits that a decision is about to store or delete."""
         for record in decision.records:
             if isinstance(record, facts.OffsetCommitted):
                 self._on_committed(groups, record, command)
@@ -92,7 +92,7 @@ class OffsetLaws:
                 raise LawBroken("AcknowledgedCommitSurvives", why, group_id=place[0])
 
     def on_begun(self, group_id: str, label: str, partition: int, offset: int) -> None:
-        """A member goes on with a partition of a topic that has this label."""
+        """Check the offset at which a member begins to read a partition of the topic with this label."""
         place = (group_id, label, partition)
         known = self._processed.get(place, 0)
         if offset > known:
@@ -103,7 +103,7 @@ class OffsetLaws:
             raise LawBroken("ProcessedOnce", why, group_id=group_id)
 
     def on_processed(self, group_id: str, label: str, partition: int, offset: int) -> None:
-        """A member has processed everything from where it began up to an offset."""
+        """Note that a member has processed a partition from its begin up to an offset."""
         place = (group_id, label, partition)
         if offset > self._processed.get(place, 0):
             self._processed[place] = offset

@@ -82,7 +82,7 @@ class OwnerLaws:
                 raise LawBroken("ReleaseIsHeard", why, group_id=command.group_id)
 
     def check_owners(self, groups: GroupsState, group_id: str) -> None:
-        """No two valid members believe to own one partition, and none believes in more than the coordinator does."""
+        """Check that no two valid members own a partition, and none more than the coordinator grants."""
         consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
         owners: dict[Owned, str] = {}
         for process in self._members.values():
@@ -116,22 +116,23 @@ class OwnerLaws:
 
 
 def held_by(member: ConsumerMember, *, is_pending_included: bool) -> set[tuple[TopicId, int]]:
-    """(topic id, partition) of everything that a member has, or may use."""
+    """Return (topic id, partition) of all that a member has, or may use."""
     sources = (member.assigned, member.pending_revocation) if is_pending_included else (member.assigned,)
     return {(topic_id, number) for found in sources for topic_id, grants in found.items() for number in grants}
 
 
 def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
-    """Whether a classic member's word counts; a static one stays a member, though others went on without it."""
+    """Whether a classic member is in the group's generation."""
     member = group.members.get(process.member_id)
     if member is None:
+        # A static one stays a member, though others went on without it.
         return False
     behind = 0 if member.instance_id is None else group.generation - process.synced_generation
     return behind <= (1 if group.state is ClassicGroupState.COMPLETING_REBALANCE else 0)
 
 
 def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
-    """Whether a static classic member missed a generation before the group was moved up: its word counts no more."""
+    """Whether a static classic member missed a generation before the group was moved to KIP-848."""
     return (
         member.classic is not None
         and member.instance_id is not None
@@ -140,7 +141,7 @@ def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
 
 
 def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:
-    """A member that joins says that it owns nothing, or how little of it is left."""
+    """Whether a command tells that its member owns nothing, or only a part."""
     if isinstance(command, asked.JoinGroup):
         return member.classic is not None or member.instance_id == command.instance_id
     return (

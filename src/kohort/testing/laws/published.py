@@ -26,7 +26,7 @@ _METADATA = (facts.MemberMetadataSet, facts.MemberMetadataForgotten, facts.Volat
 
 
 def check_moves_nothing(shard: Shard, command: Command | None, decision: Decision, *, now_ms: int) -> None:
-    """Between `handle` and `commit`."""
+    """MetadataMovesNothing: check a decision between `handle` and `commit`."""
     if not isinstance(command, ConsumerGroupHeartbeat) or command.metadata is None:
         return
     plain = shard.handle(replace(command, metadata=None, watched_version=-1), now_ms=now_ms)
@@ -36,7 +36,7 @@ def check_moves_nothing(shard: Shard, command: Command | None, decision: Decisio
 
 
 def check_told(groups: GroupsState, group_id: str, living: Iterable[MemberProcess]) -> None:
-    """Once nothing is published any more and everybody has heartbeated."""
+    """PublishedIsTold: check members' pictures, once all is published and every member has heartbeated."""
     group = groups.consumer.get(group_id)
     if group is None:
         return

@@ -35,7 +35,7 @@ _SIGNS: Final = (
 
 
 class SessionLaws:
-    """Watches one shard: when each member was heard of, and why it goes.
+    """The members of one shard: when each was heard of, and why it is removed.
 
     Args:
         groups: as they were when the shard was loaded.
@@ -63,11 +63,11 @@ class SessionLaws:
         self.after_step(groups, (*groups.consumer, *groups.classic), now_ms=now_ms)
 
     def on_configured(self, group_id: str, *, now_ms: int) -> None:
-        """The configs of a group were set."""
+        """Note that the configs of a group were set."""
         self._configured_ms[group_id] = now_ms
 
     def on_held(self, shard: Shard, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
-        """A heartbeat was accepted, and is answered later: that its answer leaves says nothing of its member."""
+        """Note an accepted heartbeat that is answered later."""
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
     def check_release(self, shard: Shard, record: HeartbeatReleased, decision: Decision, *, now_ms: int) -> None:
@@ -100,7 +100,7 @@ class SessionLaws:
             self._to_rejoin.setdefault(who, now_ms)
 
     def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
-        """A request was accepted or refused: the first means that its member is alive."""
+        """Note that a member is alive, if its request was accepted."""
         groups = shard.groups
         if not isinstance(command, _SIGNS) or (
             isinstance(command, asked.CommitOffsets) and command.group_id in groups.consumer
@@ -135,11 +135,11 @@ class SessionLaws:
         self._gone.pop(who, None)
 
     def on_disconnected(self, command: asked.MemberDisconnected, *, now_ms: int) -> None:
-        """The connection by which a member was heard of last is gone."""
+        """Note that the connection of a member's last request is gone."""
         self._gone.setdefault((command.group_id, command.member_id), now_ms)
 
     def on_shift(self, gap_ms: int) -> None:
-        """The broker stood still and gives the time back."""
+        """Shift the times by those that the broker stood still."""
         self._loaded_ms += gap_ms
         self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
         self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
@@ -184,7 +184,7 @@ class SessionLaws:
                     raise LawBroken("SessionsCountFromArrival", why, group_id=group_id)
 
     def causes(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> frozenset[str]:
-        """Why the session of a member may end now."""
+        """Return the reasons for which a member's session may end now."""
         who = group_id, member_id
         consumer, classic = shard.groups.consumer.get(group_id), shard.groups.classic.get(group_id)
         session_ms = session_timeout_ms(shard, group_id)
@@ -247,7 +247,7 @@ class SessionLaws:
             raise LawBroken("NobodyIsFencedEarly", why, group_id=group_id)
 
     def _is_gone(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> bool:
-        """Whether its connection has been gone for as long as the group allows."""
+        """Whether a member's connection has been gone for as long as the group allows."""
         grace_ms = shard.settings_for(group_id).group_disconnect_grace_ms
         return 0 <= grace_ms <= now_ms - self._gone.get((group_id, member_id), now_ms)
 
@@ -259,5 +259,5 @@ def _is_good(held: asked.AnyHeartbeat, decision: Decision) -> bool:
 
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:
-    """How long a KIP-848 member of that group may be silent."""
+    """Return the session timeout of that group's KIP-848 members."""
     return shard.settings_for(group_id).group_consumer_session_timeout_ms

@@ -19,7 +19,7 @@ from kohort.errors import InvariantViolation
 
 
 def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *, now_ms: int) -> None:
-    """RenewalIsHandling, between `handle` and `commit`: a heartbeat is renewed as it is handled, or not at all."""
+    """RenewalIsHandling: check that a heartbeat is renewed as it is handled, or not at all."""
     # Who has cut a hold is asked to come soon, and never renewed; nor is who bears holds and was told no interval.
     if not isinstance(command, ConsumerGroupHeartbeat) or not command.hold_ms or command.since_cut_ms >= 0:
         return

@@ -29,7 +29,7 @@ _WORDS: Final = (asked.LeaveGroup, asked.DeleteGroup)
 
 
 class StaticLaws:
-    """Watches one shard, also over its restarts."""
+    """The static groups of one shard, also over its restarts."""
 
     def __init__(self) -> None:
         #: (group, member) -> when it was heard of last.
@@ -38,7 +38,7 @@ class StaticLaws:
         self._waiting: dict[str, int] = {}
 
     def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
-        """A request was accepted or refused: the first means that its member is alive, or was until it said -2."""
+        """Note that a member is alive, if its request was accepted, or was until it sent epoch -2."""
         if not isinstance(command, asked.ConsumerGroupHeartbeat | asked.JoinGroup | asked.SyncGroup | asked.Heartbeat):
             return
         if getattr(command, "member_epoch", 0) < 0 and not shard.settings_for(command.group_id).is_static:
@@ -48,7 +48,7 @@ class StaticLaws:
             self._heard[command.group_id, command.member_id or getattr(body, "member_id", "")] = now_ms
 
     def on_held(self, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
-        """A heartbeat was accepted, and is answered later."""
+        """Note an accepted heartbeat that is answered later."""
         self._heard[command.group_id, command.member_id] = now_ms
 
     def on_shift(self, gap_ms: int, *, now_ms: int) -> None:

@@ -28,14 +28,14 @@ from kohort.testing.story import LawBroken
 
 
 class WordLaws:
-    """Looks at the answers of one shard."""
+    """Checks of the updates and heartbeat answers of one shard."""
 
     def __init__(self) -> None:
         #: (group id, member id) of who was told something by an answer to a word -> the epoch that it knew then.
         self._told: dict[tuple[str, str], int] = {}
 
     def before_step(self, decision: Decision) -> None:
-        """A word that waits for news has shown that its member knows all."""
+        """Note that a member whose watch waits for updates knows all earlier ones."""
         for record in decision.records:
             if isinstance(record, MemberWatched):
                 self._told.pop((record.group_id, record.command.member_id), None)

@@ -1,1 +1,1 @@
-"""Members of simulated groups, each as a stock client of its kind behaves."""
+"""Members of simulated groups; each behaves as a stock client of its kind."""

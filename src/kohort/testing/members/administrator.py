@@ -1,4 +1,4 @@
-"""An administrator: asks things of groups that it is no member of, and takes every answer as it comes."""
+"""An administrator, which sends requests about groups as no member of them."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ class Administrator:
         self._removals: list[tuple[asked.LeavingMember, ...]] = []
 
     def has_asked(self, command: asked.LeaveGroup) -> bool:
-        """Whether a request is one of its own; the broker has numbered it since."""
+        """Whether the administrator has sent a request; the broker has numbered it since."""
         return any(command.members is members for members in self._removals)
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
-        """The story has it already."""
+        """Ignore a reply: the story has it already."""
 
     def on_broken(self, connection: Connection) -> None:
-        """The next request opens another one."""
+        """Drop the connection; the next request opens another one."""
         self._connection = None
 
     def delete_offsets(self, group_id: str, partitions: tuple[tuple[str, int], ...]) -> None:
-        """OffsetDelete."""
+        """Send OffsetDelete."""
         self._ask(asked.DeleteOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, partitions=partitions))
 
     def delete_group(self, group_id: str) -> None:
-        """DeleteGroups."""
+        """Send DeleteGroups."""
         self._ask(asked.DeleteGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
 
     def remove_member(self, group_id: str, *, member_id: str, instance_id: str | None) -> None:
-        """LeaveGroup in the name of a member."""
+        """Send LeaveGroup in the name of a member."""
         leaving = asked.LeavingMember(member_id=member_id, instance_id=instance_id)
         self._removals.append((leaving,))
         self._ask(
@@ -59,11 +59,11 @@ class Administrator:
         )
 
     def alter_configs(self, group_id: str, changes: dict[str, str | None]) -> None:
-        """IncrementalAlterConfigs of a group."""
+        """Send IncrementalAlterConfigs of a group."""
         self._ask(asked.AlterGroupConfigs(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, changes=changes))
 
     def submit_moves(self, group_id: str, moves: list[tuple[str, int, str]]) -> None:
-        """Partitions for members: topic, partition and member id of each."""
+        """Submit moves of partitions to members: topic, partition and member id of each."""
         wanted = tuple(asked.AskedMove(topic=topic, partition=each, to_member_id=to) for topic, each, to in moves)
         self._ask(asked.SubmitMoves(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, moves=wanted))
 

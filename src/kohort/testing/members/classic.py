@@ -66,12 +66,12 @@ class ClassicMember(MemberProcess):
         self._planned_with: list[Partition] = []
 
     def start(self) -> None:
-        """Also looks at the topics now and then."""
+        """Start the process, which also looks at the topics now and then."""
         super().start()
         self.later(1_000, self._refresh_metadata)
 
     def start_again(self) -> None:
-        """A new process has no member id yet."""
+        """Start a new process, which has no member id yet."""
         self.member_id, self.generation = "", -1
         self._round += 1
         self._chain += 1
@@ -98,7 +98,7 @@ class ClassicMember(MemberProcess):
         self.later(delay_ms, done)
 
     def leave(self) -> None:
-        """Commit, give everything up, say so once, end."""
+        """Commit, give everything up, send LeaveGroup once, end."""
         self.tell("closes")
         self.commit(self.owned)
         self.give_up(set(self.owned))
@@ -116,22 +116,22 @@ class ClassicMember(MemberProcess):
         self.ask(command, lambda _: self.end(), self.end)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """The application wants other topics: the member rejoins."""
+        """Subscribe to other topics, and rejoin."""
         self.tell("subscribes to", topics)
         self.topics = topics
         self.join()
 
     @property
     def is_valid(self) -> bool:
-        """Only with a generation."""
+        """Whether the member has a generation."""
         return self.generation >= 0
 
     def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
-        """OffsetFetch before version 9 names no member."""
+        """Build an OffsetFetch, which names no member before version 9."""
         return asked.FetchOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, partitions=partitions)
 
     def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
-        """OffsetCommit with the generation."""
+        """Build an OffsetCommit with the generation."""
         return asked.CommitOffsets(
             cause=NO_CAUSE,
             request=NO_REQUEST,
@@ -150,13 +150,15 @@ class ClassicMember(MemberProcess):
             self._on_error(code)
 
     def patience_ms(self) -> int:
-        """Answers come in the order of the requests: while JoinGroup is parked, so are those behind it."""
+        """Return how long the member waits for an answer."""
         usual_ms = self.settings.request_timeout_ms
+        # Answers come in the order of the requests: while JoinGroup is parked, so are those behind it.
         return usual_ms + self.settings.rebalance_timeout_ms if self.is_rejoining else usual_ms
 
     def may_send_again(self, command: asked.GroupCommand) -> bool:
-        """Of JoinGroup only the latest: a static member without an id would take its own place."""
+        """Whether a request may be sent again; of JoinGroup only the latest."""
         if isinstance(command, asked.JoinGroup):
+            # A static member without an id would take its own place.
             return command is self._latest_join
         return super().may_send_again(command)
 
@@ -193,7 +195,7 @@ class ClassicMember(MemberProcess):
         )
 
     def _again(self, number: int) -> None:
-        """The same round once more: the connection broke."""
+        """Send the same round once more after the connection broke."""
         if self._round == number:
             self.join()
 
@@ -220,7 +222,7 @@ class ClassicMember(MemberProcess):
                 self._send_sync(number, {})
 
     def _plan_for_all(self, number: int, reply: asked.JoinGroupReply) -> None:
-        """The assignor is the application's, and may be slow."""
+        """Compute the plan for all members, which may take the application's assignor a while."""
         delay_ms = self.draw_callback_ms()
 
         def send() -> None:
@@ -361,7 +363,7 @@ class ClassicMember(MemberProcess):
             self.on_fatal(code)
 
     def _refresh_metadata(self) -> None:
-        """The leader rejoins when the topics are not those that it planned with."""
+        """Rejoin as leader when the topics are not those of the last plan."""
         if self.is_leader and not self.is_rejoining and not self.is_leaving:
             topics = (*self._planned_topics, *self.topics)
             if self.world.topics.partitions_of(tuple(dict.fromkeys(topics))) != self._planned_with:

@@ -1,4 +1,4 @@
-"""Assignors that simulated members run themselves: rightly, wrongly, twice, too late, or not at all.
+"""Assignors that simulated members run: some right, some wrong, repeated, late, or without result.
 
 Laws: who was told to compute asks of what, however it goes on. Once it is healed it does what it shall.
 Source: KIP-848 as drafted; `kohort.coordinator.consumer.clientside`.
@@ -66,13 +66,13 @@ class Computation:
             self._reason = 1
 
     def begin(self) -> None:
-        """The member is told to compute, perhaps not for the first time."""
+        """Compute as the coordinator has told, perhaps not for the first time."""
         if not self._is_busy:
             self._is_busy = True
             self._prepare()
 
     def forget(self) -> None:
-        """The member is not in its group any more."""
+        """Forget the computation of a member that has left its group."""
         self._is_busy = False
 
     def _prepare(self) -> None:
@@ -135,11 +135,11 @@ class Computation:
     # How it goes.
 
     def _right(self, given: asked.PrepareAssignmentReply) -> None:
-        """Even and sticky."""
+        """Compute an even and sticky assignment."""
         self._install(given, _even(given.assignable))
 
     def _whimsical(self, given: asked.PrepareAssignmentReply) -> None:
-        """Legal, and neither even nor sticky."""
+        """Compute a legal assignment that is neither even nor sticky."""
         owners, group = array("i"), given.assignable
         for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
             owners.extend(self._random.choice(subscribers) for _ in range(count))
@@ -170,7 +170,7 @@ class Computation:
         self._install(given, _even(given.assignable), said=(("nobody", 1, b""),))
 
     def _hanging(self, given: asked.PrepareAssignmentReply) -> None:
-        """Nothing comes of it, until the coordinator asks this member again."""
+        """Send no result until the coordinator asks this member again."""
         del given
         self._is_busy = False
 

@@ -91,7 +91,7 @@ class ConsumerMember(MemberProcess):
         self._is_listing = False
 
     def start(self) -> None:
-        """The process begins, and perhaps to publish."""
+        """Start the process, and perhaps its publishing."""
         super().start()
         if self.publisher.publishes:
             self.later(self.publisher.draw_delay_ms(), self._publish)
@@ -105,7 +105,7 @@ class ConsumerMember(MemberProcess):
         self.member_id = f"{self.member_id}+"
 
     def end(self) -> None:
-        """It does not listen any more either."""
+        """End the process and its connection for updates."""
         super().end()
         if self.words is not None:
             self.words.forget()
@@ -119,7 +119,7 @@ class ConsumerMember(MemberProcess):
         self.later(self.publisher.draw_delay_ms(), self._publish)
 
     def join(self) -> None:
-        """The first heartbeat, with epoch 0."""
+        """Send the first heartbeat, with epoch 0."""
         self._is_asking = False
         self.member_epoch = 0
         self.target = None
@@ -133,7 +133,7 @@ class ConsumerMember(MemberProcess):
         self._heartbeat()
 
     def leave(self) -> None:
-        """Commit, give everything up, say so once, end."""
+        """Commit, give everything up, send the leaving heartbeat once, end."""
         self.tell("closes")
         self.commit(self.owned)
         self._forget_callbacks()
@@ -147,14 +147,14 @@ class ConsumerMember(MemberProcess):
         self.ask(self._build(-2 if is_away else -1), lambda _: self.end(), self.end)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """The application wants other topics."""
+        """Subscribe to other topics."""
         self.tell("subscribes to", topics)
         self.topics, self.pattern = topics, self.world.draw_pattern()
         self._has_new_topics = True
         self._heartbeat_at_once()
 
     def ask_anew(self) -> None:
-        """The member tells its assignor something new, or wants another assignment as things are."""
+        """Change the metadata for the assignor, or ask for another assignment."""
         if self.computation is not None:
             self.tell("asks for an assignment")
             self.computation.change()
@@ -163,22 +163,22 @@ class ConsumerMember(MemberProcess):
 
     @property
     def wanted_topics(self) -> tuple[str, ...]:
-        """By name, and of those that there can be all that the pattern means."""
+        """Return the subscribed names, and every possible topic that matches the pattern."""
         if self.pattern is None:
             return self.topics
         return tuple(dict.fromkeys((*self.topics, *(n for n in TOPIC_NAMES if fullmatch(self.pattern, n)))))
 
     @property
     def is_valid(self) -> bool:
-        """Only with an epoch."""
+        """Whether the member has an epoch."""
         return self.member_epoch > 0
 
     def topic_id_of(self, label: str) -> TopicId:
-        """Version 10 of OffsetCommit names topics by id."""
+        """Return a topic's id: version 10 of OffsetCommit names topics by id."""
         return self.world.topics.id_of(label)
 
     def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
-        """OffsetFetch with member id and epoch."""
+        """Build an OffsetFetch with member id and epoch."""
         return asked.FetchOffsets(
             cause=NO_CAUSE,
             request=NO_REQUEST,
@@ -189,7 +189,7 @@ class ConsumerMember(MemberProcess):
         )
 
     def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
-        """OffsetCommit with the member epoch."""
+        """Build an OffsetCommit with the member epoch."""
         return asked.CommitOffsets(
             cause=NO_CAUSE,
             request=NO_REQUEST,
@@ -200,8 +200,9 @@ class ConsumerMember(MemberProcess):
         )
 
     def may_send_again(self, command: GroupCommand) -> bool:
-        """A heartbeat only if it says everything: KIP-848 has no other way to learn of an assignment that was lost."""
+        """Whether a request may be sent again; a heartbeat only if it is complete."""
         if isinstance(command, asked.ConsumerGroupHeartbeat):
+            # KIP-848 has no other way to learn of an assignment that was lost.
             return command.member_epoch >= 0 and command.rebalance_timeout_ms >= 0
         return super().may_send_again(command)
 
@@ -211,7 +212,7 @@ class ConsumerMember(MemberProcess):
     # Heartbeats.
 
     def _heartbeat_at_once(self) -> None:
-        """As soon as no heartbeat is under way."""
+        """Send a heartbeat as soon as none is under way."""
         self._has_to_acknowledge = True
         if not self._is_asking:
             self._heartbeat()
@@ -273,7 +274,7 @@ class ConsumerMember(MemberProcess):
     _acknowledges = False
 
     def by_id(self, partitions: set[Owned]) -> Partitions:
-        """As requests name them."""
+        """Return partitions by topic id, as requests name them."""
         found: dict[TopicId, list[int]] = {}
         for label, number in sorted(partitions):
             found.setdefault(self.world.topics.id_of(label), []).append(number)
@@ -302,7 +303,7 @@ class ConsumerMember(MemberProcess):
         return self._is_listing or self._acknowledges or self._says_everything
 
     def say_everything(self) -> None:
-        """It may be a member no more: ask."""
+        """Send a complete heartbeat next: the process may be no member any more."""
         self._says_everything = True
         self._heartbeat_at_once()
 

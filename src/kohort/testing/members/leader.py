@@ -17,7 +17,7 @@ Partition = tuple[str, int]
 def plan_eager(
     subscriptions: Mapping[str, Subscription], partitions: Sequence[Partition]
 ) -> dict[str, list[Partition]]:
-    """Each partition to the next member that subscribes to its topic."""
+    """Assign each partition to the next member that subscribes to its topic."""
     plan: dict[str, list[Partition]] = {member_id: [] for member_id in sorted(subscriptions)}
     turn = 0
     for partition in partitions:

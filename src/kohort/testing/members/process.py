@@ -37,7 +37,7 @@ Owned = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """How a member is configured and how it behaves; times in milliseconds."""
+    """The configs and the behaviour of a member; times in milliseconds."""
 
     session_timeout_ms: int = 6_000
     rebalance_timeout_ms: int = 8_000
@@ -98,7 +98,7 @@ class MemberProcess:
     # Life.
 
     def start(self) -> None:
-        """The process begins."""
+        """Start the process."""
         self.is_alive, self.is_starting = True, False
         self.tell("starts", self.topics)
         self.later(self.settings.process_interval_ms, self._process)
@@ -106,20 +106,20 @@ class MemberProcess:
         self.join()
 
     def join(self) -> None:
-        """Begin to be a member."""
+        """Join the group."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Close in good order, then end."""
+        """Leave the group in good order, then end."""
         raise NotImplementedError
 
     def die(self) -> None:
-        """The process ends at once, as by SIGKILL."""
+        """Kill the process, as by SIGKILL."""
         self.tell("is killed")
         self.end()
 
     def end(self) -> None:
-        """Nothing is planned or owned any more."""
+        """End the process: drop its plans and its partitions."""
         self.is_alive = False
         self.is_paused = False
         self._missed = []
@@ -128,12 +128,12 @@ class MemberProcess:
         self.wire.end_of(self)
 
     def pause(self) -> None:
-        """The process stands still, as by SIGSTOP."""
+        """Pause the process, as by SIGSTOP."""
         self.tell("stands still")
         self.is_paused = True
 
     def resume(self) -> None:
-        """It goes on: timers that passed and answers that came are dealt with now."""
+        """Resume the process; passed timers and arrived answers are handled now."""
         if not self.is_paused:
             return
         self.tell("goes on")
@@ -145,7 +145,7 @@ class MemberProcess:
     # Plans.
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Do something later in this life; a paused process does it when it goes on."""
+        """Run an action later in this life; a paused process runs it when it goes on."""
         life = self._life
 
         def act() -> None:
@@ -161,14 +161,17 @@ class MemberProcess:
             action()
 
     def draw_callback_ms(self) -> int:
-        """How long the next callback of the application takes."""
+        """Draw the length of the application's next callback."""
         if self.slow_callback_ms:
             slow_ms, self.slow_callback_ms = self.slow_callback_ms, 0
             return slow_ms
         return self.random.randint(0, self.settings.callback_ms)
 
     def on_instance_fenced(self) -> None:
-        """Another process has this one's name: this one is in the way, or was there first and is started again."""
+        """Handle a second process with this one's instance id.
+
+        This process is in the way, or was there first and is started again.
+        """
         self.tell("is replaced")
         if self.world.has_younger_process(self):
             self.end()
@@ -194,7 +197,7 @@ class MemberProcess:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send a request; exactly one of the two is called, unless the process ends."""
+        """Send a request; exactly one of the two callbacks is called, unless the process ends."""
         self._send(command, on_reply, on_failure, timeout_ms or self.settings.request_timeout_ms)
 
     def _send(
@@ -236,18 +239,18 @@ class MemberProcess:
             self.later(self.settings.retry_backoff_ms, on_failure)
 
     def on_timeout(self, command: GroupCommand) -> None:
-        """The answer has not come in its time."""
+        """Handle a request without an answer in time."""
         self.tell("waits no longer for an answer")
         if self.world.is_at_peace and isinstance(command, asked.ConsumerGroupHeartbeat):
             why = f"{self.name} gives its connection up, since a heartbeat is not answered in the time that it has"
             raise LawBroken("HoldsEndInTime", why, group_id=self.group_id)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """The application wants other topics."""
+        """Subscribe to other topics."""
         raise NotImplementedError
 
     def may_send_again(self, command: GroupCommand) -> bool:
-        """Whether a client may send this request once more as it was, so that the coordinator sees it twice.
+        """Whether a client may repeat this request unchanged, so that the coordinator sees it twice.
 
         Not a commit: by then there may be a newer one.
         """
@@ -256,7 +259,7 @@ class MemberProcess:
     # Owning partitions.
 
     def gain(self, partitions: set[Owned]) -> None:
-        """The coordinator gave these: look up where to go on."""
+        """Take partitions of the coordinator, and fetch their committed offsets."""
         if not partitions:
             return
         self.tell("now owns also", partitions)
@@ -264,19 +267,19 @@ class MemberProcess:
         self._look_up(sorted(partitions))
 
     def give_up(self, partitions: set[Owned]) -> None:
-        """The application is done with these."""
+        """Give up partitions that the application is done with."""
         if partitions & self.owned:
             self.tell("no longer owns", partitions & self.owned)
             self.given_up += len(partitions & self.owned)
             self._set_owned(self.owned - partitions)
 
     def lose_all(self) -> None:
-        """The member was fenced: nothing that it believed to own is its any more."""
+        """Drop every partition of a fenced member."""
         self._forget_callbacks()
         self.give_up(set(self.owned))
 
     def _forget_callbacks(self) -> None:
-        """Callbacks that run are about partitions that are gone; subclasses forget them."""
+        """Forget running callbacks, whose partitions are gone; subclasses do it."""
 
     def _set_owned(self, owned: set[Owned]) -> None:
         self.owned = owned
@@ -304,19 +307,19 @@ class MemberProcess:
         self.ask(command, on_reply, again, timeout_ms=self.patience_ms())
 
     def patience_ms(self) -> int:
-        """How long to wait for the answer of a commit or fetch of offsets, which may come behind others."""
+        """Return the wait for the answer of an offset commit or fetch, which may come behind others."""
         return self.settings.request_timeout_ms
 
     def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
-        """OffsetFetch in this member's name, by topic name."""
+        """Build an OffsetFetch in this member's name, by topic name."""
         raise NotImplementedError
 
     def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
-        """OffsetCommit in this member's name."""
+        """Build an OffsetCommit in this member's name."""
         raise NotImplementedError
 
     def on_commit_refused(self, code: ErrorCode) -> None:
-        """A commit as a whole was refused; subclasses may rejoin."""
+        """Handle a commit refused as a whole; subclasses may rejoin."""
 
     def _process(self) -> None:
         for partition in sorted(self.positions):
@@ -361,7 +364,7 @@ class MemberProcess:
 
     @property
     def wanted_topics(self) -> tuple[str, ...]:
-        """Names of all topics that it subscribes to, one way or the other."""
+        """Return the names of all subscribed topics, by name or by pattern."""
         return self.topics
 
     def on_fatal(self, code: ErrorCode) -> None:
@@ -380,9 +383,9 @@ class MemberProcess:
     knows_topic_ids = True
 
     def topic_id_of(self, label: str) -> TopicId:
-        """The id to commit with; zero where the protocol names topics only."""
+        """Return the topic id to commit with; zero where the protocol only has names."""
         return ZERO_TOPIC_ID
 
     def tell(self, what: str, *about: object) -> None:
-        """Add to the story."""
+        """Add an event to the story."""
         self.world.story.tell(self.name, what, *about, group_id=self.group_id)

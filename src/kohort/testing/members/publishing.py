@@ -14,7 +14,7 @@ PUBLISHES_EVERY_MS = (300, 6_000)
 
 
 class Publisher:
-    """The part of one member; half of them publish, and half watch.
+    """The publishing of one member; half of the members publish, and half watch.
 
     Args:
         random: of its own, so that nothing else in a world is another for it.
@@ -35,16 +35,16 @@ class Publisher:
         self._count = 0
 
     def draw_delay_ms(self) -> int:
-        """Until it has something new to say."""
+        """Draw the time until the next new metadata."""
         return self._random.randint(*PUBLISHES_EVERY_MS)
 
     def draw(self) -> None:
-        """Something new."""
+        """Draw new metadata."""
         self._count += 1
         self.wanted = b"" if self._random.random() < 0.15 else f"{self._name} {self._count}".encode()
 
     def say(self, *, is_full: bool) -> tuple[bytes | None, int]:
-        """`metadata` and `watched_version` of the next heartbeat."""
+        """Return `metadata` and `watched_version` for the next heartbeat."""
         self._said = self.wanted
         is_said = self.wanted is not None and (is_full or self.wanted != self._taken)
         return self.wanted if is_said else None, self._version if self.watches else -1

@@ -1,4 +1,4 @@
-"""The connection of a process to the coordinator, by which one member asks, or several.
+"""The connection of a process to the coordinator, used by one member or several.
 
 Laws: a connection of which an answer does not come in its time is given up, with all requests that are open on it.
 Who does not tell answers apart by the numbers of their requests gets them in order (AnswersInOrder).
@@ -48,11 +48,11 @@ class Wire:
         return True
 
     def is_waiting(self, exchange: Exchange) -> bool:
-        """Whether the answer has not come."""
+        """Whether the answer is still missing."""
         return exchange in self._exchanges
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
-        """A request is answered: the oldest one, or any of them."""
+        """Take the answer of a request, the oldest one or any other."""
         if connection is not self._connection:
             return
         if place and self.software != MATCHING:
@@ -62,12 +62,12 @@ class Wire:
         exchange.deliver(body)
 
     def on_broken(self, connection: Connection) -> None:
-        """The network says that a connection is gone."""
+        """Handle a connection that the network reports as gone."""
         if connection is self._connection:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Give the connection up: no request on it will be answered."""
+        """Close the connection; its open requests get no answer."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -76,11 +76,11 @@ class Wire:
             exchange.fail()
 
     def end_of(self, user: MemberProcess) -> None:
-        """One of its members has ended; the last one takes the connection along."""
+        """Note the end of a member; the last one closes the connection."""
         if not any(other.is_alive for other in self.users if other is not user):
             self.hang_up()
 
     def reset(self) -> None:
-        """The network resets the connection."""
+        """Reset the connection."""
         if self._connection is not None:
             self._network.break_one(self._connection)

@@ -34,7 +34,7 @@ _LOST: Final = 0.25
 
 
 class Words:
-    """The part of one member.
+    """The updates of one member.
 
     Args:
         random: of its own, so that nothing else that members do is another for it.
@@ -61,7 +61,7 @@ class Words:
         member.later(delay_ms, self.say)
 
     def forget(self) -> None:
-        """The member is none any more, or its coordinator may be another one."""
+        """Forget all updates: the process is no member any more, or has another coordinator."""
         self._era += 1
         self.number, self._heard = 0, None
         self.end()
@@ -77,7 +77,7 @@ class Words:
         return is_newer
 
     def on_said(self) -> None:
-        """A heartbeat was answered: perhaps no list is on its way any more."""
+        """Note an answered heartbeat; a list of owned partitions may have arrived with it."""
         heard, self._heard = self._heard, None
         if heard is not None:
             self._weigh(heard)

@@ -1,4 +1,4 @@
-"""Queries of one group in a seed: they are stopped, killed, copied and put back, and no record may be missing.
+"""The queries of one group in a seed: they are stopped, killed and restored, and lose no record.
 
 A run is: a broker and queries start and records arrive; for a while things go wrong; then everything is healed, every
 query that is to come back does, and everything has to be read within bounded time. Then the sinks are held against the
@@ -68,7 +68,9 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """An offset was set from outside: `since`: query -> how many batches it had planned by then; `end`: of the log."""
+    """An offset was set from outside.
+
+    `since`: query -> number of batches that it had planned by then;  `end`: of the log."""
 
     partition: TopicPartition
     offset: int
@@ -98,7 +100,7 @@ class _Doubt:
 
 
 class QueryWorld(ProgramWorld[QueryReport]):
-    """One seed.
+    """The queries' world of one seed.
 
     >>> QueryWorld(1).run().records > 0
     True
@@ -126,7 +128,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
     # -- what queries use ---------------------------------------------------------------------------------------------
 
     def names(self) -> set[str]:
-        """Names of the group's present members, as a coordinator describes them."""
+        """Return the names of the group's present members, as a coordinator describes them."""
         groups = self._shard().groups
         group: Any = groups.consumer.get(GROUP) or groups.classic.get(GROUP)
         here = set() if group is None else set(group.instance_ids)
@@ -279,7 +281,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         return self.random.choice(self.running) if self.running else None
 
     def _start_later(self, query: StreamingQuery) -> None:
-        """Soon, after a while, or after its session has ended."""
+        """Start a query soon, after a while, or after its session has ended."""
         self.loop.call_later(self.random.choice((0.05, 1.0, 2.0, 6.0)), self._start_again, query)
 
     def _start_again(self, query: StreamingQuery) -> None:
@@ -336,7 +338,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
             await (query.stop() if self.random.random() < 0.7 else query.kill("it"))
 
     async def order(self) -> None:
-        """Every query is stopped, and when the group has no member any more an offset of it is set."""
+        """Stop every query, and set an offset of the group once it has no member any more."""
         for _ in range(100):
             if not any(query.checkpoint.is_open for query in self.running):
                 break
@@ -383,7 +385,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         self.loop.internet.stall("broker-1", seconds)
 
     async def lose_coordinator(self) -> None:
-        """No word of membership of one reader arrives for a while, and everything else does."""
+        """Lose every membership request of one reader for a while; all its other requests arrive."""
         query = self._one()
         if query is None or query.reader is None:
             return

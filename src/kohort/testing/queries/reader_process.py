@@ -61,11 +61,11 @@ class ReaderProcess:
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
     def initial_offset(self) -> OffsetJson:
-        """Spark asks twice."""
+        """Return the initial offset; Spark asks for it twice."""
         return to_json({}, name=self._name.take(None))
 
     async def latest_offset(self, start: OffsetJson) -> OffsetJson:
-        """Everything up to `start` is finished; plan the next batch."""
+        """Plan the next batch; everything up to `start` is finished."""
         done = from_json(start)
         name = self._name.take(done.name)
         core = self._open(name)
@@ -91,7 +91,7 @@ class ReaderProcess:
         return left
 
     async def batch_done(self, end: OffsetJson) -> None:
-        """The driver's listener says that a batch is finished."""
+        """Take the message of the driver's listener that a batch is finished."""
         core = self.core
         if core is None or self._is_gone or end != self.planned or self._turn.locked() or not core.is_open:
             return
@@ -114,7 +114,7 @@ class ReaderProcess:
             self._consumer._is_closed = True
 
     async def terminate(self, look: Callable[[], BatchState]) -> None:
-        """SIGTERM, or the end of the JVM: the member's own thread says the last words."""
+        """End the process by SIGTERM or the end of the JVM; the member's own thread leaves the group."""
         if self.core is None or self._is_closing:
             self._is_closing = True
             return
@@ -161,7 +161,7 @@ class ReaderProcess:
         return self.core
 
     def build(self, **options: Any) -> Consumer:
-        """A consumer of this process."""
+        """Build a consumer of this process."""
         only_classic: Any = {}
         if options.get("group_protocol") == "classic":
             only_classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}

@@ -40,7 +40,7 @@ class Checkpoint:
 
 
 class StreamingQuery:
-    """One query, through all of its runs.
+    """A streaming query over all of its runs.
 
     `keeps_first`: its sink keeps the first writing of a batch, else the last. `looks`: its reader knows where the
     checkpoint is. `listens`: the driver tells when a batch is finished.
@@ -63,11 +63,11 @@ class StreamingQuery:
 
     @property
     def is_running(self) -> bool:
-        """Whether its thread is there."""
+        """Whether the query's thread runs."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Begin another run, unless one is there."""
+        """Begin another run, unless one is active."""
         if self.is_running:
             return
         self._lives += 1
@@ -80,7 +80,10 @@ class StreamingQuery:
         self.world.tell(self.name, "starts")
 
     async def stop(self) -> None:
-        """`query.stop()`: the thread leaves its loop, then the reader gets SIGTERM; Spark does not wait for it."""
+        """Stop the query as `query.stop()` does.
+
+        The thread leaves its loop, then the reader gets SIGTERM; Spark does not wait for it.
+        """
         if self.reader is not None:
             self.world.tell(self.name, "is stopped")
             await self._end_thread()
@@ -90,7 +93,7 @@ class StreamingQuery:
             self.reader = None
 
     async def kill(self, what: str) -> None:
-        """The reader's process, or the whole container, is gone."""
+        """Kill the reader's process, or the whole container."""
         if self.reader is not None:
             self.world.tell(self.name, f"{what} is killed")
             reader, self.reader = self.reader, None
@@ -148,7 +151,7 @@ class StreamingQuery:
             await self._run_batch(reader, spans)
 
     async def _run_batch(self, reader: ReaderProcess, spans: Spans) -> None:
-        """Tasks, the sink's commit, the commit log."""
+        """Run a batch: its tasks, the sink's commit, the commit log."""
         checkpoint = self.checkpoint
         number = checkpoint.commits
         self.world.tell(self.name, f"runs batch {number}: {_words(spans)}")
