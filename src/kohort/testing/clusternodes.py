@@ -133,7 +133,7 @@ class NodeCoordination:
 
     @property
     def reads(self) -> Reads:
-        """Those of all brokers."""
+        """Return the reads of the members at all brokers."""
         return self._runtime.reads
 
     def begin_to_read(self, keys: Iterable[MemberKey], asked_for: Sequence[Partition]) -> None:
@@ -147,7 +147,7 @@ class NodeCoordination:
 
     @property
     def shard_count(self) -> int:
-        """Those of all brokers."""
+        """Return the number of shards, which all brokers share."""
         return self._runtime.shard_count
 
     def serves(self, group_id: str) -> bool:

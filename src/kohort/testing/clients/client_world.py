@@ -107,7 +107,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
     def _topics_of(self, record: Any) -> list[TopicId]:
         """Return the topics that have the record at its offset."""
         offset, value = record.offset, record.value
-        # A repeated batch may stand in two topics.
+        # A batch that was sent again may stand in two topics.
         return [
             topic_id
             for (topic_id, partition), values in self._fleeting.items()

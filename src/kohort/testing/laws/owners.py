@@ -122,11 +122,11 @@ def held_by(member: ConsumerMember, *, is_pending_included: bool) -> set[tuple[T
 
 
 def _is_in_generation(group: ClassicGroup, process: MemberProcess) -> bool:
-    """Whether a classic member is in the group's generation."""
+    """Whether a classic member is in the group's generation, so that its ownership counts."""
     member = group.members.get(process.member_id)
     if member is None:
-        # A static one stays a member, though others went on without it.
         return False
+    # A static member stays one, though others went on without it.
     behind = 0 if member.instance_id is None else group.generation - process.synced_generation
     return behind <= (1 if group.state is ClassicGroupState.COMPLETING_REBALANCE else 0)
 

@@ -68,9 +68,10 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """An offset was set from outside.
+    """An offset that was set from outside.
 
-    `since`: query -> number of batches that it had planned by then;  `end`: of the log."""
+    `since`: query -> number of batches that it had planned by then. `end`: of the log.
+    """
 
     partition: TopicPartition
     offset: int
