@@ -1,1 +1,1 @@
-"""What decisions mean to a group, told to the journal: `reporter` looks at each and words what its records say."""
+"""Journal entries of decisions: `reporter` reads each decision and describes its records."""

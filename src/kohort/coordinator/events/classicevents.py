@@ -1,8 +1,8 @@
-"""What records of classic groups mean: what is told of each.
+"""Journal entries of records of classic groups.
 
-Who owns what in a classic group only its leader says, in blobs that are read here where they are those of consumers.
+Only the leader of a classic group knows the owners of partitions; its blobs are read here where they are consumers'.
 
-Laws: nothing is decided here. A record that is not in `CLASSIC_EVENTS` says nothing by itself.
+Laws: no decision is made here. A record type that is not in `CLASSIC_EVENTS` has no entry.
 Source: requirements G4 and J1.
 """
 
@@ -80,12 +80,12 @@ def _generation_begun(scene: Scene, record: classic.GenerationBegun) -> Iterable
 
 
 def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
-    """A generation has its assignments, or the last member is gone."""
+    """Report the assignments of a generation, or the end of the last member."""
     if record.state_timestamp_ms == NOT_REBALANCED:
         return
     generation = str(record.generation)
     moves = [(member.member_id, *_moves(scene, record, member)) for member in record.members]
-    # Who gives is told before who gets it.
+    # A member that gives partitions is reported before the one that gets them.
     for member_id, gained, released in sorted(moves, key=lambda move: not move[2]):
         if gained or released:
             read = scene.let_go(member_id, dict.fromkeys(released), asked_ms=scene.course.began_ms)
@@ -106,7 +106,7 @@ def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
 
 
 def _tell_short(scene: Scene, members: Iterable[facts.StoredClassicMember]) -> Iterator[Entry]:
-    """Tell of members that have nothing since no topic that they subscribe to is there; the leader says no reason."""
+    """Report members without partitions because none of their topics exists; the leader gives no reason."""
     shown = 0
     for member in members:
         wishes = None if read_owned(member.assignment) else read_subscription(member.subscription)
@@ -126,7 +126,7 @@ def _group_forgotten(scene: Scene, _: facts.ClassicGroupForgotten | classic.Clas
 def _moves(
     scene: Scene, record: facts.ClassicGroupStored, member: facts.StoredClassicMember
 ) -> tuple[set[Partition], set[Partition]]:
-    """What the leader has given to a member and taken from it, as far as that can be read."""
+    """Return the partitions that the leader assigned to a member and took from it, if readable."""
     former = _find_member(scene, member.member_id, member.instance_id)
     before = b"" if former is None else former.assignment
     if record.protocol_type != CONSUMER_PROTOCOL_TYPE or before == member.assignment:
@@ -136,7 +136,7 @@ def _moves(
 
 
 def _find_member(scene: Scene, member_id: str, instance_id: str | None = None) -> ClassicMember | None:
-    """The member, or the one of its name before it, as the group has it until now."""
+    """Return the member, or the former one of its instance id, in the group's present state."""
     group = scene.classic
     if group is None:
         return None
@@ -144,12 +144,12 @@ def _find_member(scene: Scene, member_id: str, instance_id: str | None = None) -
 
 
 def read_owned(assignment: bytes) -> set[Partition]:
-    """What a leader has given to a member, as far as that can be read."""
+    """Return the partitions of an assignment, as far as it is readable."""
     found = read_assignment(assignment)
     return set() if found is None else {(topic, each) for topic, own in found.partitions.items() for each in own}
 
 
-#: Record type -> what is told of it.
+#: Record type -> function that builds its entries.
 CLASSIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] = {
     classic.MemberPut: _member_put,
     classic.MemberRemoved: _member_removed,

@@ -1,6 +1,6 @@
-"""What records of the consumer protocol, and of a group's configs, mean: what is told of each.
+"""Journal entries of records of the consumer protocol, and of a group's configs.
 
-Laws: nothing is decided here. A record that is not in `CONSUMER_EVENTS` says nothing by itself.
+Laws: no decision is made here. A record type that is not in `CONSUMER_EVENTS` has no entry.
 Source: requirements G4 and J1.
 """
 
@@ -20,19 +20,19 @@ from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.journal.words import PARTITIONS_SHOWN
 
-#: Members that are named with what they shall give up; the rest is a number.
+#: Most members that are named with the partitions to revoke; the rest is a number.
 GIVERS_SHOWN: Final = 100
-#: Why a member has nothing, beside the configs by which it has less than others.
+#: Reason for a member without partitions, beside the configs by which it has fewer than others.
 NO_TOPIC: Final = "no topic"
-#: What a member subscribes to.
+#: Fields of a member's subscription.
 _WISHES: Final = ("subscribed_topic_names", "subscribed_topic_regex", "server_assignor")
-#: What tells a member what it has.
+#: Records that tell a member its assignment.
 _OF_STANDING: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
 
 
 def _epoch_set(scene: Scene, record: facts.ConsumerGroupEpochSet) -> Iterable[Entry]:
     if scene.consumer is not None and record.epoch == scene.consumer.epoch:
-        # New members of a static group wait; the topics that they want are noted.
+        # New members of a static group wait; their topics are noted.
         return ()
     trigger = scene.step or scene.trigger
     scene.course.begin(trigger, now_ms=scene.now_ms)
@@ -56,7 +56,7 @@ def _target_computed(scene: Scene, record: facts.TargetAssignmentEpochSet) -> It
 
 
 def _plans(scene: Scene) -> Iterator[Entry]:
-    """Who shall give up what by the new target at once, and is not told so in this very decision."""
+    """Report members that have to revoke partitions by the new target, unless this decision tells them."""
     told = {record.member_id for record in scene.records if isinstance(record, _OF_STANDING)}
     waiting: Mapping[Place, WaitingMove] = {} if scene.consumer is None else scene.consumer.waiting
     if MovesHeldBack in scene.kinds:
@@ -80,7 +80,7 @@ def _planned(scene: Scene, member_id: str, places: Collection[Place]) -> Entry:
 
 
 def _moves_held_back(scene: Scene, record: MovesHeldBack) -> Iterable[Entry]:
-    """Moves wait for their turn, or none does any more."""
+    """Report that moves wait for their turn, or that none does any more."""
     waiting = {} if scene.consumer is None else scene.consumer.waiting
     if waiting.keys() == record.waiting.keys():
         return ()
@@ -195,7 +195,7 @@ def _computation_noted(scene: Scene, record: ComputationNoted) -> Iterable[Entry
     asked_of, failure = record.computing, record.failure
     if asked_of is not None:
         if asked_of.is_prepared:
-            # It was asked before, and comes for what there is to assign.
+            # The member was asked before, and fetches the input now.
             return ()
         entry = scene.decision(
             "assignor_asked",
@@ -236,7 +236,7 @@ def _offset_forgotten(scene: Scene, _: facts.OffsetForgotten) -> Iterable[Entry]
 
 
 def tell_short(scene: Scene) -> Iterator[Entry]:
-    """Why members of a group at rest have nothing, or less than others, though nobody is waited for."""
+    """Explain why members of a group at rest have no partitions, or fewer than others."""
     group, limit = scene.consumer, _limit_of(scene.settings)
     if group is not None and group.classic_count:
         return
@@ -276,7 +276,7 @@ def tell_short(scene: Scene) -> Iterator[Entry]:
 
 
 def _limit_of(settings: GroupSettings) -> str:
-    """The config by which a group at rest may be uneven."""
+    """Return the config that allows a group at rest to be uneven."""
     if settings.group_assignor_max_moves == 0:
         return "group.assignor.max.moves"
     return "group.assignor.imbalance" if settings.group_assignor_imbalance > 0 else ""
@@ -286,7 +286,7 @@ def _count(target: Mapping[TopicId, tuple[int, ...]]) -> int:
     return sum(map(len, target.values()))
 
 
-#: Record type -> what is told of it.
+#: Record type -> function that builds its entries.
 CONSUMER_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] = {
     facts.ConsumerGroupEpochSet: _epoch_set,
     facts.MemberTargetSet: _target_set,

@@ -1,10 +1,10 @@
-"""What goes on in groups between two rests, as far as the journal tells it when it is over.
+"""Open rebalances and moves of groups, for the times in the journal rows that end them.
 
-A rebalance has a beginning, a partition on its way has somebody who was asked for it and who let it go, and a member is
-waited for. The rows that end each of them have these times.
+A rebalance has a beginning, a moving partition has an old owner that was asked for it and released it, and others wait
+for a member. The rows that end each of them have these times.
 
-Laws: nothing is decided here. What is remembered is of groups that are on their way and of partitions that nobody has;
-it is bounded: of too much the group that was heard of first is forgotten, and its next rows lack their times.
+Laws: no decision is made here. Only groups in a rebalance and partitions without an owner are remembered. The number is
+bounded: beyond it the group that was noted first is forgotten, and its next rows lack their times.
 Source: requirements H3 (the phases of a move) and J1.
 """
 
@@ -17,18 +17,19 @@ from typing import Final
 from kohort.coordinator.events.reads import LastRead
 from kohort.journal.words import Partition
 
-#: Partitions on their way that are remembered, and groups.
+#: Most remembered partitions in a move, and most remembered groups.
 _PARTITIONS_LIMIT: Final = 100_000
 _GROUPS_LIMIT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """How a partition leaves its member; times in milliseconds of the coordinator.
+    """The way of a partition from its old owner; times in milliseconds of the coordinator.
 
-    `granted_epoch`: when it was granted it, which with the partition names the move; `None` where classic members share
-    out. `asked_ms` `None`: it was not asked. `committed_ms`: its latest commit of it since, `None` if there was none.
-    `released_ms` `None`: it still has it. `last_read`: until when it was read before that, `None` if not known.
+    `granted_epoch`: the epoch of the old owner's grant, which with the partition names the move; `None` in classic
+    groups. `asked_ms` `None`: the owner was not asked. `committed_ms`: its latest commit of the partition since, `None`
+    if there was none. `released_ms` `None`: the owner still has it. `last_read`: until when the partition was read
+    before, `None` if not known.
     """
 
     giver: str
@@ -39,7 +40,7 @@ class Passage:
     last_read: LastRead | None = None
 
     def later(self, by_ms: int) -> Passage:
-        """The same by a clock that was set by so much."""
+        """Return the passage with times after a step of the clock."""
         asked_ms, committed_ms, released_ms = (
             None if at_ms is None else at_ms + by_ms for at_ms in (self.asked_ms, self.committed_ms, self.released_ms)
         )
@@ -48,36 +49,36 @@ class Passage:
 
     @property
     def details(self) -> dict[str, str]:
-        """As a row has them; empty: there is none."""
+        """Return the details of a journal row; an empty text: there is no value."""
         names = ("granted_epoch", "asked_ms", "committed_ms", "released_ms")
         read = {} if self.last_read is None else self.last_read.details()
         return {name: "" if (value := getattr(self, name)) is None else str(value) for name in names} | read
 
 
 class Course:
-    """One group."""
+    """The open rebalance and moves of one group."""
 
     __slots__ = ("awaited", "began_ms", "counted", "is_answered", "moved", "passages", "triggers", "unowned_ms")
 
     def __init__(self) -> None:
         #: When the present rebalance began; `None` at rest.
         self.began_ms: int | None = None
-        #: Whether it is known who shall own what: the next change begins another rebalance.
+        #: Whether the target is known: the next change begins another rebalance.
         self.is_answered = False
-        #: What set it off, each once.
+        #: Triggers of the rebalance, each once.
         self.triggers: dict[str, None] = {}
-        #: How many partitions it has brought to another member, and the longest for which one had none, milliseconds.
+        #: Number of partitions that it has moved, and the longest time without an owner of one, milliseconds.
         self.moved = 0
         self.unowned_ms = 0
-        #: Partition -> how it leaves, or left, its member; it has no new one yet.
+        #: Partition -> its way from its old owner; it has no new one yet.
         self.passages: dict[Partition, Passage] = {}
-        #: Of them, how many `Courses` has counted.
+        #: Number of passages that `Courses` has counted.
         self.counted = 0
-        #: Member -> since when others wait for it.
+        #: Member -> time since which others wait for it.
         self.awaited: dict[str, int] = {}
 
     def begin(self, trigger: str, *, now_ms: int, is_new: bool = False) -> None:
-        """The group has changed; `is_new`: whatever went on before, a rebalance begins with it."""
+        """Note a change of the group; `is_new`: a new rebalance begins in any case."""
         if self.began_ms is None or self.is_answered or is_new:
             self.began_ms, self.is_answered = now_ms, False
             self.moved = self.unowned_ms = 0
@@ -85,13 +86,13 @@ class Course:
         self.triggers[trigger] = None
 
     def ask(self, member_id: str, partitions: Iterable[Partition], *, now_ms: int) -> None:
-        """A member was told to give partitions up."""
+        """Note that a member was told to revoke partitions."""
         passage = Passage(giver=member_id, asked_ms=now_ms)
         self.passages.update(dict.fromkeys(partitions, passage))
         self.awaited.setdefault(member_id, now_ms)
 
     def commit(self, member_id: str, partitions: Iterable[Partition], *, now_ms: int) -> None:
-        """A member has committed partitions; it says nothing of those that it was not asked for."""
+        """Note a member's commit of partitions that it was asked to revoke."""
         for partition in partitions:
             passage = self.passages.get(partition)
             if passage is not None and passage.giver == member_id and passage.released_ms is None:
@@ -105,12 +106,12 @@ class Course:
         now_ms: int,
         last_reads: Mapping[Partition, LastRead] | None = None,
     ) -> None:
-        """A member has partitions no more, each with the epoch at which it was granted it.
+        """Note that a member has released partitions, each with the epoch of its grant.
 
-        `last_reads`: who has read each, and until when.
+        `last_reads`: the last reader of each, and until when it read.
         """
         unasked = Passage(giver=member_id)
-        #: What went the same way is one passage, however many partitions it has.
+        #: Partitions that went the same way share one passage, however many they are.
         released: dict[tuple[Passage, int | None, LastRead | None], Passage] = {}
         for partition, granted_epoch in partitions.items():
             passage = self.passages.get(partition)
@@ -129,7 +130,10 @@ class Course:
     def grant(
         self, member_id: str, partitions: Iterable[Partition], *, now_ms: int, former: str | None = None
     ) -> list[tuple[Passage, list[Partition]]]:
-        """A member has partitions now; what came from another, and how. `former`: the process whose place it took."""
+        """Note a member's new partitions; return the ones from other members, by passage.
+
+        `former`: the process that the member replaced.
+        """
         found: dict[Passage, list[Partition]] = {}
         for partition in sorted(partitions):
             passage = self.passages.pop(partition, None)
@@ -142,7 +146,7 @@ class Course:
         return list(found.items())
 
     def follow_clock(self, by_ms: int) -> None:
-        """The clock was set by so much, which is nothing that anything took."""
+        """Shift all times by a step of the clock, which is no duration."""
         self.began_ms = None if self.began_ms is None else self.began_ms + by_ms
         self.awaited = {member_id: since_ms + by_ms for member_id, since_ms in self.awaited.items()}
         moved: dict[Passage, Passage] = {}
@@ -152,7 +156,7 @@ class Course:
             self.passages[partition] = moved[passage]
 
     def rest(self, *, now_ms: int) -> dict[str, int]:
-        """The rebalance is over; what it took, nothing if its beginning is not known."""
+        """Note the end of the rebalance; return its durations, or nothing if its beginning is unknown."""
         began_ms, self.began_ms = self.began_ms, None
         self.awaited.clear()
         if began_ms is None:
@@ -161,38 +165,38 @@ class Course:
 
 
 class Courses:
-    """All groups that are on their way, or have partitions that nobody has."""
+    """All groups in a rebalance, or with partitions without an owner."""
 
     def __init__(self) -> None:
-        #: Group -> its course, in the order in which they were heard of.
+        #: Group -> its course, in the order in which the groups were noted.
         self._courses: Final[dict[str, Course]] = {}
-        #: Partitions on their way, over all groups.
+        #: Number of partitions in a move, over all groups.
         self._size = 0
 
     def follow_clock(self, by_ms: int) -> None:
-        """The clock was set by so much."""
+        """Shift all times by a step of the clock."""
         for course in self._courses.values():
             course.follow_clock(by_ms)
 
     def find(self, group_id: str) -> Course | None:
-        """The course of a group, if it has one."""
+        """Return the course of a group, `None` if it has none."""
         return self._courses.get(group_id)
 
     def of(self, group_id: str) -> Course:
-        """The course of a group, a new one if it has none."""
+        """Return the course of a group, a new one if it has none."""
         course = self._courses.get(group_id)
         if course is None:
             course = self._courses[group_id] = Course()
         return course
 
     def end(self, group_id: str) -> None:
-        """The group is gone."""
+        """Forget a group."""
         course = self._courses.pop(group_id, None)
         if course is not None:
             self._size -= course.counted
 
     def tidy(self, group_id: str) -> None:
-        """After something has happened to a group: forget what has come to its end, and what is too much."""
+        """Forget a course that has ended, and courses beyond the limits."""
         course = self._courses.get(group_id)
         if course is None:
             return

@@ -1,12 +1,13 @@
-"""Between two readers: who read a partition last, and from when on its next owner does.
+"""Times between two readers of a partition: the last fetch of the old owner, the first of the new.
 
-A member whose fetches say whose they are is seen to read; its latest fetch counts, until it is told to give something
-up. Any other is taken to read as long as it is heard of, or as its connection stands, and a commit shows that it has.
-The next owner reads from its first fetch that asks for the partition; a fetch that does not say whose it is belongs to
-the members of that client id and host. Where it is never seen to fetch, its first commit shows that it reads by then.
+A member whose fetches name it is seen to read. Its latest fetch counts, until it is told to revoke partitions. Any
+other member is taken to read as long as it is heard of, or as its connection stands, and a commit shows that it has
+read. The next owner reads from its first fetch of the partition; a fetch without a member id counts for the members
+with that client id and host. Where no fetch of the next owner is ever seen, its first commit shows that it reads by
+then.
 
-Laws: nothing is decided here. Of a group at rest only the time of each member's latest fetch is kept. What is
-remembered is bounded: of too much what was heard of first is forgotten, and nothing is told of it.
+Laws: no decision is made here. Of a group at rest only the time of each member's latest fetch is kept. The memory is
+bounded: beyond it the oldest entries are forgotten, and the journal reports nothing of them.
 Source: requirement J1.
 """
 
@@ -20,19 +21,19 @@ from kohort.journal.words import Partition
 
 #: Group id and member id.
 MemberKey = tuple[str, str]
-#: What a client calls itself and its address, as a member has them.
+#: Client id and address, as a member has them.
 ClientKey = tuple[str, str]
 
-#: Members whose latest fetch is remembered, and partitions whose next reader is waited for.
+#: Most remembered members with a latest fetch, and most partitions that wait for their next reader.
 _MEMBERS_LIMIT: Final = 100_000
 _PARTITIONS_LIMIT: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRead:
-    """Until when a member has read a partition, milliseconds of the coordinator.
+    """Last time at which a member has read a partition, milliseconds of the coordinator.
 
-    `is_seen`: a fetch, or the end of its connection, shows it; else it may have read longer than it is known to have.
+    `is_seen`: a fetch, or the end of its connection, shows it; else the member may have read longer than known.
     """
 
     reader: str
@@ -40,35 +41,36 @@ class LastRead:
     is_seen: bool
 
     def later(self, by_ms: int) -> LastRead:
-        """The same by a clock that was set by so much."""
+        """Return the value with its time after a step of the clock."""
         return replace(self, read_ms=self.read_ms + by_ms)
 
     def details(self, now_ms: int | None = None) -> dict[str, str]:
-        """As a row has it; `now_ms`: when it is read again, `None`: it is not."""
+        """Return the details of a journal row; `now_ms`: time of the next read, `None`: there is none."""
         unread = "" if now_ms is None else str(max(0, now_ms - self.read_ms))
         return {"read_ms": str(self.read_ms), "unread_ms": unread, "at_most": "" if self.is_seen else "true"}
 
 
 class Reads:
-    """All groups of a broker."""
+    """Reads of all groups of a broker."""
 
     __slots__ = ("_client_of", "_clients", "_looked", "_size", "awaited", "fetched")
 
     def __init__(self) -> None:
-        #: Member -> when its latest fetch has come, or ended with its connection.
+        #: Member -> time of its latest fetch, or of the end of a waiting fetch's connection.
         self.fetched: Final[dict[MemberKey, int]] = {}
-        #: Member -> partition that it has from another and has not read -> who did, until when. No empty inner mapping.
+        #: Member -> partition from another member that it has not read yet -> that one's last read. No empty inner
+        #: mapping.
         self.awaited: Final[dict[MemberKey, dict[Partition, LastRead]]] = {}
-        #: Client -> the members of `awaited` that it may be, with nothing; and the other way round.
+        #: Client -> members of `awaited` that it may be (the values mean nothing); and member -> client.
         self._clients: Final[dict[ClientKey, dict[MemberKey, None]]] = {}
         self._client_of: Final[dict[MemberKey, ClientKey]] = {}
-        #: Member of `awaited` -> connections of which a fetch was looked at since: what is new in later ones they name.
+        #: Member of `awaited` -> connections with a checked fetch since: their later fetches name only what is new.
         self._looked: Final[dict[MemberKey, set[int]]] = {}
-        #: Partitions in `awaited`.
+        #: Number of partitions in `awaited`.
         self._size = 0
 
     def follow_clock(self, by_ms: int) -> None:
-        """The clock was set by so much: it is as long ago as before."""
+        """Shift all times by a step of the clock."""
         for key in self.fetched:
             self.fetched[key] += by_ms
         for awaited in self.awaited.values():
@@ -76,13 +78,13 @@ class Reads:
                 awaited[partition] = last.later(by_ms)
 
     def note(self, key: MemberKey, now_ms: int) -> None:
-        """A fetch of a member has come, or was waiting when its connection ended."""
+        """Note a member's fetch: now, or as waiting when its connection ended."""
         self.fetched[key] = now_ms
         if len(self.fetched) > _MEMBERS_LIMIT:
             del self.fetched[next(iter(self.fetched))]
 
     def expect(self, key: MemberKey, client: ClientKey, partitions: Mapping[Partition, LastRead]) -> None:
-        """A member has partitions from now on that another one has read."""
+        """Note that a member has got partitions that another one has read."""
         if not partitions:
             return
         awaited = self.awaited.setdefault(key, {})
@@ -95,11 +97,11 @@ class Reads:
             self._end(next(iter(self.awaited)))
 
     def of_client(self, client: ClientKey) -> Iterable[MemberKey]:
-        """The members that wait to read and may be that client."""
+        """Return the waiting members that may be that client."""
         return tuple(self._clients.get(client, ()))
 
     def is_new(self, key: MemberKey, connection: int) -> bool:
-        """Whether a fetch by that connection is the first since the member has something to read, which this one is."""
+        """Whether a fetch is the first of its connection since the member waits to read."""
         looked = self._looked.setdefault(key, set()) if key in self.awaited else None
         if looked is None or connection in looked:
             return False
@@ -107,7 +109,7 @@ class Reads:
         return True
 
     def begin(self, key: MemberKey, named: Iterable[Partition]) -> Iterator[tuple[LastRead, list[Partition]]]:
-        """A member reads these partitions by now: those that it had not read before, by what is told of them."""
+        """Note that a member reads partitions; yield the ones new to it, grouped by last read."""
         awaited = self.awaited.get(key)
         if awaited is None:
             return
@@ -122,7 +124,7 @@ class Reads:
         yield from found.items()
 
     def let_go(self, key: MemberKey, partition: Partition) -> LastRead | None:
-        """A member has a partition no more; who read it last if this one never has."""
+        """Note that a member lost a partition; return its last reader if the member never read it."""
         awaited = self.awaited.get(key)
         last = None if awaited is None else awaited.pop(partition, None)
         if last is not None:
@@ -132,12 +134,12 @@ class Reads:
         return last
 
     def forget(self, key: MemberKey) -> None:
-        """A member is none any more; what it had was let go before."""
+        """Forget a removed member, whose partitions were released before."""
         self.fetched.pop(key, None)
         self._end(key)
 
     def rename(self, former: MemberKey, key: MemberKey, client: ClientKey) -> None:
-        """Another process has the place of a member."""
+        """Pass a member's entries on to the process that replaces it."""
         awaited = dict(self.awaited.get(former, {}))
         self.forget(former)
         self.expect(key, client, awaited)

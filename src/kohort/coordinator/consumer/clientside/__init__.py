@@ -1,1 +1,1 @@
-"""Assignors that members run themselves: who has which, who is asked, what comes of it, and who is told."""
+"""Client-side assignors: choice, computation by a member, installation of the result, messages."""

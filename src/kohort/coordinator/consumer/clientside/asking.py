@@ -1,11 +1,11 @@
-"""Targets that a member computes: whom to ask, what of, what comes of it, and what follows if nothing does.
+"""Targets that a member computes: choice of the member, input, result and failure.
 
-A member is asked in the answer to its heartbeat, fetches what is to be assigned (`decide_prepare`) and brings the
-result (`decide_install`), which is taken although the group has moved on. Who fails, is late or goes is not asked again
-for that target; when nobody is left, or many have failed, the server's assignor computes it.
+A member is asked in the response to its heartbeat, fetches the input (`decide_prepare`) and sends the result
+(`decide_install`), which is accepted although the group has moved on. A member that fails, is late or leaves is not
+asked again for that target; when no member is left, or many have failed, the server's assignor computes it.
 
-Laws: one computation of a group is under way at a time, and one member may bring its result. A failure changes nothing
-but who is asked next and what members are told of it: the target stays, and nobody is fenced.
+Laws: one computation of a group runs at a time, and one member may send its result. A failure changes only which member
+is asked next and the message to members: the target stays, and no member is fenced.
 Source: KIP-848 as drafted.
 """
 
@@ -41,27 +41,27 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 
-#: So many members may fail before the server computes, however many there are: a mistake that all of them have is found
-#: by the first, and one that hangs takes its rebalance timeout each time.
+#: Members that may fail before the server computes, whatever the size of the group: an error that all of them have
+#: shows at the first, and a hanging assignor takes its rebalance timeout each time.
 MOST_FAILED: Final = 16
-#: Errors of a computation that the coordinator itself tells members; those of assignors are theirs to choose.
+#: Error codes of the coordinator itself in messages to members; assignors choose their own.
 LATE: Final = -1
 FAULTY: Final = -2
 GONE: Final = -3
 
 
 def compute_key(group_id: str, member_id: str) -> TimerKey:
-    """The deadline of a member that was told to compute a target."""
+    """Return the key of the deadline of a member that was told to compute a target."""
     return TimerKey("compute", group_id, member_id)
 
 
 def build_deadline(member: ConsumerMember, group_id: str, *, now_ms: int) -> Arm:
-    """By when a member has to have computed that is told so now, or knows it already."""
+    """Build the deadline of a member that is told to compute, unless it has one."""
     return Arm(compute_key(group_id, member.member_id), now_ms + max(member.rebalance_timeout_ms, 0), if_absent=True)
 
 
 def is_beside(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> bool:
-    """Whether the group's next target is computed by a member, or beside the coordinator: not within a decision."""
+    """Whether a member, or an assignor beside the coordinator, computes the group's next target."""
     choice = client_choice(group, settings, change)
     if choice is not None and find_member_to_ask(group, change):
         return True
@@ -69,9 +69,9 @@ def is_beside(group: ConsumerGroup, settings: GroupSettings, change: MembershipC
 
 
 def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
-    """The member that computes the next target once the change is applied; "" if nobody can.
+    """Choose the member that computes the next target after the change; "" if none can.
 
-    One whose heartbeat waits hears of it at once; any other, with its next one.
+    A member with a held heartbeat learns of it at once; any other, with its next one.
     """
     side = group.client_side
     failed, held = ((), ()) if side is None else (side.failed, side.held)
@@ -80,7 +80,7 @@ def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
     staying = group.members.keys() - change.gone
     able = [each for each in staying if each not in failed and is_there(group.members[each])]
     able = [each for each in able if each in held] or able
-    # Who joins is asked last: the others wait for what there is to be told.
+    # A joining member is asked last: the others wait for their response already.
     joining = [each for each in change.assignors if each not in group.members and each not in failed]
     return min(able or joining, default="")
 
@@ -94,25 +94,25 @@ def decide_asking(
     epoch: int,
     is_step: bool = False,
 ) -> tuple[list[Record], list[Effect]] | None:
-    """Have a member compute the target of `epoch`; `None` if that is the server's to do.
+    """Ask a member to compute the target of `epoch`; `None` if the server has to.
 
     Args:
-        group: as it is before the change.
-        image: the topics as they are.
+        group: its state before the change.
+        image: the present topics.
         settings: of the group.
-        change: what happens to its members.
+        change: of its members.
         epoch: of the target.
-        is_step: the group has not changed; the epoch is raised only if something comes of it.
+        is_step: the group has not changed; the epoch is raised only if the result moves partitions.
     """
     choice = client_choice(group, settings, change)
     if choice is None or choice.version is None:
         return None
     if group.computing is not None:
-        # Whatever comes of it asks for the next one.
+        # The end of the running computation asks for the next one.
         return [], [Disarm(assignment_key(group.group_id))]
     member_id = find_member_to_ask(group, change)
     if not member_id:
-        # What is even by the server's measure is nothing to go on to from where a member's assignor has led.
+        # The server's measure of an even target is no reason to move on from the target of a member's assignor.
         return ([], []) if is_step else None
     order = ComputeTarget(
         group_id=group.group_id,
@@ -132,7 +132,7 @@ def decide_asking(
 def decide_prepare(
     groups: GroupsState, command: PrepareAssignment, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """What there is to be assigned, as it is now."""
+    """Return the present input of the assignor."""
     group = find_group(groups, command.group_id)
     order = _order_of(group, command)
     limited: GroupSettings | None = settings
@@ -143,7 +143,7 @@ def decide_prepare(
     choice = client_choice(group, settings)
     if choice is not None and choice.version is not None:
         order = replace(order, assignor=choice.name, version=choice.version)
-    # Between two steps as many moves may have begun as are allowed: then there is none to be made now.
+    # Between two steps as many moves may have begun as the limit allows: then this one may make none.
     limited = limited or replace(settings, group_assignor_max_moves=0)
     assignable = build_assignable(group, groups.image, limited, client_assignor=order.assignor)
     order = replace(order, assignable=assignable, is_prepared=True)
@@ -155,7 +155,7 @@ def decide_prepare(
         assignable=assignable,
         member_epochs=tuple(group.members[each.member_id].member_epoch for each in assignable.members),
     )
-    # It may ask before it is told: by a request about an earlier computation that was long on its way.
+    # The member may ask before it is told to compute: by a delayed request about an earlier computation.
     deadline = build_deadline(group.members[command.member_id], group.group_id, now_ms=now_ms)
     return Decision((noted,), (Reply(command.request, reply), deadline))
 
@@ -163,7 +163,7 @@ def decide_prepare(
 def decide_install(
     groups: GroupsState, command: InstallAssignment, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Take a result over, or have somebody else compute."""
+    """Install a result, or have another member compute."""
     group = find_group(groups, command.group_id)
     order = _order_of(group, command)
     if not order.is_prepared or command.group_epoch != order.epoch:
@@ -202,7 +202,7 @@ def decide_install(
 
 
 def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decision | None:
-    """The deadline of a member that computes has passed; `None` if it does not compute any more."""
+    """Fail the computation of a member whose deadline has passed; `None` if it does not compute any more."""
     order = group.computing
     if order is None or order.member_id != member_id:
         return None
@@ -214,9 +214,9 @@ def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decisio
 def build_failure(
     group: ConsumerGroup, order: ComputeTarget, *, error: int, why: str, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """The member of an order does not compute it: all are told, and somebody else is asked at once.
+    """Note that a member failed: all members get the error, and another one is asked at once.
 
-    `why`: the end of a sentence that begins with the assignor.
+    `why`: the end of a sentence with the assignor as subject.
     """
     group_id = group.group_id
     return [
@@ -227,10 +227,10 @@ def build_failure(
 
 
 def _order_of(group: ConsumerGroup, command: PrepareAssignment | InstallAssignment) -> ComputeTarget:
-    """What the member that asks was asked to compute.
+    """Return the computation that the sender was asked for.
 
     Raises:
-        Refused: UNKNOWN_MEMBER_ID if nothing, STALE_MEMBER_EPOCH if it has another epoch.
+        Refused: UNKNOWN_MEMBER_ID if there is none, STALE_MEMBER_EPOCH if the sender has another epoch.
     """
     member_id, order = command.member_id, group.computing
     member = group.members.get(member_id)
@@ -251,5 +251,5 @@ def _order_of(group: ConsumerGroup, command: PrepareAssignment | InstallAssignme
 
 
 def is_there(member: ConsumerMember) -> bool:
-    """Whether a member can be told anything."""
+    """Whether a member can receive a message."""
     return member.member_epoch >= 0 and not member.is_disconnected and member.classic is None

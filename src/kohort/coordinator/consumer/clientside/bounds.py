@@ -1,7 +1,7 @@
-"""What a member may say of its assignors, and the one that computes to the others.
+"""Validation of a member's client-side assignors, and of messages to other members.
 
-Laws: what is refused changes nothing; each refusal names the field and what is allowed.
-Source: KIP-848 as drafted (versions); the bounds on counts and lengths are ours.
+Laws: a refusal changes nothing, and names the field and the allowed values.
+Source: KIP-848 as drafted (versions); the bounds on counts and lengths are kohort's own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kohort.coordinator.clientside import size_of
 from kohort.coordinator.model import ConsumerGroup
 from kohort.errors import ErrorCode, Refused
 
-#: Assignors that one member may have.
+#: Most assignors of one member.
 MOST_ASSIGNORS: Final = 16
-#: Bytes of metadata of one member, and of all members of a group.
+#: Most bytes of metadata of one member, and of all members of a group.
 MOST_METADATA_BYTES: Final = 64 * 1024
 MOST_METADATA_BYTES_OF_GROUP: Final = 16 * 1024 * 1024
 #: Longest name of an assignor, in characters.
@@ -25,7 +25,7 @@ LONGEST_NAME: Final = 249
 
 
 def check_assignors(assignors: Sequence[ClientAssignor]) -> None:
-    """Refuse what is malformed: INVALID_REQUEST, or UNSUPPORTED_ASSIGNOR for versions that there cannot be."""
+    """Refuse malformed assignors: INVALID_REQUEST, or UNSUPPORTED_ASSIGNOR for impossible versions."""
     if len(assignors) > MOST_ASSIGNORS:
         raise _invalid(f"ClientAssignors has {len(assignors)} assignors, more than {MOST_ASSIGNORS}")
     names = [each.name for each in assignors]
@@ -61,7 +61,7 @@ def check_room(group: ConsumerGroup, before: tuple[ClientAssignor, ...], after: 
 
 
 def check_said(assignable: Assignable, said: Sequence[tuple[str, int, bytes]]) -> str:
-    """What is wrong with what goes to members beside an assignment, as the end of a sentence; "" if nothing is."""
+    """Return the fault of the messages beside an assignment, as the end of a sentence; "" if none."""
     known = {member.member_id for member in assignable.members}
     seen: set[str] = set()
     total = 0

@@ -1,8 +1,8 @@
-"""Which assignor of its members a group uses: the one that all of them have and most of them like best.
+"""Choice of a group's client-side assignor: common to all members, preferred by most.
 
-Laws: the choice follows from what members have and want, and from the settings; who came first plays no part. An
-assignor counts only if there is a version that every member has. What an administrator has set (`group.assignor`) goes
-before.
+Laws: the choice follows from the members' assignors and preferences, and from the settings; the order of joining does
+not matter. An assignor counts only if all members have a common version of it. An administrator's choice
+(`group.assignor`) takes precedence.
 Source: KIP-848 as drafted (the highest preference that all members have); KIP-268 (versions).
 """
 
@@ -19,20 +19,20 @@ from kohort.coordinator.settings import GroupSettings
 
 
 class Choice(NamedTuple):
-    """An assignor by its name; `version`: the highest that all members have, `None`: it is one of the server's."""
+    """Name of an assignor; `version`: the highest common one, `None`: it is one of the server's."""
 
     name: str
     version: int | None
 
 
 def choice_of(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange = NO_CHANGE) -> Choice:
-    """What the group's targets are computed by once the change is applied."""
+    """Return the assignor of the group's targets after the change."""
     found = client_choice(group, settings, change)
     return Choice(chosen_assignor(group, settings, change), None) if found is None else found
 
 
 def client_choice(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange = NO_CHANGE) -> Choice | None:
-    """The assignor that members run themselves, `None` if there is none that all of them have."""
+    """Return the client-side assignor that all members have, `None` if there is none."""
     side = group.client_side
     if settings.group_assignor or (side is None and not change.assignors):
         return None
@@ -45,7 +45,7 @@ def client_choice(group: ConsumerGroup, settings: GroupSettings, change: Members
 
 
 def choose(shapes: Mapping[Shape, int]) -> Choice | None:
-    """The assignor that every shape has in some version, which most members like best.
+    """Choose the assignor of all shapes in a common version that most members prefer.
 
     >>> a, b = ("a", 0, 3), ("b", 1, 1)
     >>> choose({(a, b): 2, (("b", 1, 4), ("a", 2, 9)): 1}), choose({(a,): 1, (("a", 4, 4),): 1})
@@ -62,7 +62,7 @@ def choose(shapes: Mapping[Shape, int]) -> Choice | None:
     votes = dict.fromkeys(sorted(highest), 0)
     for shape, count in shapes.items():
         votes[next(name for name, _, _ in shape if name in highest)] += count
-    # The first of equals: max keeps it.
+    # Of equal ones max keeps the first.
     best = max(votes, key=lambda name: votes[name])
     return Choice(best, highest[best])
 

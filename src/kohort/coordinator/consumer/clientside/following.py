@@ -1,7 +1,7 @@
-"""What a decision makes of assignors that members run: who goes takes what was known of it along, and so does a target.
+"""Effects of a decision on client-side assignors: removed members and new targets.
 
-Laws: nothing is left in the log of a member that is no more. What was said with a target is forgotten with it. A
-computation whose member goes has failed; who is asked and is not any more has no deadline.
+Laws: the log keeps no record of a removed member. Messages with a target are forgotten with it. A computation whose
+member is removed has failed; a member that is not asked any more has no deadline.
 Source: KIP-848 as drafted.
 """
 
@@ -33,7 +33,7 @@ from kohort.coordinator.records import (
 )
 from kohort.coordinator.staticmode.mode import offline_ids
 
-#: What may concern them.
+#: Record types that may concern client-side assignors.
 _FOLLOWED: Final = frozenset(
     {
         ComputationNoted,
@@ -48,11 +48,11 @@ _FOLLOWED: Final = frozenset(
 
 
 def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
-    """The decision with what it means for assignors that members run.
+    """Add to a decision its effects on client-side assignors.
 
     Args:
-        groups: the state before it.
-        decision: it is about to be carried out.
+        groups: the state before the decision.
+        decision: about to be committed.
         now_ms: coordinator time.
     """
     concerned = {record.group_id for record in decision.records if type(record) in _FOLLOWED}
@@ -70,7 +70,7 @@ def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) ->
 
 
 def _readdress(group: ConsumerGroup, side: ClientSide, offline: Collection[str], decision: Decision) -> Decision:
-    """The decision with another member asked, where the one that is asked is known to be offline."""
+    """Return the decision with another member asked, where the chosen one is known to be offline."""
     records = list(decision.records)
     for at, record in enumerate(records):
         if not isinstance(record, ComputationNoted) or record.group_id != group.group_id:
@@ -119,7 +119,7 @@ def _follow(
 
 
 def _is_away_by(record: Record, member_id: str) -> bool:
-    """Whether a member cannot be told anything from now on."""
+    """Whether a record makes a member unable to receive a message."""
     match record:
         case CurrentAssignmentSet(member_id=each, member_epoch=epoch):
             return each == member_id and epoch < 0
@@ -134,7 +134,7 @@ def _is_away_by(record: Record, member_id: str) -> bool:
 def _build_said(
     group: ConsumerGroup, side: ClientSide, own: list[Record], gone: list[str], *, is_all: bool
 ) -> Iterable[Record]:
-    """What becomes of what was said to members."""
+    """Build the records by which messages to members are forgotten or passed on."""
     if not side.said:
         return []
     group_id = group.group_id
@@ -155,7 +155,7 @@ def _build_said(
 
 
 def _successor_of(group: ConsumerGroup, former: str, own: list[Record]) -> str:
-    """Who takes over the target of a static member; "" if nobody does."""
+    """Return the member that takes over the target of a static member; "" if none does."""
     instance_id = group.members[former].instance_id
     given = {record.member_id for record in own if isinstance(record, MemberTargetSet)}
     for record in own:

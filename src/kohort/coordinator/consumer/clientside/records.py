@@ -1,6 +1,6 @@
-"""What changes `ClientSide`: records of ours in the log, and what only matters while the process lives.
+"""Records that change `ClientSide`: kohort's own in the log, and volatile ones.
 
-Laws: nothing is decided here.
+Laws: no decision is made here.
 Source: KIP-848 as drafted (its records of members and targets).
 """
 
@@ -26,7 +26,10 @@ from kohort.coordinator.records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputationFailed(VolatileRecord):
-    """A member that was asked for a target does not compute it; `why`: how a sentence ends that its assignor begins."""
+    """A member does not compute a target that it was asked for.
+
+    `why`: the end of a sentence with its assignor as subject.
+    """
 
     member_id: str
     assignor: str
@@ -34,15 +37,15 @@ class ComputationFailed(VolatileRecord):
 
 
 def apply_assignors_set(groups: GroupsState, record: ClientAssignorsSet) -> None:
-    """Type 20,006."""
+    """Set the assignors of a member (type 20,006)."""
     side = _side_to_be(groups, record.group_id)
     side.put(record.member_id, record.assignors)
-    # Who has another one may be able to do what it was not.
+    # A member with another assignor may be able to compute now.
     side.failed.discard(record.member_id)
 
 
 def apply_assignors_forgotten(groups: GroupsState, record: ClientAssignorsForgotten) -> None:
-    """Tombstone of type 20,006."""
+    """Remove the assignors of a member (tombstone of type 20,006)."""
     side = _side(groups, record.group_id)
     if side is not None:
         side.put(record.member_id, ())
@@ -50,21 +53,21 @@ def apply_assignors_forgotten(groups: GroupsState, record: ClientAssignorsForgot
 
 
 def apply_assignment_set(groups: GroupsState, record: ClientAssignmentSet) -> None:
-    """Type 20,007."""
+    """Set the message to a member (type 20,007)."""
     side = _side_to_be(groups, record.group_id)
     side.said[record.member_id] = record.said
     _note_untold(groups, side, record)
 
 
 def apply_assignment_forgotten(groups: GroupsState, record: ClientAssignmentForgotten) -> None:
-    """Tombstone of type 20,007."""
+    """Remove the message to a member (tombstone of type 20,007)."""
     side = _side(groups, record.group_id)
     if side is not None and side.said.pop(record.member_id, None) is not None:
         _note_untold(groups, side, record)
 
 
 def apply_computation_failed(groups: GroupsState, record: ComputationFailed) -> None:
-    """Volatile."""
+    """Note that a member failed to compute."""
     side = _side(groups, record.group_id)
     if side is not None:
         side.failed.add(record.member_id)
@@ -97,7 +100,7 @@ def _side_to_be(groups: GroupsState, group_id: str) -> ClientSide:
     return group.client_side
 
 
-#: Record type -> what it does.
+#: Record type -> function that applies it.
 CLIENT_SIDE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     ClientAssignorsSet: apply_assignors_set,
     ClientAssignorsForgotten: apply_assignors_forgotten,

@@ -1,9 +1,9 @@
-"""What answers to heartbeats say of assignors that members run: that one shall compute, and what came of it.
+"""Client-side assignors in heartbeat responses: requests to compute, and messages.
 
-A member that is asked is told so with every answer until it has asked what to compute: an answer may be lost.
+A member is asked with every response until it has fetched the input, as a response may be lost.
 
-Laws: a member that is to be asked, or has something to be told, has news. What was told is told again only with a new
-assignment, to a member that says everything, and after a restart.
+Laws: a request to compute, or a message, is news for the member. A delivered message is repeated only with a new
+assignment, to a heartbeat with all fields, and after a restart.
 Source: KIP-848 as drafted (`ShouldComputeAssignment`; the error and metadata of an assignment).
 """
 
@@ -23,7 +23,7 @@ from kohort.coordinator.records import ConsumerGroupEpochSet, Record, TargetAssi
 
 
 def has_word(group: ConsumerGroup, member_id: str) -> bool:
-    """Whether a member of a group in which somebody runs assignors has news of that."""
+    """Whether a member has news about client-side assignors."""
     side = group.client_side
     return side is not None and (member_id in side.untold or is_to_be_told(group.computing, member_id))
 
@@ -34,7 +34,7 @@ def is_to_be_told(order: ComputeTarget | None, member_id: str) -> bool:
 
 
 def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int) -> Decision:
-    """The decision with what the answer to its heartbeat says beside."""
+    """Add client-side assignor news to the response in a heartbeat's decision."""
     group, member_id = groups.consumer.get(command.group_id), command.member_id
     side = None if group is None else group.client_side
     if side is None and command.client_assignors is None:
@@ -49,7 +49,7 @@ def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decisio
         timeout_ms = command.rebalance_timeout_ms if member is None else member.rebalance_timeout_ms
         effects.append(Arm(compute_key(command.group_id, member_id), now_ms + max(timeout_ms, 0), if_absent=True))
     said = None
-    # What was said with a target before the one that this decision makes is not true any more.
+    # Messages with an earlier target than the one of this decision are not true any more.
     if side is not None and not any(isinstance(record, TargetAssignmentEpochSet) for record in records):
         is_new = member_id in side.untold
         said = side.said_to(member_id) if is_new or reply.assignment is not None else None
@@ -63,7 +63,7 @@ def tell(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decisio
 
 
 def computing_after(group: ConsumerGroup | None, records: Iterable[Record]) -> ComputeTarget | None:
-    """What is being computed for a group once `records`, all of that group, are applied."""
+    """Return the computation of a group after `records`, all of that group."""
     computing = None if group is None else group.computing
     epoch = 0 if group is None else group.epoch
     for record in records:

@@ -1,6 +1,6 @@
-"""What a heartbeat says of the assignors that its member runs itself.
+"""Client-side assignors in heartbeats.
 
-Laws: what members say is stored with them and forgotten with them. A join says everything.
+Laws: a member's assignors are stored and forgotten with it. A join sets all fields.
 Source: KIP-848 as drafted (`ClientAssignors`, null is unchanged).
 """
 
@@ -28,18 +28,18 @@ def take_assignors(
     member_id: str,
     former_id: str,
 ) -> tuple[list[Record], MembershipChange, bool]:
-    """Take over what a heartbeat says.
+    """Take over the assignors of a heartbeat.
 
     Args:
-        group: as it is before the heartbeat.
+        group: its state before the heartbeat.
         command: the heartbeat.
-        change: what it means for the group so far.
+        change: of the group so far.
         settings: of the group.
-        member_id: who heartbeats; not always who the command names.
-        former_id: the static member whose place it takes, else itself.
+        member_id: the member of the heartbeat; not always the one that the command names.
+        former_id: the static member that it replaces, else itself.
 
     Returns:
-        The records, the change with it, and whether the group's target is to be computed for it.
+        The records, the change with the assignors, and whether the group needs a new target for them.
 
     Raises:
         Refused: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or GROUP_MAX_SIZE_REACHED.

@@ -1,4 +1,4 @@
-"""What the way to a KIP-848 group's target needs to remember while the process lives.
+"""Volatile records about the target of a KIP-848 group.
 
 Laws: applied like any record, never written. After a restart the target is computed anew if it is older than its group.
 """
@@ -22,28 +22,28 @@ from kohort.coordinator.records import Record, VolatileRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentWindowOpened(VolatileRecord):
-    """The first change since the latest target was computed came at `opened_ms`."""
+    """The first change since the latest target came at `opened_ms`."""
 
     opened_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetBalanceKept(VolatileRecord):
-    """The balance of the target as it is now, to be kept up to date from now on; `None` keeps none."""
+    """The balance of the present target, updated from now on; `None` discards it."""
 
     balance: TargetBalance | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputationNoted(VolatileRecord):
-    """An assignor of the user's own works on `computing`, or on nothing; `failure` is how it failed last."""
+    """An assignor of the user's own works on `computing`, or on nothing; `failure` is its latest failure."""
 
     computing: ComputeTarget | None
     failure: AssignorFailure | None
 
 
 def apply_computation_noted(groups: GroupsState, record: ComputationNoted) -> None:
-    """There is one computation of a group at a time."""
+    """Set the running computation of a group, the only one, and the latest failure."""
     group = _group(groups, record)
     if group is not None:
         group.computing = record.computing
@@ -51,14 +51,14 @@ def apply_computation_noted(groups: GroupsState, record: ComputationNoted) -> No
 
 
 def apply_balance_kept(groups: GroupsState, record: TargetBalanceKept) -> None:
-    """What follows from targets and members is the same with it and without."""
+    """Set the kept balance, which changes no result."""
     group = _group(groups, record)
     if group is not None:
         group.balance = record.balance
 
 
 def apply_window_opened(groups: GroupsState, record: AssignmentWindowOpened) -> None:
-    """The window closes when the target is as new as the group."""
+    """Open the window, which closes when the target is as new as the group."""
     group = _group(groups, record)
     if group is not None:
         group.window_opened_ms = record.opened_ms
@@ -68,7 +68,7 @@ def _group(groups: GroupsState, record: VolatileRecord) -> ConsumerGroup | None:
     return groups.consumer.get(record.group_id)
 
 
-#: Record type -> what it does.
+#: Record type -> function that applies it.
 VOLATILE_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     AssignmentWindowOpened: apply_window_opened,
     TargetBalanceKept: apply_balance_kept,
