@@ -1,4 +1,4 @@
-"""All partitions of one broker: open a data directory (or memory), create and delete topics, close.
+"""The store of one broker: opens a data directory (or memory), changes topics, closes.
 
 Laws: after any crash `open` finishes what was begun or removes what was not. Folders that hold records and that the
 catalog does not know are never removed. One owner thread, and one that may write changes of topics (`topicchanges`).
@@ -42,7 +42,7 @@ from kohort.storage.topics.topicchanges import Topic, TopicChanges, TopicPlan
 #: Logs that a stop makes durable at once, and from how many on that is worth threads.
 _SYNCS_AT_ONCE: Final = 32
 _MANY_SYNCS: Final = 64
-#: So many logs are written down in their folders at a stop; where more have changed, a row of each says the same.
+#: Up to so many changed logs have their state written to their folders at a stop; more have it only in their rows.
 _MOST_WRITTEN: Final = 200
 
 
@@ -58,17 +58,17 @@ class Store:
         self._settings = settings
         self._identity = identity
         self.directory = directory
-        #: What changes topics; set, as the topics are, by `open`.
+        #: The changes of topics; set, as the topics are, by `open`.
         self.changes: TopicChanges
         #: By name.
         self.topics: dict[str, Topic] = {}
-        #: The highest leader epoch that this directory has had; `None`: nobody knows.
+        #: The highest leader epoch that this directory has had; `None` if it is unknown.
         self._known_epoch: int | None = None
-        #: What opening found and cut.
+        #: The findings of opening the store.
         self.recovery = RecoveryReport()
-        #: Where logs that could not be read ended at a clean stop, by folder: they are held to it when they can be.
+        #: Folder -> end of an unreadable log at a clean stop, against which it is checked once it is readable.
         self._unread: dict[str, PartitionEnd] = {}
-        #: What the last clean stop has left; `None` once all is open.
+        #: The rows of the last clean stop; `None` once all logs are open.
         self._last_stop: LastStop | None = None
 
     @classmethod
@@ -81,7 +81,7 @@ class Store:
         node_id: int = 1,
         fs: FileSystem | None = None,
     ) -> Store:
-        """Take a data directory, finish what a crash left undone, and read every partition.
+        """Lock a data directory, finish a crashed run's work, and open every partition.
 
         Args:
             settings: the broker's defaults of topic configs, by Kafka's names of topic configs.
@@ -115,16 +115,16 @@ class Store:
         node_id: int = 1,
         limit_bytes: int | None = None,
     ) -> Store:
-        """A store that is gone with the process; everything counts as durable at once.
+        """Open a store in memory: it is gone with the process, and all records count as durable at once.
 
-        `limit_bytes`: what all its files may take; beyond that it is full as a disk is. `None`: whatever there is.
+        `limit_bytes` bounds all its files; beyond it the store is full like a disk. `None` stands for no limit.
         """
         fs = VolatileFileSystem(limit_bytes=limit_bytes, seed=DiskFileSystem().random_bytes(16))
         return cls.open("/memory", settings=settings, cluster_id=cluster_id, node_id=node_id, fs=fs)
 
     @property
     def fs(self) -> FileSystem:
-        """Where the files are."""
+        """The file system with the files."""
         return self._fs
 
     @property
@@ -142,33 +142,33 @@ class Store:
     def create_topic(
         self, name: str, partition_count: int, *, topic_id: TopicId, configs: Mapping[str, str] | None = None
     ) -> Topic:
-        """Make a topic; it exists when this returns. Raises what `TopicChanges.plan_topic` and `settle` do."""
+        """Create a topic; it exists when this returns. Raises as `TopicChanges.plan_topic` and `settle` do."""
         self._carry_out(self.changes.plan_topic(name, partition_count, topic_id=topic_id, configs=configs))
         return self.topics[name]
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and its records. Raises what `plan_deletion` and `settle` do."""
+        """Delete a topic and its records. Raises as `plan_deletion` and `settle` do."""
         self._carry_out(self.changes.plan_deletion(name))
         while self.changes.has_leftovers:
             self.changes.write(())
 
     def add_partitions(self, name: str, new_count: int) -> Topic:
-        """Bring a topic to `new_count` partitions. Raises what `plan_partitions` and `settle` do."""
+        """Grow a topic to `new_count` partitions. Raises as `plan_partitions` and `settle` do."""
         self._carry_out(self.changes.plan_partitions(name, new_count))
         return self.topics[name]
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Give a topic these configs instead of its present ones. Raises what `plan_configs` and `settle` do."""
+        """Replace the configs of a topic. Raises as `plan_configs` and `settle` do."""
         self._carry_out(self.changes.plan_configs(name, configs))
 
     def next_producer_id_block(self) -> range:
-        """1,000 producer ids that nobody was given before. Raises what `settle` does."""
+        """Return 1,000 producer ids that were never given out. Raises as `settle` does."""
         blocks: list[range] = []
         self._carry_out(self.changes.plan_producer_ids(blocks.append))
         return blocks[0]
 
     def close(self, *, clean: bool = True) -> None:
-        """Let the directory go.
+        """Close all logs, and unlock the directory.
 
         Args:
             clean: make everything durable and leave a marker, so that the next start is quick; `False` just stops.
@@ -187,7 +187,7 @@ class Store:
             self._lock.release()
 
     def check_place(self) -> None:
-        """See that the directory is the one that was opened, and held still; blocking, for any thread.
+        """Check that the directory is the opened one, and still locked; blocking, for any thread.
 
         Raises:
             DiskFailedError: what is written has no name any more, or another broker may write beside this one.
@@ -198,17 +198,17 @@ class Store:
             raise self._fs.health.fail(DiskFailedError(words))
 
     def has(self, log: PartitionLog) -> bool:
-        """Whether it is there still; another one may have its name."""
+        """Whether a log still belongs to the store; a later one may have its name."""
         topic = self.topics.get(log.topic)
         return topic is not None and log.partition < len(topic.partitions) and topic.partitions[log.partition] is log
 
     def recovery_points(self) -> dict[tuple[str, int], int]:
-        """(topic, partition) -> the offset behind which a start has to look."""
+        """Return the offset behind which a start has to look, by (topic, partition)."""
         logs = [log for topic in self.topics.values() for log in topic.partitions]
         return {(log.topic, log.partition): log.state_offset for log in logs if not log.offline}
 
     def _leave_marker(self, logs: list[PartitionLog]) -> None:
-        """Make everything durable and say so; a disk that takes nothing leaves the next start to check it all."""
+        """Make everything durable and write the marker; a full disk leaves the next start to check it all."""
         try:
             _sync(log for log in logs if log.log_end_offset > log.durable_offset)
             rows = self._rows_of(logs)
@@ -222,7 +222,7 @@ class Store:
                 raise
 
     def _rows_of(self, logs: list[PartitionLog]) -> dict[str, Row]:
-        """What is left of each log; those of which a row cannot tell, and those that are few, write it down as well."""
+        """Build the row of each log; write the state of logs without a row, and of few changed ones, as well."""
         rows = {}
         outdated = sum(map(is_outdated, logs))
         for log in logs:
@@ -236,7 +236,7 @@ class Store:
         return rows
 
     def _load(self) -> None:
-        """Bring folders in line with the catalog, then read every partition."""
+        """Bring the folders in line with the catalog, then open every partition."""
         is_first = is_new(self._fs, self.directory)
         self.changes = TopicChanges(self._fs, self.directory, self._settings)
         self.topics = self.changes.topics
@@ -273,7 +273,8 @@ class Store:
         self._last_stop = None
 
     def _begin_epoch(self, logs: list[PartitionLog], *, is_new: bool) -> None:
-        """What a stop that was not clean took from a log, those who read it find out by the epoch."""
+        """Begin a new leader epoch after a stop that was not clean."""
+        # By the epoch, readers find out that a crash took records that they have read.
         epoch = max([self._known_epoch or 0, *(log.epochs.latest for log in logs)])
         if is_new:
             epoch += 1
@@ -328,7 +329,7 @@ class Store:
                 earlier=self._last_stop.state_of(folder, entry.topic_id),
             )
         except (FilesOverlapError, UnreadableError) as why:
-            # The others are served; the next start reads it again.
+            # The other partitions are served; the next start reads this one again.
             if expected is not None:
                 self._unread[folder] = expected
             log = unreadable_partition(
@@ -342,7 +343,7 @@ class Store:
 
 
 def _sync(logs: Iterable[PartitionLog]) -> None:
-    """Make logs durable, many of them at once: a disk carries the syncs of several files out together."""
+    """Sync logs, many of them at once: a disk carries out the syncs of several files together."""
     left = list(logs)
     if len(left) < _MANY_SYNCS:
         synced = [log.sync() for log in left]

@@ -1,4 +1,4 @@
-"""The configs that a topic can have: Kafka's names, and which of them this broker acts on.
+"""The configs of topics: Kafka's names, and those among them on which this broker acts.
 
 Laws: every name of Apache Kafka is known, stored and shown, and a value that Kafka would refuse is refused; one that
 changes nothing says so (`idle`). `LogConfig` holds what changes behaviour here. What was stored by another version is
@@ -36,7 +36,7 @@ _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 
 
 def parse_replicas(text: object) -> list[str]:
-    """PARTITION:BROKER pairs, or * for all."""
+    """Parse PARTITION:BROKER pairs, or * for all."""
     replicas = parse_list(text)
     if replicas != ["*"] and not all(map(_REPLICA.fullmatch, replicas)):
         raise ValueError("PARTITION:BROKER pairs with commas are expected, or *")
@@ -44,7 +44,7 @@ def parse_replicas(text: object) -> list[str]:
 
 
 def _no_effect(*unless: object) -> Idle:
-    """There is nothing that it could change."""
+    """Return the note for a config that never has an effect."""
     return Idle(words=NO_EFFECT, unless=unless)
 
 
@@ -59,7 +59,7 @@ def _choice(name: str, default: str, doc: str, *choices: str, idle: Idle | None 
 
 
 def _switch(name: str, doc: str) -> Option:
-    """Something that is off, and would change nothing if it were on."""
+    """Build a switch that is off by default, and has no effect if it is on."""
     return Option(name=name, parse=parse_bool, default=False, doc=doc, idle=_no_effect(False))
 
 
@@ -162,7 +162,7 @@ _NOTHING_HERE: Final = [
     _number("local.retention.ms", -2, "Tiered storage, which is not offered.", low=-2, idle=_no_effect(-2)),
 ]
 
-#: What brokers call their defaults of these configs, and what Kafka 4.0 has taken out.
+#: The names of brokers' defaults of these configs, and names that Kafka 4.0 has removed.
 _UNSERVED: Final = (
     Unserved("log.retention.ms log.retention.hours log.retention.minutes", Verdict.CALLED, "retention.ms"),
     Unserved("log.retention.bytes", Verdict.CALLED, "retention.bytes"),
@@ -189,14 +189,14 @@ TOPIC_OPTIONS: Final = OptionSet(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """What a partition's log is told by its topic."""
+    """The configs of a partition's log, from its topic."""
 
-    #: Records after which a sync is wanted; 1: readers see only what is synced.
+    #: Records after which a sync is wanted; 1: readers see only synced records.
     flush_messages: int = 1
     #: For so long a record may stay unsynced at most, where `flush_messages` lets it.
     flush_ms: int = LONG_MAX
     max_message_bytes: int = 1_048_588
-    #: The broker's clock dates records, instead of the producer's.
+    #: Whether the broker's clock dates records, instead of the producer's.
     is_log_append_time: bool = False
     segment_bytes: int = 1 << 30
     #: Bytes of batches between two entries of an index.
@@ -228,7 +228,7 @@ class LogConfig:
 
     @classmethod
     def of(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
-        """From a topic's own configs over the broker's defaults; `ConfigError` for a bad name or value."""
+        """Build from a topic's own configs over the broker's defaults; `ConfigError` for a bad name or value."""
         values = TOPIC_OPTIONS.parse({**defaults, **configs})
         return cls(
             flush_messages=values["flush.messages"],
@@ -256,11 +256,11 @@ class LogConfig:
 
     @classmethod
     def of_stored(cls, configs: Mapping[str, object], defaults: Mapping[str, object]) -> LogConfig:
-        """As `of`, but a config that another version stored and this one would refuse counts as not set."""
+        """Build as `of` does, but treat configs that this version would refuse as not set."""
         return cls.of({name: value for name, value in configs.items() if _is_valid(name, value)}, defaults)
 
 
-#: What Kafka calls codecs here, where batches call them otherwise.
+#: Kafka's names of codecs in configs -> their names in batches, where these differ.
 _CODECS: Final = {"uncompressed": "none"}
 
 

@@ -1,4 +1,4 @@
-"""What is in the files of a data directory that no broker works on: every batch, and every place where none is.
+"""The inspection of an offline data directory: every batch, and every place without a valid one.
 
 Laws: nothing is changed, and nothing that was read is believed before its CRC is right. Behind damage reading goes on
 with the next whole batch that belongs there, so that one bad byte hides nothing that follows.
@@ -38,39 +38,39 @@ from kohort.storage.segments.scan import ends_before
 from kohort.storage.segments.segment import SUFFIX, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
-#: Files that hold records, or did.
+#: Suffixes of files with records, or former records.
 _RECORDS = (SUFFIX, QUARANTINE_SUFFIX)
 
 
 class FoundBatch(NamedTuple):
-    """A whole batch whose CRC is right."""
+    """A whole batch with a valid CRC."""
 
     position: int
     header: BatchHeader
     reader: BatchReader
 
     def read(self) -> bytes:
-        """The batch itself."""
+        """Read the batch."""
         return self.reader.read(self.position, self.header.size_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes that are no batches, or offsets that are not there."""
+    """Bytes that are no batches, or offsets that are missing."""
 
     path: str
     position: int
     bytes: int
     #: The first offset that cannot be read.
     offset: int
-    #: The first one behind that can be; `None`: nothing follows, so that a start would cut it.
+    #: The first readable offset behind it; `None` if nothing follows, so that a start would cut it.
     next_offset: int | None
     reason: str
-    #: The disk cannot give the bytes, whatever they are.
+    #: Whether the disk cannot read the bytes.
     is_unreadable: bool = False
-    #: It is made anew from the records, none of which is concerned.
+    #: Whether it is a file that is rebuilt from the records, none of which is damaged.
     is_rebuilt: bool = False
-    #: It was before the offset with which the log begins now.
+    #: Whether it was before the offset with which the log begins now.
     is_beginning: bool = False
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Damage:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionContent:
-    """What a partition's folder holds."""
+    """The content of a partition's folder."""
 
     topic: str
     partition: int
@@ -98,22 +98,22 @@ class PartitionContent:
     begin: int = 0
     end: int = 0
     damages: list[Damage] = field(default_factory=list)
-    #: What starts have taken out of the middle, settled or not.
+    #: Damage that starts have taken out of the middle, settled or not.
     holes: list[Hole] = field(default_factory=list)
 
     @property
     def concerned(self) -> list[Damage]:
-        """Where records are."""
+        """The damages that affect records."""
         return [damage for damage in self.damages if not damage.is_rebuilt]
 
     @property
     def is_damaged(self) -> bool:
-        """Records are concerned."""
+        """Whether records are damaged."""
         return bool(self.concerned)
 
 
 def hold_offline(fs: FileSystem, directory: str) -> FileLock:
-    """Hold a data directory of kohort's that is there, against brokers.
+    """Lock an existing data directory of kohort's against brokers.
 
     Raises:
         StorageError: there is none, or a broker works on it.
@@ -130,7 +130,7 @@ def hold_offline(fs: FileSystem, directory: str) -> FileLock:
 
 
 def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionContent]:
-    """Every partition of the catalog, one after the other; then folders of partitions that it does not know.
+    """Inspect every partition of the catalog, then folders of partitions that it does not know.
 
     Raises:
         StorageError: there is no catalog, or it cannot be read.
@@ -169,7 +169,7 @@ def _inspect_known(
 def _hold_to_promise(
     fs: FileSystem, path: str, content: PartitionContent, left: PartitionEnd | None, earlier: LogState | None
 ) -> None:
-    """Find what is missing at either end: `left` by a clean stop, or durable when its state was written."""
+    """Note records that are missing at either end: `left` by a clean stop, or durable by the state."""
     names = fs.list_directory(path)
     state = latest_state(fs, path, names, earlier)
     promised = max(left.end_offset if left else 0, state.offset if state else 0)
@@ -238,9 +238,9 @@ def inspect_partition(
     is_compacted: bool = False,
     earlier: LogState | None = None,
 ) -> PartitionContent:
-    """Read all segments of a folder; holes that nobody has settled are damage, too, and what cannot be read.
+    """Read all segments of a folder; unsettled holes and unreadable files count as damage, too.
 
-    `earlier`: what a clean stop has left of it in `.kohort_laststop`; `None`: nothing.
+    `earlier` is its row of a clean stop in `.kohort_laststop`; `None` if there is none.
     """
     content = PartitionContent(topic=topic, partition=partition)
     try:
@@ -292,7 +292,7 @@ def _read_files(
 
 
 def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], base: int) -> int:
-    """The offset with which the file `base` should begin."""
+    """Return the offset with which the file `base` should begin."""
     hole = next((each for each in holes if (each.first_offset, each.next_offset) == (content.end, base)), None)
     if hole is not None:
         content.holes.append(hole)
@@ -307,7 +307,7 @@ def _behind_hole(content: PartitionContent, path: str, holes: Sequence[Hole], ba
             )
             content.damages.append(kept)
         return base
-    # What is damaged to the end of its file may have had all that is missing.
+    # A file that is damaged to its end may have had all the missing offsets.
     is_open = bool(content.damages) and content.damages[-1].next_offset is None
     return max(base, content.end) if is_open else content.end
 
@@ -324,7 +324,7 @@ def _count(content: PartitionContent, header: BatchHeader) -> None:
 def walk_segment(
     fs: FileSystem, path: str, next_offset: int, *, sparse_before: int = NO_LIMIT, limit: int = NO_LIMIT
 ) -> Iterator[FoundBatch | Damage]:
-    """The batches of a file, and what is between them.
+    """Yield the batches of a file, and the damage between them.
 
     Args:
         next_offset: the offset that its first batch should have.
@@ -380,7 +380,7 @@ def walk_segment(
 
 
 def _is_out_of_place(reader: BatchReader, position: int, header: BatchHeader, next_offset: int, limit: int) -> bool:
-    """Whether a batch whose offset is not the next one has a wrong one: no checksum covers it."""
+    """Whether a batch with an unexpected offset is out of place; no checksum covers the offset."""
     if header.base_offset < next_offset or header.next_offset > limit:
         return True
     following = valid_batch(reader, position + header.size_bytes)

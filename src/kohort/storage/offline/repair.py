@@ -1,4 +1,4 @@
-"""Repairs a data directory that no broker works on: what a start would do about damage, and what it leaves to people.
+"""The repair of an offline data directory: the repairs of a start, and those that users choose.
 
 Laws: a torn tail, which was promised to nobody, is cut; damage in the middle is kept in a file of its own. Whether
 readers may pass a hole is for people to say. What only a backup can bring back is named, and stays as it is. A catalog
@@ -37,15 +37,15 @@ from kohort.storage.topics.topicfolders import holds_only_ours
 
 #: No log has this size, so that a start reads all of it anew.
 _NO_SIZE: Final = -1
-#: Producer ids that are left out above the largest that a log has: of those that were given out not all have written.
+#: Producer ids that are skipped above the largest one in a log: some ids were given out and never wrote.
 _SPARE_PRODUCER_IDS: Final = 1_000_000
-#: What a topic has whose own configs are not known: nothing of it expires.
+#: The configs of a topic with unknown configs: nothing of it expires.
 _KEEPS_ALL: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 
 
 class Remedy(Enum):
-    """What can be done about a damage, as it is said."""
+    """The remedies for damage, with their texts."""
 
     CUT = "cut the torn end"
     KEEP = "keep the damaged bytes aside; readers stop at the hole"
@@ -68,7 +68,7 @@ class Step:
 
 
 def plan_repair(contents: Iterable[PartitionContent], *, drop: bool) -> Iterator[Step]:
-    """What there is to do, by partition.
+    """Yield the steps of a repair, by partition.
 
     Args:
         drop: readers may pass holes.
@@ -96,7 +96,7 @@ def _remedy(damage: Damage, *, drop: bool) -> Remedy:
 
 
 def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent], *, drop: bool) -> None:
-    """Do what was planned, then leave the directory as a clean stop does.
+    """Carry out a repair, then leave the directory as a clean stop does.
 
     Raises:
         StorageError: something needs a backup, or the disk refuses; what was done until then is no loss.
@@ -120,7 +120,7 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
 
 
 def plan_catalog(fs: FileSystem, directory: str) -> Catalog:
-    """The catalog that the folders of a data directory tell of, where its own is missing.
+    """Build a catalog from the folders of a data directory that has lost its own.
 
     Raises:
         StorageError: a partition is missing, or folders of one name belong to different topics.
@@ -151,12 +151,12 @@ def plan_catalog(fs: FileSystem, directory: str) -> Catalog:
 
 
 def make_catalog(fs: FileSystem, directory: str, catalog: Catalog) -> None:
-    """Put a catalog that was planned in the place of the missing one."""
+    """Write a planned catalog in place of the missing one."""
     CatalogFile(fs, directory, first=catalog)
 
 
 def _is_partition(fs: FileSystem, path: str, topic: str) -> bool:
-    """Whether it is a folder of ours; a file in the place of one is."""
+    """Whether a path is a partition folder of kohort's; a file in its place counts as one."""
     try:
         check_topic_name(topic)
         return holds_only_ours(fs, path)
@@ -167,7 +167,7 @@ def _is_partition(fs: FileSystem, path: str, topic: str) -> bool:
 
 
 def _topic_id(fs: FileSystem, name: str, folders: Iterable[str]) -> TopicId:
-    """What the folders say, or a new one where none does."""
+    """Return the topic id of the folders, or a new one if none has an id."""
     found: dict[TopicId, str] = {}
     for path in folders:
         try:
@@ -197,6 +197,6 @@ def _largest_producer_id(fs: FileSystem, folder: str) -> int:
                 if isinstance(each, FoundBatch):
                     largest = max(largest, each.header.producer_id)
     except UnreadableError:
-        # What it had stays unknown; the spare ones are for that, too.
+        # Its producer ids stay unknown; the skipped ids cover them, too.
         return largest
     return largest

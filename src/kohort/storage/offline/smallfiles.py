@@ -1,4 +1,4 @@
-"""The files beside a partition's segments, held against what they are about: each can be made anew from the records.
+"""The check of the files beside segments against the records, from which each can be rebuilt.
 
 Laws: nothing is changed here. A file that is missing costs a longer start and is no damage; one that says something
 else than it was given is told, though a start believes none of them.
@@ -26,7 +26,7 @@ from kohort.storage.segments.segment import segment_base, segment_name
 
 
 def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of each file that is not as it was written."""
+    """Yield (path, error) of each file that is not as it was written."""
     state = load_state(fs, folder, names)
     if state is None and STATE_NAME in names:
         yield f"{folder}/{STATE_NAME}", "it is damaged"

@@ -1,4 +1,4 @@
-"""Takes over what is in a log directory of Apache Kafka: its topics are copied into a new directory of kohort's.
+"""The import of Apache Kafka's log directories: topics are copied into a new directory of kohort's.
 
 Laws: the source is only read. The copy is no data directory until all of it is durable: its catalog is written last. A
 topic is taken whole or refused; what belongs to Kafka alone (its metadata, its transactions) is left and named. Records
@@ -41,7 +41,7 @@ from kohort.storage.recovery.logstart import keep_log_start
 from kohort.storage.segments.segment import segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
-#: What only Kafka has a use for.
+#: Topics for which only Apache Kafka has a use.
 FOREIGN_TOPICS: Final = frozenset({"__cluster_metadata", DECISIONS_TOPIC, "__share_group_state"})
 _COPY_BYTES: Final = 1 << 20
 
@@ -62,25 +62,25 @@ class FoundTopic:
     starts: dict[int, int] = field(default_factory=dict)
     #: Partition -> the offset behind its last batch.
     ends: dict[int, int] = field(default_factory=dict)
-    #: Partition -> what transactions have left in it.
+    #: Partition -> its transactions.
     transactions: dict[int, Transactions] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """What is to be had of some log directories of one broker."""
+    """The topics of some log directories of one broker."""
 
     cluster_id: str
     topics: dict[str, FoundTopic] = field(default_factory=dict)
     #: Topics that are left where they are.
     left: list[str] = field(default_factory=list)
-    #: Where the coordinator of transactions has kept its decisions.
+    #: Folders with the decisions of the transaction coordinator.
     decisions: list[str] = field(default_factory=list)
 
 
 def survey_directories(fs: FileSystem, sources: Sequence[str]) -> Survey:
-    """Which topics there are; their files are not read yet.
+    """Find the topics of log directories, without reading their files.
 
     Raises:
         StorageError: a directory is none of Kafka's, or a topic is not whole.
@@ -133,10 +133,10 @@ def _add_folders(fs: FileSystem, source: str, survey: Survey) -> None:
 
 
 def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = frozenset()) -> None:
-    """Read every batch of it, for its numbers, for what is damaged, and for what transactions have left.
+    """Read every batch of a topic: numbers, damage, and leftovers of transactions.
 
     Args:
-        committed: what `read_decisions` says.
+        committed: the result of `read_decisions`.
     """
     for partition, folder in topic.folders.items():
         next_offset = 0
@@ -155,7 +155,7 @@ def read_topic(fs: FileSystem, topic: FoundTopic, committed: frozenset[int] = fr
                 else:
                     header = each.header
                     next_offset = header.next_offset
-                    # What was deleted by request is in no transaction's way.
+                    # Records that were deleted by request no longer belong to any transaction.
                     if next_offset > topic.starts.get(partition, 0):
                         transactions.note(each)
                     topic.bytes += header.size_bytes
@@ -174,10 +174,10 @@ def take_over(
     configs: Mapping[str, Mapping[str, str]],
     on_copied: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Copy topics that were read into a directory that is new or empty; transactions that are open end with the copy.
+    """Copy topics that were read into a new or empty directory; end open transactions in the copy.
 
     Args:
-        source_fs: where the topics are.
+        source_fs: the file system of the topics.
         configs: topic -> its configs, which a log directory does not have.
         on_copied: told how many bytes more are copied.
 
@@ -263,7 +263,7 @@ def _copy_partition(
 
 
 def _spans(fs: FileSystem, path: str, sieve: Sieve | None) -> Iterator[tuple[int, int]]:
-    """Position and size of each part of a file that is copied."""
+    """Yield position and size of each part of a file that is copied."""
     if sieve is None:
         yield 0, fs.open(path).size()
         return

@@ -1,4 +1,4 @@
-"""What producers' transactions have left in a partition of Apache Kafka's: which records count, and which never did.
+"""The transactions in a partition of Apache Kafka's: which of their records count.
 
 Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
 Records of one that was aborted never count; those of one that is open count only where its coordinator had decided on a
@@ -22,31 +22,31 @@ from kohort.storage.files.fs import FileSystem
 from kohort.storage.offline.inspection import FoundBatch, walk_segment
 from kohort.storage.segments.segment import segment_base
 
-#: Where the coordinator of transactions keeps what it has decided.
+#: The topic in which the transaction coordinator keeps its decisions.
 DECISIONS_TOPIC: Final = "__transaction_state"
 _KEY_VERSION: Final = Struct(">h")
 #: Version of the value, producer's id, its epoch, timeout, state.
 _DECISION: Final = Struct(">hqhib")
 _PREPARE_COMMIT: Final = 2
-#: Ends of transactions that are none: larger than any offset, and smaller.
+#: Ends of open and of committed transactions: larger than any offset, and smaller.
 _OPEN: Final = (1 << 63) - 1
 _COMMITTED: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A producer's transaction that has no marker."""
+    """A producer's transaction without a marker."""
 
     producer_id: int
     producer_epoch: int
     records: int
-    #: Its coordinator had decided so, and had not written the marker yet.
+    #: Whether its coordinator had decided on a commit, and had not written the marker yet.
     is_committed: bool
 
 
 @dataclass(slots=True)
 class Transactions:
-    """Those of one partition; `note` is called for each batch, in the order of the log."""
+    """The transactions of one partition; `note` is called for each batch, in log order."""
 
     #: Producers whose open transactions were decided to be committed.
     committed: frozenset[int] = frozenset()
@@ -65,7 +65,7 @@ class Transactions:
     _latest: BatchHeader | None = None
 
     def note(self, batch: FoundBatch) -> None:
-        """One batch more."""
+        """Note the next batch of the log."""
         header = batch.header
         self._latest = header
         if not header.is_transactional or header.producer_id < 0:
@@ -102,7 +102,7 @@ class Transactions:
 
     @property
     def open(self) -> list[OpenTransaction]:
-        """Those without a marker, in the order in which they began."""
+        """The transactions without a marker, in the order in which they began."""
         return [
             OpenTransaction(
                 producer_id=producer_id,
@@ -115,23 +115,23 @@ class Transactions:
 
     @property
     def records_left_out(self) -> int:
-        """How many records a copy does not have."""
+        """The number of records that a copy leaves out."""
         if self.is_of_groups:
             return 0
         return self.aborted_records + sum(each.records for each in self.open if not each.is_committed)
 
     @property
     def is_in_the_way(self) -> bool:
-        """Whether a copy as it is would show what does not count, or wait for a marker that nothing writes."""
+        """Whether an exact copy would show records that do not count, or wait for a missing marker."""
         return bool(self._open) or bool(self.aborted and not self.is_of_groups)
 
     def is_open(self, header: BatchHeader) -> bool:
-        """Whether a batch is of a transaction that is open."""
+        """Whether a batch belongs to an open transaction."""
         slot, _ = self._open.get(header.producer_id, (-1, 0))
         return slot >= 0 and _is_data(header) and header.base_offset >= self._first[slot]
 
     def sieve(self) -> Sieve:
-        """Tells batch by batch what a copy leaves out."""
+        """Return a filter of the batches that a copy leaves out."""
         ends = self._end
         if self.is_of_groups:
             ends = array("q", [_COMMITTED]) * len(ends)
@@ -142,7 +142,7 @@ class Transactions:
         return Sieve(self._first, self._producer, ends)
 
     def markers(self, offset: int) -> list[bytearray]:
-        """The batches that end what is open, from that offset on."""
+        """Build the marker batches that end the open transactions, from `offset` on."""
         latest, found = self._latest, []
         for number, each in enumerate(self.open):
             assert latest is not None, "it has batches"
@@ -160,16 +160,16 @@ class Transactions:
 
 
 class Sieve:
-    """Which batches of a log are left out; asked in the order of the log."""
+    """A filter of the batches that are left out; asked in log order."""
 
     def __init__(self, first: array[int], producer: array[int], end: array[int]) -> None:
         self._first, self._producer, self._end = first, producer, end
         self._next = 0
-        #: Producer -> where its latest transaction was aborted.
+        #: Producer -> the offset at which its latest transaction was aborted.
         self._ends: dict[int, int] = {}
 
     def leaves_out(self, header: BatchHeader) -> bool:
-        """Whether the batch is of a transaction that does not count."""
+        """Whether a batch belongs to a transaction that does not count."""
         while self._next < len(self._first) and self._first[self._next] <= header.base_offset:
             self._ends[self._producer[self._next]] = self._end[self._next]
             self._next += 1
@@ -181,7 +181,7 @@ def _is_data(header: BatchHeader) -> bool:
 
 
 def read_decisions(fs: FileSystem, folders: Iterable[str]) -> frozenset[int]:
-    """Producers whose transactions are to be committed though not all partitions have the marker yet.
+    """Read the producers with transactions that are to be committed, though markers may be missing.
 
     Args:
         folders: the partitions of `DECISIONS_TOPIC`.
@@ -191,7 +191,7 @@ def read_decisions(fs: FileSystem, folders: Iterable[str]) -> frozenset[int]:
 
 
 def last_states(fs: FileSystem, folders: Iterable[str]) -> dict[bytes, tuple[int, int]]:
-    """Key of each transactional id -> its producer's id, and the number of the state of its latest transaction."""
+    """Read the latest (producer id, state) of each transactional id, by its key."""
     states: dict[bytes, tuple[int, int]] = {}
     for folder in folders:
         for name in fs.list_directory(folder):

@@ -1,4 +1,4 @@
-"""A client's batch on its way into a log: unfolded, looked at, and stored by the codec of its topic.
+"""The validation of a client's batch: decompressed, checked, and stored by its topic's codec.
 
 Laws: records and their order stay what they were. What is unfolded is bounded.
 Source: Apache Kafka's LogValidator; KIP-390 (levels).
@@ -26,7 +26,7 @@ from kohort.storage.partitions.validation import check_header, check_records, on
 from kohort.storage.segments.segment import BatchPlace
 from kohort.storage.topicconfig import LogConfig
 
-#: What one batch may unfold to.
+#: Most bytes that one batch may decompress to.
 LIMIT_BYTES: Final = 64 << 20
 _INT32_MAX: Final = (1 << 31) - 1
 
@@ -39,7 +39,7 @@ class CheckedBatch(NamedTuple):
 
 
 def prepare(batch: Buffer, config: LogConfig, *, name: str, now_ms: int, allocate: Allocate = blank) -> CheckedBatch:
-    """A batch as the topic stores it.
+    """Check a batch, and return it as the topic stores it.
 
     Args:
         batch: changed in place where its header has to be and it can be.
@@ -59,7 +59,7 @@ def prepare(batch: Buffer, config: LogConfig, *, name: str, now_ms: int, allocat
     latest = check_records(body, start, header, config, name=name, now_ms=now_ms)
     is_otherwise = latest != header.max_timestamp or header.attributes & LOG_APPEND_TIME_BIT
     if is_otherwise and not config.is_log_append_time:
-        # Retention and searches by time believe the header: it is to say what the records do.
+        # Retention and searches by time trust the header: it has to agree with the records.
         batch = bytearray(batch) if memoryview(batch).readonly else batch
         assert not isinstance(batch, bytes)
         header = stamp(batch, BatchPlace(0, header), header.attributes & ~LOG_APPEND_TIME_BIT, latest).header
@@ -76,7 +76,7 @@ def _unfolded(batch: Buffer, codec: int, allocate: Allocate) -> Buffer:
 
 
 def _recoded(body: memoryview, header: BatchHeader, config: LogConfig) -> CheckedBatch:
-    """A batch by the topic's codec."""
+    """Compress a batch by the topic's codec."""
     codec = codec_number(config.compression_type)
     payload: Buffer = compress(config.compression_type, body, level=config.compression_level) if codec else body
     size = HEADER_SIZE + len(payload)

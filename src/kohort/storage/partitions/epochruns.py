@@ -1,4 +1,4 @@
-"""Leader epochs as they stand in the batches of a log, and which of them cannot be right: no checksum covers the field.
+"""The leader epochs in a log's batches, and the correction of wrong ones: no checksum covers them.
 
 Laws: epochs never fall from batch to batch. What is known of them from elsewhere goes first; of those that do not fit
 the fewest batches are taken to be wrong, and theirs to be the epoch behind them, or else in front of them: too large an
@@ -22,7 +22,7 @@ _NO_LIMIT: Final = 1 << 31
 
 
 class EpochRun(NamedTuple):
-    """Batches of one epoch, behind each other."""
+    """Consecutive batches of one epoch."""
 
     first_offset: int
     next_offset: int
@@ -34,12 +34,12 @@ class EpochRun(NamedTuple):
 
 
 class EpochRuns:
-    """Takes the batches of a log in order, with what each says.
+    """The epochs of a log's batches, in order, each with the epoch that it claims.
 
     Args:
-        known: where epochs began, ascending.
-        known_before: the offset before which that is all.
-        highest: no epoch is above it; `None`: nobody knows.
+        known: (epoch, first offset) pairs, ascending.
+        known_before: the offset before which these pairs are complete.
+        highest: no epoch is above it; `None` if that is unknown.
 
     >>> runs = EpochRuns()
     >>> for offset, epoch in enumerate([0, 0, 4, 0, 2, 2]):
@@ -58,15 +58,15 @@ class EpochRuns:
         self._known = LeaderEpochs(known)
         self._known_before = known_before
         self._highest = _NO_LIMIT if highest is None else max(highest, self._known.latest)
-        #: Before that offset: what is not as it is known to be, with the epoch that is right.
+        #: Before `known_before`: batches that differ from the known epochs, with the right epoch.
         self._misfits: list[EpochRun] = []
-        #: Behind it, but for the batches of the last run.
+        #: The runs behind `known_before`, without the batches of the last run.
         self._runs: list[EpochRun] = []
         self._last = (0, 0, -1)
         self._batches = 0
 
     def note(self, first_offset: int, next_offset: int, epoch: int) -> None:
-        """A batch says that it is of `epoch`."""
+        """Note a batch that claims to be of `epoch`."""
         if first_offset < self._known_before:
             # What compaction has made of several batches covers offsets of others that are gone.
             low, high = max(self._known.of(first_offset), 0), self._known.of(next_offset - 1)
@@ -80,19 +80,19 @@ class EpochRuns:
             self._last, self._batches = (first_offset, next_offset, epoch), 1
 
     def wrong(self) -> list[EpochRun]:
-        """Batches that say what cannot be, ascending, with the epoch that is right."""
+        """Return the batches with impossible epochs, ascending, each with the right epoch."""
         runs = zip(self._close(), self._righted(), strict=True)
         return [*self._misfits, *(right for said, right in runs if said != right)]
 
     def epochs(self) -> LeaderEpochs:
-        """Where each epoch began."""
+        """Return the beginnings of the epochs."""
         epochs = LeaderEpochs(self._known.starts)
         for run in self._righted():
             epochs.note(run.epoch, run.first_offset)
         return epochs
 
     def _righted(self) -> list[EpochRun]:
-        """The runs with the epochs that are right."""
+        """Return the runs with the right epochs."""
         runs = self._close()
         kept = self._fitting()
         epoch = max([self._known.latest, 0, *(runs[at].epoch for at in kept)])
@@ -109,8 +109,8 @@ class EpochRuns:
         return self._runs
 
     def _fitting(self) -> set[int]:
-        """The runs that rise, so that they have the most batches; all of them as a rule."""
-        # -1: whoever wrote it knew of none.
+        """Choose runs with rising epochs that have the most batches; usually all of them."""
+        # -1: the writer of the batch knew no epoch.
         runs, floor, highest = self._runs, self._known.latest, self._highest
         possible = [at for at, run in enumerate(runs) if floor <= run.epoch <= highest]
         if all(runs[one].epoch <= runs[after].epoch for one, after in pairwise(possible)):
@@ -130,7 +130,7 @@ class EpochRuns:
 
 
 def mend_epochs(segments: Iterable[Segment], wrong: Iterable[EpochRun]) -> list[Segment]:
-    """Write the epochs that are right into the batches; the segments that have changed, which nobody has synced yet.
+    """Write the right epochs into the batches; return the changed segments, which are not synced yet.
 
     Raises:
         StorageError: the disk refuses; what was written until then is right.

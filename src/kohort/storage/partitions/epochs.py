@@ -1,4 +1,4 @@
-"""Where each leader epoch of a partition began: what tells a reader that records it has seen are gone.
+"""The leader epochs of a partition, by which readers notice that records they have read are gone.
 
 Laws: epochs rise, and so do the offsets at which they begin. An epoch in which nothing was written has no entry. The
 epochs stand in the batches, so the file is a short way to them and no more.
@@ -14,7 +14,7 @@ from typing import Final
 
 _EPOCH: Final = itemgetter(0)
 _OFFSET: Final = itemgetter(1)
-#: What is answered for an epoch of which nothing is known.
+#: The answer for an unknown epoch.
 UNKNOWN: Final = (-1, -1)
 
 
@@ -36,25 +36,25 @@ class LeaderEpochs:
 
     @property
     def starts(self) -> tuple[tuple[int, int], ...]:
-        """(epoch, first offset) of each, ascending."""
+        """The (epoch, first offset) pairs, ascending."""
         return tuple(self._starts)
 
     def note(self, epoch: int, offset: int) -> None:
-        """A batch of `epoch` stands at `offset`, behind all that were noted."""
+        """Note a batch of `epoch` at `offset`, behind all noted ones."""
         if epoch > self.latest:
             self._starts.append((epoch, offset))
             self.latest = epoch
 
     def of(self, offset: int) -> int:
-        """The epoch in which the record at `offset` was written; -1 if that is not known."""
+        """Return the epoch in which the record at `offset` was written; -1 if it is unknown."""
         at = bisect_right(self._starts, offset, key=_OFFSET)
         return self._starts[at - 1][0] if at else -1
 
     def end_of(self, epoch: int, *, current: int, end_offset: int) -> tuple[int, int]:
-        """(the last epoch up to `epoch` in which something was written, where it ends); `UNKNOWN` if there is none.
+        """Return the last epoch up to `epoch` with records, and its end offset; `UNKNOWN` if there is none.
 
         Args:
-            current: the epoch of today's leader, in which perhaps nothing was written yet.
+            current: the epoch of the present leader, in which there may be no records yet.
             end_offset: where the partition ends.
         """
         if epoch < 0 or epoch > current:
@@ -67,7 +67,7 @@ class LeaderEpochs:
         )
 
     def cut(self, end_offset: int) -> None:
-        """Nothing stands at or behind `end_offset` any more."""
+        """Drop the epochs at or behind `end_offset`; the log was truncated there."""
         while self._starts and self._starts[-1][1] >= end_offset:
             self._starts.pop()
         self.latest = self._starts[-1][0] if self._starts else -1

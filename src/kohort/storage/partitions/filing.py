@@ -1,4 +1,4 @@
-"""Who writes, beside the loop, what lies beside the segments of a log: their indexes and what is known of them.
+"""The coordination of threads that write index files and checkpoints beside the segments of a log.
 
 Laws: as long as somebody does, no file takes the place of a segment's: what is written would be taken for what is known
 of the new one. Once the folder has left its name, which another topic may have by then, nobody writes there. All of it
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Filing:
-    """Pieces of work that are under way for one log, and what waits for their end."""
+    """Work that is under way for one log, and callbacks that wait for its end."""
 
     __slots__ = ("_is_given_up", "_lock", "_pending", "_waiting")
 
@@ -29,32 +29,32 @@ class Filing:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether something waits for the end."""
+        """Whether a callback waits for the end of the work."""
         return bool(self._waiting)
 
     def begin(self) -> None:
-        """A thread is about to write; what it writes of a segment is of one that is there now."""
+        """Note that a thread is about to write about present segments."""
         self._pending += 1
 
     def end(self) -> None:
-        """It has written, or failed."""
+        """Note that it has written, or failed; call the waiting callbacks after the last one."""
         self._pending -= 1
         while self._waiting and not self._pending:
             self._waiting.pop(0)()
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Call `then` while nobody writes: now, or as soon as that is so."""
+        """Call `then` while no thread writes: now, or as soon as that is so."""
         if self._pending:
             self._waiting.append(then)
         else:
             then()
 
     def do(self, work: Callable[[], T]) -> T | None:
-        """What `work` returns, which changes files of the folder; it is not called, and `None`, if that is given up."""
+        """Run `work`, which changes files of the folder, and return its result; `None` after `give_up`."""
         with self._lock:
             return None if self._is_given_up else work()
 
     def give_up(self) -> None:
-        """The topic is deleted, and its folder is to be moved: returns as soon as nobody is at work there."""
+        """Forbid further work, since the topic's folder is to be moved; wait until no thread works there."""
         with self._lock:
             self._is_given_up = True

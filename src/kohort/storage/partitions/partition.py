@@ -1,4 +1,4 @@
-"""One partition's log: append, read, find by time, and how far it is durable.
+"""One partition's log: append, read, find by time, and track the durable offset.
 
 Laws: nothing of a refused set of batches is stored. `log_end_offset` rises only when the bytes are in the file, and
 `high_watermark` only to what a crash cannot take, if the topic syncs each append. Everything belongs to one thread
@@ -34,18 +34,18 @@ _NEVER: Final = 1 << 63
 
 
 class Appended(NamedTuple):
-    """Where batches went."""
+    """The result of an append."""
 
     base_offset: int
     last_offset: int
     #: The broker's time, if the topic is dated by it; -1: the producer's timestamps stand.
     log_append_time_ms: int
-    #: The first batch was in the log already: the offsets are those of that time, nothing was appended.
+    #: Whether the batch was in the log already; then these are its earlier offsets, and nothing was appended.
     duplicate: bool
 
 
 class PartitionLog:
-    """The log of one partition; `open_partition` in `recovery` makes one of what is in a directory."""
+    """The log of one partition; `open_partition` in `recovery` opens it from its folder."""
 
     __slots__ = (
         "_fs",
@@ -100,11 +100,11 @@ class PartitionLog:
         self.epochs = LeaderEpochs()
         #: Threads that write beside segments; `replace` is called when there are none.
         self.filing = Filing()
-        #: Segments have left it, whose files may not have gone yet.
+        #: Whether segments have left the log; their files may still be there.
         self.has_dropped = False
-        #: What a start needs to know was written last at this offset.
+        #: The offset at which the state for a start was last written.
         self.state_offset = 0
-        #: How much had to be read when it was opened, and was gone of the beginning that a clean stop had left.
+        #: Bytes that were read when it was opened, and bytes missing at its beginning since the last clean stop.
         self.bytes_checked = self.bytes_gone = 0
         #: Leader epochs that stood wrong in batches when it was opened.
         self.mended_epochs: tuple[EpochRun, ...] = ()
@@ -113,16 +113,16 @@ class PartitionLog:
         self.log_end_offset = segments[-1].next_offset
         #: Everything before it survives a crash.
         self.durable_offset = self.log_end_offset
-        #: What consumers may see ends here.
+        #: The offset before which consumers may read.
         self.high_watermark = self.log_end_offset
-        #: A sync failed: what is in the files is unknown.
+        #: Whether a sync failed; the content of the files is unknown then.
         self.is_failed = False
-        #: Why nobody can use the log until the next start, which found its files unreadable; empty: all is well.
+        #: Why the log cannot be used until the next start, whose files were unreadable at this one; empty if it can.
         self.offline = ""
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Follow the topic's configs; what consumers have seen stays visible."""
+        """Apply the topic's configs; records that consumers have seen stay visible."""
         self.config = config
         self._sync_after = _NEVER if self._fs.volatile else config.flush_messages
         self._is_synced_per_append = self._sync_after == 1
@@ -136,17 +136,17 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that is there."""
+        """The first offset of the log."""
         return max(self.segments[0].base_offset, self.start_offset)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """The bytes of all segments."""
         return sum(segment.size for segment in self.segments)
 
     @property
     def closed_segments(self) -> list[Segment]:
-        """Those that may be compacted: durable, if somebody waits for that, not behind a hole, and not the newest."""
+        """The segments that may be compacted: closed, durable if the topic asks for that, and before holes."""
         end = self.durable_offset if self._sync_after < LONG_MAX else self.log_end_offset
         end = min([end, *(hole.first_offset for hole in self.holes)])
         if len(self.producers) and not self._fs.volatile:
@@ -156,12 +156,12 @@ class PartitionLog:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether enough is unsynced for a `sync` now."""
+        """Whether enough records are unsynced for a `sync` now."""
         return self.log_end_offset - self.durable_offset >= self._sync_after
 
     @property
     def sync_within_ms(self) -> int | None:
-        """How long what is unsynced may stay so; `None` if nothing is, or nobody says."""
+        """The time that unsynced records may stay so, ms; `None` if there are none, or no limit."""
         is_limited = self.config.flush_ms < LONG_MAX and self.log_end_offset > self.durable_offset
         return self.config.flush_ms if is_limited else None
 
@@ -240,7 +240,7 @@ class PartitionLog:
         return segment
 
     def refuse(self, holes: Sequence[Hole]) -> None:
-        """Tell readers that these offsets, whose bytes are still in their segments, are damaged."""
+        """Mark offsets as damaged for readers; their bytes are still in their segments."""
         files = {segment_name(segment.base_offset): segment for segment in self.segments}
         for hole in holes:
             if hole.file in files:
@@ -249,7 +249,7 @@ class PartitionLog:
         self.holes = tuple(known[offset] for offset in sorted(known))
 
     def roll_overdue(self, now_ms: int) -> None:
-        """Close the newest segment if records of it have to be compacted; nobody may append for a long time."""
+        """Close the newest segment if its records are due for compaction, even without new appends."""
         newest = self.segments[-1]
         if self.config.is_compacted and newest.first_timestamp < now_ms - self.config.max_compaction_lag_ms:
             self._roll(newest)
@@ -257,7 +257,7 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None, wait: bool = True
     ) -> list[memoryview]:
-        """Whole batches from the one that holds `offset`, read-only; they stay valid whatever becomes of the log.
+        """Read whole batches from the one with `offset`; the views stay valid whatever happens to the log.
 
         Args:
             max_bytes: the most to be had; with `at_least_one` the first batch is in it even if it is larger.
@@ -277,12 +277,12 @@ class PartitionLog:
         return read_batches(self.segments, offset, end_offset, max_bytes, at_least_one=at_least_one, wait=wait)
 
     def measure(self, offset: int, max_bytes: int, *, up_to: int, wait: bool = True) -> int:
-        """About how many bytes `read` would have, at most `max_bytes`; it raises what `read` does."""
+        """Estimate the bytes that `read` would return, at most `max_bytes`; raise as `read` does."""
         end_offset = self._readable_end(offset, up_to)
         return 0 if offset >= end_offset else measure(self.segments, offset, end_offset, max_bytes, wait=wait)
 
     def _readable_end(self, offset: int, up_to: int | None) -> int:
-        """Where reading from `offset` ends."""
+        """Return the offset at which reading from `offset` ends."""
         log_end = self.log_end_offset
         if self.offline:
             raise self._unusable()
@@ -295,7 +295,7 @@ class PartitionLog:
         return readable_end(self.holes, offset, end_offset) if self.holes else end_offset
 
     def replace(self, compacted: Segment, cleaned_path: str) -> list[int]:
-        """Put a compacted segment in the place of those whose offsets it covers; readers go on with it.
+        """Replace segments by a compacted one with their offsets; readers go on with it.
 
         Args:
             cleaned_path: where its file lies; a rename makes it the segment's.
@@ -311,7 +311,7 @@ class PartitionLog:
         if self._is_closed or not old or old[0].base_offset != first or old[-1].next_offset != end:
             raise SegmentsGoneError(f"segments of {self.topic}-{self.partition} went while they were compacted")
         self.has_dropped = True
-        # What is known of the old file must not be taken for what is known of the new one.
+        # The index of the old file must not be taken for that of the new one.
         remove_index(self._fs, self.directory, first)
         self._fs.rename(cleaned_path, compacted.path)
         at = self.segments.index(old[0])
@@ -324,15 +324,15 @@ class PartitionLog:
         return [segment.base_offset for segment in old[1:]]
 
     def drop_oldest(self) -> None:
-        """Remove the oldest segment and its file; the newest one always stays. Views in use stay valid."""
+        """Remove the oldest segment and its file, except the newest one. Views in use stay valid."""
         for path in self.drop_segments(1):
             self._fs.remove(path)
 
     def drop_expired(self, now_ms: int) -> list[str]:
-        """Let those segments go that the topic's retention no longer keeps. Views in use stay valid.
+        """Drop the segments that the topic's retention no longer keeps. Views in use stay valid.
 
         Returns:
-            Their files, which have names of no segment by now and are to be removed.
+            Their files, which are renamed by now and have to be removed.
 
         Raises:
             StorageError: a file could not be renamed; what was not let go is still there.
@@ -341,7 +341,7 @@ class PartitionLog:
         return self.drop_segments(max(count, count_below(self.segments, self.start_offset)))
 
     def drop_segments(self, count: int) -> list[str]:
-        """Let so many segments go, the oldest first. Returns and raises what `drop_expired` does."""
+        """Drop the oldest `count` segments; return and raise as `drop_expired` does."""
         if count == len(self.segments):
             self._roll(self.segments[-1])
         gone = []
@@ -356,7 +356,7 @@ class PartitionLog:
         return gone
 
     def sync(self) -> int:
-        """Make durable what is appended so far; blocking, for a thread of its own while the owner goes on appending.
+        """Make everything that is appended so far durable; blocking, for a thread beside the owner's.
 
         Returns:
             The offset before which everything survives a crash; the owner hands it to `mark_durable`.
@@ -378,7 +378,7 @@ class PartitionLog:
         return end
 
     def mark_durable(self, offset: int) -> None:
-        """Take over what `sync` returned; consumers may see up to there."""
+        """Take over the result of `sync`; consumers may see up to there."""
         if offset <= self.durable_offset:
             return
         self.durable_offset = offset
@@ -388,7 +388,7 @@ class PartitionLog:
             self._unsynced = tuple(s for s in self._unsynced if s is newest or s.next_offset > offset)
 
     def close(self) -> None:
-        """Let go of all files without a sync; views in use stay valid."""
+        """Close all files without a sync; views in use stay valid."""
         self._is_closed = True
         for segment in self.segments:
             segment.release()

@@ -1,4 +1,4 @@
-"""What a partition remembers of idempotent producers: how a repeated or lost batch is told from a new one.
+"""The idempotent producers of a partition: detects repeated and lost batches.
 
 Laws: checks change nothing; state changes only by `note`, with a batch that is in the log, in log order, so that
 reading the log again gives the same batches. The last 5 batches of each producer are answered again with their offsets.
@@ -29,7 +29,7 @@ _FULL_SIZE: Final = _HEAD.size + REMEMBERED_BATCHES * _BATCH.size
 
 
 class StoredBatch(NamedTuple):
-    """A batch that is in the log, as its producer numbered it."""
+    """A batch in the log, with its producer's sequence numbers."""
 
     base_sequence: int
     last_sequence: int
@@ -54,7 +54,7 @@ ProducerRow: TypeAlias = tuple[int, int, tuple[StoredBatch, ...]]
 
 
 class ProducerStates:
-    """Every idempotent producer of one partition."""
+    """The idempotent producers of one partition."""
 
     __slots__ = ("_limit", "_states")
 
@@ -67,7 +67,7 @@ class ProducerStates:
         return len(self._states)
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """What is known of a producer; `None` if it never wrote here or is forgotten."""
+        """Return the state of a producer; `None` if it never wrote here or is forgotten."""
         packed = self._states.get(producer_id)
         if packed is None:
             return None
@@ -75,12 +75,12 @@ class ProducerStates:
         return ProducerState(epoch, written_ms, tuple(map(StoredBatch._make, _BATCH.iter_unpack(packed[_HEAD_SIZE:]))))
 
     def rows(self) -> tuple[ProducerRow, ...]:
-        """All of it, in the order of the last writes."""
+        """Return the state of all producers, in the order of their last writes."""
         known = ((producer_id, self.get(producer_id)) for producer_id in self._states)
         return tuple((producer_id, state.epoch, state.batches) for producer_id, state in known if state is not None)
 
     def restore(self, rows: Iterable[ProducerRow]) -> None:
-        """Remember what `rows` told, instead of what is known."""
+        """Replace the state of all producers by `rows`."""
         self._states = {
             producer_id: _HEAD.pack(epoch, batches[-1].timestamp) + b"".join(_BATCH.pack(*batch) for batch in batches)
             for producer_id, epoch, batches in rows
@@ -101,7 +101,7 @@ class ProducerStates:
     def note(self, header: BatchHeader, now_ms: int | None = None) -> None:
         """Remember a batch that is in the log; called in log order, also when the log is read at start.
 
-        `now_ms`: when it was written; `None` if nobody knows any more.
+        `now_ms` is the time at which it was written; `None` if that is unknown.
         """
         producer_id = header.producer_id
         if producer_id < 0:
@@ -116,7 +116,7 @@ class ProducerStates:
         del self._states[next(iter(self._states))]
 
     def expire(self, before_ms: int) -> int:
-        """Forget those that wrote last before that time; returns how many."""
+        """Forget the producers that last wrote before a time; return their number."""
         silent = [
             producer_id for producer_id, packed in self._states.items() if _HEAD.unpack_from(packed)[1] < before_ms
         ]
@@ -126,12 +126,12 @@ class ProducerStates:
 
 
 def last_sequence(header: BatchHeader) -> int:
-    """The sequence of a batch's last record; sequences start again at 0 behind the largest int32."""
+    """Return the sequence of a batch's last record; sequences restart at 0 behind the largest int32."""
     return (header.base_sequence + header.last_offset_delta) % SEQUENCES
 
 
 def _with(known: bytes | None, header: BatchHeader, written_ms: int) -> bytes:
-    """The state after a batch."""
+    """Return the packed state after a batch."""
     batch = _BATCH.pack(
         header.base_sequence, last_sequence(header), header.base_offset, header.last_offset, header.max_timestamp
     )
@@ -142,7 +142,7 @@ def _with(known: bytes | None, header: BatchHeader, written_ms: int) -> bytes:
 
 
 def _check(known: bytes, header: BatchHeader) -> StoredBatch | None:
-    """The remembered batch that `header` repeats; `Refused` if an old incarnation sent it or it leaves a gap."""
+    """Return the remembered batch that `header` repeats; `Refused` for an old epoch or a gap."""
     epoch = _HEAD.unpack_from(known)[0]
     if header.producer_epoch < epoch:
         raise Refused(

@@ -1,4 +1,4 @@
-"""Records of a log that are damaged while records behind them are not: which offsets, and where their bytes are kept.
+"""The quarantine of damaged records in the middle of a log: their offsets and their bytes.
 
 What is damaged is moved out of its segment into a file of its own, `<first offset>.quarantine`, and what follows it
 becomes a segment of its own. So every segment holds whole batches and nothing else, and a hole in the offsets is one
@@ -22,7 +22,7 @@ from kohort.records.checksum import crc32c
 from kohort.storage.files.fs import FileSystem, LogFile
 
 QUARANTINE_SUFFIX: Final = ".quarantine"
-#: Ends the name of a file that becomes another one; what a crash leaves of it is removed at the next start.
+#: The suffix of an unfinished file, which is renamed when it is whole; after a crash the next start removes it.
 UNFINISHED_SUFFIX: Final = ".cleaned"
 _HEAD_LIMIT_BYTES: Final = 16 << 10
 _COPY_BYTES: Final = 1 << 20
@@ -31,22 +31,22 @@ _REASON_LIMIT: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Offsets of which there are no records any more, though there are some behind them."""
+    """Offsets without records, with records behind them."""
 
     first_offset: int
-    #: Behind the last one that is missing.
+    #: The offset behind the last missing one.
     next_offset: int
     #: The segment's file in which they were, the byte at which the damage begins, and how many bytes it has.
     file: str
     position: int
     size_bytes: int
     reason: str
-    #: Somebody has accepted that they are gone: readers go on behind them.
+    #: Whether a user has accepted the loss; then readers go on behind it.
     is_settled: bool = False
 
     @property
     def name(self) -> str:
-        """Its file in the partition's folder."""
+        """The name of its file in the partition's folder."""
         return f"{self.first_offset:020d}{QUARANTINE_SUFFIX}"
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Hole:
 
 
 def readable_end(holes: Sequence[Hole], offset: int, end_offset: int) -> int:
-    """Where a reader at `offset` that wants to go to `end_offset` has to stop.
+    """Return the offset at which a reader from `offset` to `end_offset` has to stop.
 
     Raises:
         Refused: CORRUPT_MESSAGE, it is in a hole.
@@ -73,12 +73,12 @@ def readable_end(holes: Sequence[Hole], offset: int, end_offset: int) -> int:
 
 
 def behind_hole(holes: Sequence[Hole], offset: int) -> int:
-    """`offset`, or the end of the hole that it is in."""
+    """Return `offset`, or the end of the hole that contains it."""
     return next((hole.next_offset for hole in holes if hole.first_offset <= offset < hole.next_offset), offset)
 
 
 def load_holes(fs: FileSystem, directory: str, names: Iterable[str]) -> list[Hole]:
-    """What the files say that are whole, ascending."""
+    """Read the holes from the whole quarantine files, ascending."""
     found = (_load(fs, f"{directory}/{name}") for name in names if name.endswith(QUARANTINE_SUFFIX))
     return sorted((hole for hole in found if hole is not None), key=lambda hole: hole.first_offset)
 
@@ -95,7 +95,7 @@ def _load(fs: FileSystem, path: str) -> Hole | None:
 
 
 def keep_damage(fs: FileSystem, directory: str, hole: Hole, damaged: LogFile | None) -> None:
-    """Write a hole's file, durable when this returns; `damaged` is the file that has the bytes, `None` if none are."""
+    """Write a hole's file durably; `damaged` is the file with the bytes, `None` if there are none."""
     temporary = f"{directory}/{hole.name}{UNFINISHED_SUFFIX}"
     fs.remove(temporary)
     file = fs.open(temporary, create=True)
@@ -107,7 +107,7 @@ def keep_damage(fs: FileSystem, directory: str, hole: Hole, damaged: LogFile | N
 
 
 def settle(fs: FileSystem, directory: str, hole: Hole) -> Hole:
-    """Let readers go on behind a hole; the bytes are kept. Only while no broker has the directory."""
+    """Let readers go on behind a hole, and keep its bytes; only while no broker has the directory."""
     old = fs.open(f"{directory}/{hole.name}")
     start = old.read(0, _HEAD_LIMIT_BYTES).find(b"\n") + 1
     settled = replace(hole, is_settled=True)
@@ -122,7 +122,7 @@ def settle(fs: FileSystem, directory: str, hole: Hole) -> Hole:
 
 
 def copy_range(fs: FileSystem, directory: str, name: str, source: LogFile, *, start: int, size: int) -> None:
-    """Make a file of a part of another one, durable when this returns."""
+    """Copy a part of a file into a new one, durably."""
     temporary = f"{directory}/{name}{UNFINISHED_SUFFIX}"
     fs.remove(temporary)
     file = fs.open(temporary, create=True)

@@ -1,4 +1,4 @@
-"""Which of a log's oldest segments are to go, by the times of their records and by the size of the log.
+"""The choice of a log's oldest segments to delete, by their records' times and the log's size.
 
 Laws: only whole segments go, the oldest first, and none with records that consumers may not see yet. A segment whose
 records have no times goes by size alone.
@@ -14,12 +14,12 @@ from kohort.storage.topicconfig import LogConfig
 
 
 def count_below(segments: Sequence[Segment], start_offset: int) -> int:
-    """How many of `segments`, from the oldest on, hold nothing but records below an offset; perhaps all of them."""
+    """Return how many of the oldest `segments` hold only records below an offset; perhaps all."""
     return sum(1 for segment in segments if segment.size and segment.next_offset <= start_offset)
 
 
 def count_expired(segments: Sequence[Segment], config: LogConfig, *, high_watermark: int, now_ms: int) -> int:
-    """How many of `segments`, from the oldest on, are to go; perhaps all of them."""
+    """Return how many of the oldest `segments` are to be deleted; perhaps all."""
     if not config.is_deleted:
         return 0
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1

@@ -1,4 +1,4 @@
-"""What a client's record batch must look like before it is stored.
+"""The requirements on a client's record batch before it is stored.
 
 Laws: one batch a partition and request; one bad record refuses it all. Every record is looked at, so that what is
 stored can be read: it is whole, and has the offset that its place says. The largest time in a header is that of the
@@ -36,7 +36,7 @@ from kohort.storage.files.fs import Buffer
 from kohort.storage.segments.segment import BatchPlace
 from kohort.storage.topicconfig import LogConfig
 
-#: Bad records that are named.
+#: Most bad records that an answer names.
 MOST_NAMED: Final = 100
 #: Records of a slice: a kernel runs for well below a millisecond.
 RECORDS_AT_ONCE: Final = 4096
@@ -50,14 +50,14 @@ _MAX_TIMESTAMP_POSITION: Final = 35
 #: Attribute bits that no producer may set.
 _REFUSED_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 _INT64_MAX: Final = (1 << 63) - 1
-#: A record without a time of its own may be as old as it likes.
+#: The timestamp of a record without one, which may have any age.
 _NO_TIME: Final = -1
 _NO_ROOM: Final = memoryview(array("q"))
 Writable: TypeAlias = bytearray | memoryview
 
 
 class RecordsRefused(Refused):
-    """Some records of a batch are not what the topic takes; `rows` has their places in it, and what is wrong."""
+    """A refusal of a batch for some of its records; `rows` has their indexes and errors."""
 
     def __init__(self, code: ErrorCode, message: str, rows: list[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -65,7 +65,7 @@ class RecordsRefused(Refused):
 
 
 def find_batches(buffer: Buffer) -> list[BatchPlace]:
-    """Place of each batch of a set that the broker itself made, looking at lengths only."""
+    """Find the batches of a set that the broker itself made, by their lengths only."""
     places: list[BatchPlace] = []
     position, end = 0, len(buffer)
     while position < end:
@@ -77,7 +77,7 @@ def find_batches(buffer: Buffer) -> list[BatchPlace]:
 
 
 def only_batch(buffer: Buffer) -> BatchHeader:
-    """The header of the one batch that a client may append at a time."""
+    """Parse the header of the one batch that a client may append at a time."""
     size = len(buffer)
     if not size:
         raise Refused(ErrorCode.INVALID_RECORD, "there is no record batch to append")
@@ -95,12 +95,12 @@ def only_batch(buffer: Buffer) -> BatchHeader:
 
 
 def is_zstd(buffer: Buffer) -> bool:
-    """Whether a batch says that it is compressed by zstd."""
+    """Whether a batch claims zstd compression."""
     return len(buffer) > _CODEC_POSITION and buffer[_CODEC_POSITION] & COMPRESSION_MASK == _ZSTD
 
 
 def check_header(buffer: Buffer, header: BatchHeader, *, max_message_bytes: int) -> None:
-    """Refuse a batch that a client may not append, whatever its records are."""
+    """Refuse a batch that a client may not append, for its header alone."""
     if header.batch_length + LENGTH_OVERHEAD > max_message_bytes:
         raise too_large(header.batch_length + LENGTH_OVERHEAD, max_message_bytes)
     if crc32c(memoryview(buffer)[CRC_START:]) != header.crc:
@@ -122,7 +122,7 @@ def check_header(buffer: Buffer, header: BatchHeader, *, max_message_bytes: int)
 
 
 def too_large(size: int, max_message_bytes: int) -> Refused:
-    """The refusal of a batch that is larger than its topic lets one be."""
+    """Return the refusal of a batch that is larger than its topic allows."""
     return Refused(
         ErrorCode.MESSAGE_TOO_LARGE,
         f"the record batch has {size} bytes, max.message.bytes of the topic is {max_message_bytes}",
@@ -130,7 +130,7 @@ def too_large(size: int, max_message_bytes: int) -> Refused:
 
 
 def _check_rights(header: BatchHeader) -> None:
-    """What a producer may not say, and what an idempotent one must."""
+    """Refuse control and transactional batches, and idempotent ones without epoch or sequence."""
     if header.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "clients cannot write control records")
     if header.is_transactional:
@@ -159,7 +159,7 @@ def check_records(
     now_ms: int,
     kernels: KernelSet | None = None,
 ) -> int:
-    """Look at every record of a batch.
+    """Check every record of a batch.
 
     Args:
         body: holds the records, unfolded, from `position` to its end.
@@ -200,7 +200,7 @@ def check_records(
 
 
 def _span(config: LogConfig, now_ms: int) -> tuple[int, int]:
-    """The earliest and the latest time that a record may have."""
+    """Return the earliest and the latest timestamp that a record may have."""
     if config.is_log_append_time:
         return -_INT64_MAX - 1, _INT64_MAX
     latest_ms = now_ms + config.timestamp_after_max_ms
@@ -210,7 +210,7 @@ def _span(config: LogConfig, now_ms: int) -> tuple[int, int]:
 def _refusal(
     body: Buffer, position: int, header: BatchHeader, config: LogConfig, *, name: str, now_ms: int, kernels: KernelSet
 ) -> RecordsRefused:
-    """Why these records, which are whole, are refused; looks at them again and names the first bad ones."""
+    """Return the refusal of whole but unacceptable records; check them again to name the first bad ones."""
     earliest_ms, latest_ms = _span(config, now_ms)
     keyless = f"Compacted topic cannot accept message without key in topic partition {name}."
     rows: list[tuple[int, str]] = []
@@ -236,7 +236,7 @@ def _refusal(
 
 
 def _check_append_time(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Refuse a batch that claims to be dated by the broker as Apache Kafka does: seldom."""
+    """Refuse a batch that claims LogAppendTime, in the rare cases in which Apache Kafka does."""
     earliest_ms, latest_ms = _span(config, now_ms)
     time = header.max_timestamp
     if not config.is_log_append_time and time != _NO_TIME:
@@ -263,7 +263,7 @@ def _times_refused(rows: list[tuple[int, str]]) -> RecordsRefused:
 
 
 def stamp(buffer: Writable, place: BatchPlace, attributes: int, max_timestamp: int) -> BatchPlace:
-    """Date a batch, in place; returns it as it is now."""
+    """Set a batch's attributes and largest timestamp in place; return its changed place."""
     position, header = place
     with memoryview(buffer)[position : position + header.size_bytes] as batch:
         _ATTRIBUTES_FIELD.pack_into(batch, CRC_START, attributes)

@@ -1,4 +1,4 @@
-"""Offsets that are missing between two files of a log, and are no damage.
+"""Offset gaps between two files of a log that are no damage.
 
 Apache Kafka's compaction takes whole batches away, which `sparse-before-offset` tells of a log that was taken over. A
 power cut may take the end of a file and leave what was written to the next one, before either was synced.
@@ -18,7 +18,7 @@ from kohort.storage.segments.indexfiles import SYNCED_SUFFIX
 from kohort.storage.segments.scan import Piece
 from kohort.storage.topicconfig import LogConfig
 
-#: Says before which offset Apache Kafka's compaction may have taken whole batches away; see `mark_sparse`.
+#: The file with the offset before which Apache Kafka's compaction may have left gaps; see `mark_sparse`.
 SPARSE_NAME: Final = "sparse-before-offset"
 _SPARSE_LIMIT_BYTES: Final = 100
 
@@ -32,7 +32,7 @@ def unpromised_pieces(
     sparse_before: int,
     config: LogConfig,
 ) -> list[Piece]:
-    """The files behind one whose end is missing, if nobody was answered for that end: the power went in between.
+    """Return the files behind a gap that a power cut made before the records were acknowledged.
 
     What was appended before a file was begun is durable before anybody is answered for what is in it, and a mark says
     so. A log without any mark is of other software, or of an older one: nothing of it is taken for unpromised. Where
@@ -52,7 +52,7 @@ def unpromised_pieces(
 
 
 def load_sparse(fs: FileSystem, directory: str, names: Sequence[str]) -> int:
-    """The offset before which gaps are no damage; it stands there twice, should one be hurt."""
+    """Read the offset before which gaps are no damage; the file has it twice, in case one is damaged."""
     if SPARSE_NAME not in names:
         return 0
     lines = read_bounded(fs, f"{directory}/{SPARSE_NAME}", limit_bytes=_SPARSE_LIMIT_BYTES).split(b"\n")
@@ -60,5 +60,5 @@ def load_sparse(fs: FileSystem, directory: str, names: Sequence[str]) -> int:
 
 
 def mark_sparse(fs: FileSystem, directory: str, end_offset: int) -> None:
-    """Say of a log that Apache Kafka wrote that its compaction may have left gaps before `end_offset`."""
+    """Mark a log of Apache Kafka's: its compaction may have left gaps before `end_offset`."""
     replace_file(fs, directory, SPARSE_NAME, b"%d\n%d\n" % (end_offset, end_offset))

@@ -1,4 +1,4 @@
-"""What the last clean stop left of each log, in one file of the data directory: starts and stops cost what changed.
+"""The state of each log at the last clean stop, in one file, so that starts cost only later changes.
 
 `.kohort_laststop` has a row for each log: where it ended, its epochs and producers, and of each segment what its facts
 say. A log of which little was written is not written down elsewhere. The row also says how the folder and the files of
@@ -36,26 +36,26 @@ from kohort.storage.topicconfig import LogConfig
 
 LAST_STOP_NAME: Final = ".kohort_laststop"
 _LIMIT_BYTES: Final = 256 << 20
-#: A log with more is written down in its folder and read there.
+#: Logs with more segments or producers have their state in their folders.
 _MOST_SEGMENTS: Final = 64
 _MOST_PRODUCERS: Final = 100
-#: An index of the newest segment that has more bytes is in its files.
+#: A longer index of the newest segment is kept in its files.
 _MOST_INDEX_BYTES: Final = 512
-#: What a row can be that was damaged.
+#: The errors of reading a damaged row.
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, IndexError, OverflowError, struct_error)
 
 Row = dict[str, Any]
 
 
 def forget_last_stop(fs: FileSystem, directory: str) -> None:
-    """Nothing of what the rows say of a log is to be relied on: it is about to be mended."""
+    """Remove the rows before a log is repaired, since they are no longer reliable."""
     if has_last_stop(fs, directory):
         fs.remove(f"{directory}/{LAST_STOP_NAME}")
         fs.sync_directory(directory)
 
 
 def has_last_stop(fs: FileSystem, directory: str) -> bool:
-    """Whether there are rows, whatever they say."""
+    """Whether the file with the rows exists."""
     return fs.exists(f"{directory}/{LAST_STOP_NAME}")
 
 
@@ -64,11 +64,11 @@ class LastStop:
 
     def __init__(self, rows: Mapping[str, Row], *, is_believed: bool) -> None:
         self._rows: Final = rows
-        #: The stop was the last thing that happened.
+        #: Whether the directory was not changed after the stop.
         self._is_believed: Final = is_believed
 
     def state_of(self, folder: str, topic_id: TopicId) -> LogState | None:
-        """What `log.state` would say if the stop had written it."""
+        """Return the state that `log.state` would have if the stop had written it."""
         row = self._rows.get(folder)
         try:
             return None if row is None or row["id"] != topic_id.hex() else _state(row)
@@ -78,7 +78,7 @@ class LastStop:
     def open(
         self, fs: FileSystem, directory: str, *, topic: str, topic_id: TopicId, partition: int, config: LogConfig
     ) -> PartitionLog | None:
-        """The log as it was left; `None`: it is to be read, since something has changed or nothing is known."""
+        """Open a log as the stop left it; `None` if it changed since or has no row, and has to be read."""
         row = self._rows.get(directory.rpartition("/")[2]) if self._is_believed else None
         try:
             if row is None or row["id"] != topic_id.hex() or _stamps(fs, directory) != list(map(tuple, row["at"])):
@@ -104,7 +104,7 @@ def _state(row: Row) -> LogState:
         (producer_id, epoch, tuple(StoredBatch(*batch) for batch in batches))
         for producer_id, epoch, batches in row["producers"]
     )
-    # Numbers that have no place in the memory of producers are none that were written.
+    # Numbers that cannot be packed were never written: this raises for them.
     ProducerStates().restore(producers)
     return LogState(
         offset=row["offset"], epochs=tuple((epoch, offset) for epoch, offset in row["epochs"]), producers=producers
@@ -112,7 +112,7 @@ def _state(row: Row) -> LogState:
 
 
 def _segments(fs: FileSystem, directory: str, row: Row, config: LogConfig) -> list[Segment] | None:
-    """`None` if a file is not as it was."""
+    """Open the segments of a row; `None` if a file has changed since."""
     segments, newest = [], row["segments"][-1][0]
     for base, stamp, end, size, first, most, at, has_gaps, index, timeindex in row["segments"]:
         facts = SegmentFacts(
@@ -140,7 +140,7 @@ def _segments(fs: FileSystem, directory: str, row: Row, config: LogConfig) -> li
 
 
 def row_of(fs: FileSystem, log: PartitionLog, topic_id: TopicId) -> Row | None:
-    """What is left of a log that is durable; `None` where its folder has to tell."""
+    """Build the row of a durable log; `None` if its folder has to have its state."""
     if not _is_tellable(fs, log):
         return None
     newest = log.segments[-1]
@@ -185,7 +185,7 @@ def row_of(fs: FileSystem, log: PartitionLog, topic_id: TopicId) -> Row | None:
 
 
 def _is_tellable(fs: FileSystem, log: PartitionLog) -> bool:
-    """Whether a few numbers say all of a log, and its folder has nothing that a start has to mend or remove."""
+    """Whether a row can describe a log whole, and its folder has nothing to repair or remove."""
     closed = log.segments[:-1]
     if log.offline or log.is_failed or log.holes or log.durable_offset != log.log_end_offset:
         return False
@@ -199,12 +199,12 @@ def _is_tellable(fs: FileSystem, log: PartitionLog) -> bool:
 
 
 def _stamps(fs: FileSystem, directory: str) -> list[tuple[int, int, int] | None]:
-    """Of the folder, whose names are the same then, and of the file in it that ties it to its topic."""
+    """Return the stamps of a folder and of the file that ties it to its topic."""
     return [fs.stamp(directory), fs.stamp(f"{directory}/{PARTITION_METADATA_NAME}")]
 
 
 def save_last_stop(fs: FileSystem, directory: str, rows: Mapping[str, Row]) -> int:
-    """Put them in force; their checksum, which the marker of the stop has to name."""
+    """Write the rows durably; return their checksum, which the marker of the stop has to name."""
     text = json.dumps(rows, separators=(",", ":")).encode()
     checksum = crc32c(text)
     replace_file(fs, directory, LAST_STOP_NAME, b"%08x %s\n" % (checksum, text))
@@ -212,7 +212,7 @@ def save_last_stop(fs: FileSystem, directory: str, rows: Mapping[str, Row]) -> i
 
 
 def load_last_stop(fs: FileSystem, directory: str, believed: int | None) -> LastStop:
-    """What the last clean stop left; `believed`: what `load_last_sum` gave."""
+    """Read the rows of the last clean stop; `believed` is the result of `load_last_sum`."""
     path = f"{directory}/{LAST_STOP_NAME}"
     try:
         head, _, text = read_bounded(fs, path, limit_bytes=_LIMIT_BYTES).removesuffix(b"\n").partition(b" ")

@@ -1,4 +1,4 @@
-"""Where a log begins whose oldest records were deleted by request: kept in its folder, for the next start.
+"""The start offset of a log with records that were deleted by request, kept for the next start.
 
 Laws: the file is replaced whole and goes with the folder, so that no topic inherits it. The offset stands in it twice,
 each time with its checksum: a number that is damaged deletes nothing. If both are, or the file is missing, the log
@@ -21,10 +21,10 @@ _LIMIT_BYTES: Final = 1_000
 
 
 def load_log_start(fs: FileSystem, folder: str) -> int:
-    """The offset; 0 if there is none."""
+    """Read the start offset; 0 if there is none."""
     path = f"{folder}/{LOG_START_NAME}"
     lines = read_bounded(fs, path, limit_bytes=_LIMIT_BYTES).split(b"\n") if fs.exists(path) else []
-    # What is not at once a number and its checksum counts for nothing.
+    # Lines that are not a number with its checksum are ignored.
     return max((int(number) for number in map(_number_in, lines) if number), default=0)
 
 
@@ -38,7 +38,7 @@ def _sum_of(number: bytes) -> bytes:
 
 
 def keep_log_start(fs: FileSystem, folder: str, offset: int) -> None:
-    """Have what `delete_before` did in force after a restart, too; blocking, for a thread beside the log's owner."""
+    """Keep the result of `delete_before` for later starts; blocking, for a thread beside the log's owner."""
     number = b"%d" % offset
     line = number + b" " + _sum_of(number)
     # An empty line between the two, so that they do not become one if a line's end is damaged.
@@ -46,7 +46,7 @@ def keep_log_start(fs: FileSystem, folder: str, offset: int) -> None:
 
 
 def delete_before(log: PartitionLog, offset: int) -> list[str]:
-    """Delete the records before an offset; their files go where all of a segment's records are before it.
+    """Delete the records before an offset; drop segments that have only such records.
 
     Returns:
         Files, as `PartitionLog.drop_expired` does.

@@ -1,4 +1,4 @@
-"""What a start needs to know of a partition so that it reads only what came later: written now and then, and at a stop.
+"""The state of a partition for its next start, written at times and at a stop.
 
 `log.state` says for one offset, before which everything is durable, which leader epochs and producers were there; the
 segments before it have their indexes in files. `<offset>.snapshot` and `leader-epoch-checkpoint` say the same in Apache
@@ -41,7 +41,7 @@ _PRODUCER: Final = Struct(">qhiqiqiq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """What was there at an offset."""
+    """The epochs and producers of a log at an offset."""
 
     offset: int
     epochs: tuple[tuple[int, int], ...]
@@ -50,44 +50,44 @@ class LogState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A segment whose index is to be written."""
+    """A segment with an index that is to be written."""
 
     segment: Segment
     index: SegmentIndex
-    #: Without the sums of the files, which `write` knows.
+    #: The facts without the files' checksums, which `write` adds.
     facts: SegmentFacts
     is_closed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """What is to be written of a log."""
+    """The state of a log that is to be written."""
 
     log: PartitionLog
     state: LogState
     parts: tuple[_Part, ...]
-    #: All before the state's offset survives a crash already.
+    #: Whether all records before the state's offset are durable already.
     is_durable: bool
 
 
 def is_outdated(log: PartitionLog) -> bool:
-    """Whether there is more to be written than there was."""
+    """Whether a log has state that is not written yet."""
     return log.log_end_offset != log.state_offset or any(segment.needs_filing for segment in log.segments[:-1])
 
 
 def settle(captured: Captured, filed: Sequence[tuple[Segment, SegmentFacts]]) -> None:
-    """What was captured is written: the owner of the log gives memory back."""
+    """Note that the captured state is written, and release memory; called by the log's owner."""
     log, offset = captured.log, captured.state.offset
     log.state_offset = offset
     if log.high_watermark >= offset:
-        # Nobody waits for this sync; a log that grows no more has no other, and compaction needs one.
+        # No request waits for this sync, but a log that grows no more has no other, and compaction needs one.
         log.mark_durable(offset)
     for segment, facts in filed:
         segment.use_files(facts)
 
 
 def capture(log: PartitionLog) -> Captured:
-    """What the log is now."""
+    """Capture the present state of a log."""
     newest = log.segments[-1]
     parts = []
     for segment in log.segments:
@@ -101,7 +101,7 @@ def capture(log: PartitionLog) -> Captured:
 
 
 def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFacts]]:
-    """Write it all; blocking, and beside the log's owner.
+    """Write the captured state; blocking, beside the log's owner.
 
     Returns:
         Closed segments whose indexes are in files by now; the owner tells them by `Segment.use_files`.
@@ -127,7 +127,7 @@ def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFact
 
 
 def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
-    """Put it in force, in our format and in Kafka's."""
+    """Write a state, in kohort's format and in Kafka's."""
     document = {"offset": state.offset, "epochs": state.epochs, "producers": state.producers}
     text = json.dumps(document).encode()
     place_file(fs, f"{directory}/{STATE_NAME}", b"%08x %s\n" % (crc32c(text), text))
@@ -140,20 +140,20 @@ def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
 
 
 def forget_state(fs: FileSystem, directory: str) -> None:
-    """Nothing of what was known is to be relied on: the log is about to be mended."""
+    """Remove the state of a log that is about to be repaired, since it is no longer reliable."""
     if fs.exists(f"{directory}/{STATE_NAME}"):
         fs.remove(f"{directory}/{STATE_NAME}")
         fs.sync_directory(directory)
 
 
 def latest_state(fs: FileSystem, directory: str, names: Sequence[str], earlier: LogState | None) -> LogState | None:
-    """What is known of a folder; `earlier`: what a clean stop has left of it elsewhere."""
+    """Return the latest state of a folder; `earlier` is its state in the rows of a clean stop."""
     states = [each for each in (load_state(fs, directory, names), earlier) if each is not None]
     return max(states, key=lambda each: each.offset, default=None)
 
 
 def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState | None:
-    """What was written last; `None` if there is nothing, or it is damaged."""
+    """Read the written state; `None` if it is missing or damaged."""
     if STATE_NAME not in names:
         return None
     try:
@@ -172,7 +172,7 @@ def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState
                 for producer_id, epoch, batches in document["producers"]
             ),
         )
-        # Numbers that have no place in the memory of producers are none that were written.
+        # Numbers that cannot be packed were never written: this raises for them.
         ProducerStates().restore(state.producers)
     except (StorageError, ValueError, TypeError, KeyError, IndexError, struct_error):
         return None
@@ -180,7 +180,7 @@ def load_state(fs: FileSystem, directory: str, names: Sequence[str]) -> LogState
 
 
 def snapshot_of(producers: Sequence[ProducerRow]) -> bytes:
-    """Kafka's snapshot, which has the last batch of each producer."""
+    """Build Kafka's snapshot of producers, with the last batch of each."""
     rows = [_COUNT.pack(len(producers))]
     for producer_id, epoch, batches in producers:
         last = batches[-1]
@@ -193,7 +193,7 @@ def snapshot_of(producers: Sequence[ProducerRow]) -> bytes:
 
 
 def load_snapshot(fs: FileSystem, directory: str, names: Sequence[str]) -> list[ProducerRow]:
-    """What Kafka's snapshot says of producers, the last batch of each; nothing if there is none, or it is damaged."""
+    """Read Kafka's snapshot of producers, the last batch of each; empty if it is missing or damaged."""
     name = max((each for each in names if each.endswith(SNAPSHOT_SUFFIX)), default=None)
     if name is None:
         return []
@@ -217,7 +217,7 @@ def load_snapshot(fs: FileSystem, directory: str, names: Sequence[str]) -> list[
 
 
 def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: int) -> None:
-    """Take over what was known of producers before `end_offset`, where the batches that are left say less."""
+    """Restore producers' states from before `end_offset` where the remaining batches have older ones."""
     newest = {row[0]: row for row in rows if row[2][-1].last_offset < end_offset}
     for row in producers.rows():
         known = newest.get(row[0])

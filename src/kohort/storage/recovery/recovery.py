@@ -1,4 +1,4 @@
-"""What is in a partition's folder after a stop: every byte behind what was durable for sure is checked.
+"""The recovery of a partition from its folder: checks all bytes that may not have been durable.
 
 Laws: a torn tail is cut and reported. Damage with valid batches behind it, or where a clean stop had records, is never
 cut: it is kept in a file of its own, and what follows is served (`quarantine`). Nothing is changed before the whole
@@ -33,7 +33,7 @@ from kohort.storage.segments.scan import Piece, Rules, ends_before, scan_file
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
 
-#: Ends the name of a file that becomes a segment; what a crash leaves of it is removed here.
+#: The suffix of an unfinished segment file; after a crash it is removed here.
 CLEANED_SUFFIX: Final = UNFINISHED_SUFFIX
 _RECORD_COUNT: Final = Struct(">i")
 _RECORD_COUNT_POSITION: Final = 57
@@ -41,7 +41,7 @@ _RECORD_COUNT_POSITION: Final = 57
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailCut:
-    """The end of a log that was written only in part when the broker stopped, and that nobody was answered for."""
+    """The end of a log that was written in part when the broker stopped, and never acknowledged."""
 
     path: str
     #: Byte at which the file ends now.
@@ -60,14 +60,14 @@ class TailCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What opening a data directory found."""
+    """The findings of opening a data directory."""
 
-    #: The last broker stopped cleanly, so that only headers were read.
+    #: Whether the last broker stopped cleanly, so that only headers were read.
     is_clean: bool = True
     partitions: int = 0
     bytes_checked: int = 0
     cuts: tuple[TailCut, ...] = ()
-    #: What was not whole at the end of the catalog.
+    #: The bytes that were cut off the end of the catalog.
     catalog_cut: CatalogCut | None = None
     #: (folder, offsets that are damaged or gone), those that were known before as well.
     holes: tuple[tuple[str, Hole], ...] = ()
@@ -75,33 +75,33 @@ class RecoveryReport:
     mended_epochs: tuple[tuple[str, EpochRun], ...] = ()
     #: (folder, bytes that a clean stop had left before the offset with which its log begins now).
     shortened: tuple[tuple[str, int, int], ...] = ()
-    #: (folder, why it could not be read): nobody can use it until the next start.
+    #: (folder, why it could not be read): the partition is offline until the next start.
     offline: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
 class _Found:
-    """What reading a partition's files gave."""
+    """The result of reading a partition's files."""
 
     #: All of them in the order of their offsets; those behind the last good batch are not worth keeping.
     pieces: list[Piece] = field(default_factory=list)
-    #: Files that a compacted one has taken the place of.
+    #: Files that were replaced by a compacted one.
     covered: list[Segment] = field(default_factory=list)
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: EpochRuns = field(default_factory=EpochRuns)
     #: Offset before which producers and epochs were known, and indexes may be in files.
     known_before: int = 0
-    #: Of batches that were looked at.
+    #: Bytes of the batches that were checked.
     bytes_checked: int = 0
 
     @property
     def end(self) -> PartitionEnd:
-        """Where the log ends, and its size."""
+        """The end offset and the size of the log."""
         end_offset = self.pieces[-1].segment.next_offset if self.pieces else 0
         return PartitionEnd(end_offset, sum(piece.segment.size for piece in self.pieces))
 
     def note(self, header: BatchHeader) -> None:
-        """A good batch, in the order of the log."""
+        """Note a valid batch, in log order."""
         if header.base_offset < self.known_before:
             return
         self.producers.note(header)
@@ -119,12 +119,12 @@ def open_partition(
     highest_epoch: int | None = None,
     earlier: LogState | None = None,
 ) -> tuple[PartitionLog, TailCut | None]:
-    """The log in `directory`, ready for appends; its `holes` are those of the offsets.
+    """Open the log in `directory` for appends; its `holes` are its missing offsets.
 
     Args:
-        expected: where the log ended at a clean stop; `None` if the stop was not clean.
-        highest_epoch: no leader epoch is above it; `None`: nobody knows.
-        earlier: what a clean stop has left of the log; `None`: nothing.
+        expected: the end of the log at a clean stop; `None` if the stop was not clean.
+        highest_epoch: no leader epoch is above it; `None` if that is unknown.
+        earlier: the log's state in the rows of a clean stop; `None` if it has none.
     """
     names = fs.list_directory(directory)
     bases = sorted(base for name in names if (base := segment_base(name)) is not None)
@@ -137,11 +137,11 @@ def open_partition(
     promised = max(expected.end_offset if expected else 0, state.offset if state else 0)
     is_clean = expected is not None and found.end == expected and not any(piece.damage for piece in found.pieces)
     if found.end.end_offset < promised or (expected is not None and not is_clean):
-        # Not as it was left: somebody touched it, so every byte is looked at.
+        # The log is not as the broker left it: something changed it, so every byte is checked.
         found = reader.read(None, trusted=state)
     unpromised = unpromised_pieces(found.pieces, names, known, promised, sparse_before=sparse_before, config=config)
     if unpromised:
-        # Nobody was answered for what is in them either.
+        # The records in these files were not acknowledged either.
         reader.read_before(unpromised[0].file_base)
         found = reader.read(state if found.known_before else None, trusted=state)
     if any(piece.damage for piece in found.pieces[:-1]) or found.end.end_offset < promised:
@@ -170,13 +170,13 @@ def open_partition(
 def _let_go(segments: Sequence[Segment], directory: str, *, has_changed: bool) -> None:
     for segment in segments:
         if has_changed and segment.size:
-            # What was found in the page cache after a kill is not yet on the disk.
+            # Bytes that are in the page cache after a kill may not be on the disk yet.
             segment.sync(directory)
         segment.release()
 
 
 def _gone_before(end: PartitionEnd, expected: PartitionEnd | None) -> int:
-    """Bytes of files before the first one, where nothing is missing behind it."""
+    """Return the bytes of missing files at the beginning, if nothing is missing at the end."""
     if expected is None or end.end_offset != expected.end_offset:
         return 0
     return max(0, expected.size_bytes - end.size_bytes)
@@ -193,7 +193,7 @@ def _remove_covered(fs: FileSystem, directory: str, covered: Sequence[Segment]) 
 def unreadable_partition(
     fs: FileSystem, directory: str, *, topic: str, partition: int, config: LogConfig, reason: str
 ) -> PartitionLog:
-    """Stands for a log whose files the disk cannot give: it refuses everything, and nothing of it is touched."""
+    """Open a log with unreadable files: it refuses everything, and its files stay untouched."""
     nothing = Segment(fs, directory, 0, is_entry_durable=True)
     log = PartitionLog(fs, directory, topic=topic, partition=partition, config=config, segments=[nothing])
     log.offline = reason
@@ -202,7 +202,7 @@ def unreadable_partition(
 
 
 def _remove_leftovers(fs: FileSystem, directory: str, names: Sequence[str], bases: Sequence[int]) -> None:
-    """Files that were begun or had left the log, and indexes whose segments have gone."""
+    """Remove unfinished files, files that have left the log, and indexes without their segments."""
     for name in names:
         if name.endswith((CLEANED_SUFFIX, DELETED_SUFFIX)):
             fs.remove(f"{directory}/{name}")
@@ -214,7 +214,7 @@ def _remove_leftovers(fs: FileSystem, directory: str, names: Sequence[str], base
 
 
 class _Reader:
-    """Reads a partition's files, once or twice."""
+    """The reader of a partition's files, once or twice."""
 
     def __init__(
         self,
@@ -235,10 +235,10 @@ class _Reader:
         self._sparse_before = sparse_before
 
     def read(self, state: LogState | None, *, with_crc: bool = True, trusted: LogState | None = None) -> _Found:
-        """Every file in turn, and of what `state` is about only what its files do not tell.
+        """Read every file, without the batches that `state` covers.
 
         Args:
-            trusted: what is not in the files, or under no checksum there, where they are all read.
+            trusted: a state for facts that files do not have, or have without a checksum, when all files are read.
         """
         known = state or trusted
         runs = EpochRuns(known.epochs, known.offset, highest=self._highest_epoch) if known else None
@@ -262,11 +262,11 @@ class _Reader:
         return found
 
     def read_before(self, base: int) -> None:
-        """Leave the files out from that one on."""
+        """Ignore the files from `base` on in later reads."""
         self._bases = [each for each in self._bases if each < base]
 
     def _read_file(self, base: int, next_base: int, rules: Rules, found: _Found) -> list[Piece]:
-        """The pieces of one file; of what is known of it nothing is read."""
+        """Read the pieces of one file, without the batches that its facts cover."""
         fs, directory = self._fs, self._directory
         segment = Segment(fs, directory, base, is_entry_durable=False)
         segment.interval_bytes = self._interval_bytes
@@ -286,7 +286,7 @@ class _Reader:
 
 
 class _Mender:
-    """Makes segments of what was found: cuts the torn tail, and takes damage out of the middle."""
+    """The repair of the found pieces: cuts the torn tail, and quarantines damage in the middle."""
 
     def __init__(self, fs: FileSystem, directory: str, known: Iterable[Hole], *, sparse_before: int) -> None:
         self._fs = fs
@@ -297,7 +297,7 @@ class _Mender:
         self.holes: tuple[Hole, ...] = ()
 
     def mend(self, pieces: list[Piece], promised: int, unpromised: list[Piece]) -> tuple[list[Segment], TailCut | None]:
-        """The segments, and what was cut; up to offset `promised` everything was durable once."""
+        """Return the segments and the cut; everything before offset `promised` was once durable."""
         last = max((at for at, piece in enumerate(pieces) if piece.segment.size), default=0)
         end_offset = pieces[last].segment.next_offset if pieces else 0
         promised = max([promised, *(hole.next_offset for hole in self._known.values())])
@@ -337,7 +337,7 @@ class _Mender:
         return Piece(segment=segment, file_base=base, start=0)
 
     def _hole(self, piece: Piece, after: Piece) -> Hole | None:
-        """What is missing between two pieces; what is damaged there is kept."""
+        """Return the hole between two pieces, after its damaged bytes were kept."""
         first, next_offset = piece.segment.next_offset, after.segment.base_offset
         damage = piece.damage
         if first == next_offset or (damage is None and next_offset <= self._sparse_before):
@@ -359,7 +359,7 @@ class _Mender:
         return hole
 
     def _cut(self, last: Piece, behind: list[Piece]) -> TailCut | None:
-        """What goes of the end of the log: nobody was answered for it."""
+        """Cut the unacknowledged end of the log."""
         damages = [piece.damage for piece in (last, *behind) if piece.damage]
         if not damages and not behind:
             return None
@@ -381,7 +381,7 @@ class _Mender:
         )
 
     def _separate(self, file_base: int, pieces: list[Piece]) -> None:
-        """Give each piece of a file a file of its own, in an order that a crash may interrupt anywhere."""
+        """Move each piece of a file into its own file, in an order that a crash may interrupt."""
         if len(pieces) == 1 and not pieces[0].damage:
             return
         file = self._fs.open(f"{self._directory}/{segment_name(file_base)}")
@@ -398,7 +398,7 @@ class _Mender:
         self._fs.sync_directory(self._directory)
 
     def _forget(self, start_offset: int) -> None:
-        """Remove the files of holes that no reader can come to any more."""
+        """Remove the files of holes that readers can no longer reach."""
         for hole in self._known.values():
             if hole.next_offset <= start_offset:
                 self._fs.remove(f"{self._directory}/{hole.name}")

@@ -1,4 +1,4 @@
-"""Batches of a file that may be damaged, cut or unreadable, by their positions; read through a window, never mapped.
+"""A reader of batches in a file that may be damaged, cut or unreadable; reads windows, maps nothing.
 
 Laws: memory is one window, whatever length a batch claims. A file that somebody cuts meanwhile ends where it ends now:
 what is missing is no batch. A page that the disk cannot give is an error of the file, never the end of the process.
@@ -22,13 +22,13 @@ from kohort.records.header import (
 )
 from kohort.storage.files.fs import LogFile
 
-#: Where every byte is looked at, and where headers are that others are between.
+#: Windows for reading every byte, and for reading headers alone.
 WINDOW_BYTES: Final = 1 << 20
 HEADERS_WINDOW_BYTES: Final = 4 << 10
 
 
 class BatchReader:
-    """Reads forward at the cost of one pass; to jump costs a window."""
+    """A reader of batches by position: reading forward costs one pass, each jump a window."""
 
     __slots__ = ("_base", "_file", "_window", "_window_bytes", "size")
 
@@ -38,15 +38,15 @@ class BatchReader:
         #: Bytes of the file from `_base` on.
         self._window = memoryview(b"")
         self._base = 0
-        #: What the file had when this was made, up to the limit.
+        #: The size of the file when the reader was created, up to the limit.
         self.size: Final = file.size() if limit_bytes is None else min(file.size(), limit_bytes)
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer at the end."""
+        """Read up to `size` bytes; fewer at the end."""
         return self._file.read(position, min(size, self.size - position))
 
     def is_blank(self, position: int) -> bool:
-        """Whether there are nothing but zeros from there on."""
+        """Whether all bytes from there on are zeros."""
         while position < self.size:
             piece = self.read(position, WINDOW_BYTES)
             if any(piece):
@@ -55,7 +55,7 @@ class BatchReader:
         return True
 
     def header_at(self, position: int) -> BatchHeader:
-        """The header at `position`; raises what `parse_header` does, and `StorageError`."""
+        """Parse the header at `position`; raise as `parse_header` does, or `StorageError`."""
         here = position - self._base
         if here < 0 or here + HEADER_SIZE > len(self._window):
             self._move_to(position)
@@ -63,7 +63,7 @@ class BatchReader:
         return parse_header(self._window, here, origin=self._base)
 
     def check(self, position: int, header: BatchHeader, *, with_crc: bool = True) -> None:
-        """Refuse a batch of the file as `check_batch` does; raises `StorageError`, too."""
+        """Check a batch of the file as `check_batch` does; may raise `StorageError`, too."""
         check_counts(header)
         end = position + header.batch_length + LENGTH_OVERHEAD
         if end > self.size:

@@ -1,4 +1,4 @@
-"""Where the next whole batch begins in bytes that may be damaged.
+"""The search for the next whole batch in bytes that may be damaged.
 
 Laws: what is found has a header that fits and the right CRC; no length is believed before the bytes are there. It is
 where the damaged batch says that it ends, or else the first of two that follow each other: a batch that somebody keeps
@@ -15,7 +15,7 @@ from kohort.errors import CorruptRecordError
 from kohort.records.header import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 from kohort.storage.segments.batchreader import BatchReader
 
-#: Where no file follows.
+#: The limit of offsets where no file follows.
 NO_LIMIT: Final = 1 << 63
 #: A file's offsets count from its first one, in 31 bits.
 _OFFSETS_OF_A_FILE: Final = 1 << 31
@@ -23,21 +23,21 @@ _LENGTH_POSITION: Final = 8
 _LENGTH_SIZE: Final = 4
 _MAGIC_POSITION: Final = 16
 _SEARCH_BYTES: Final = 1 << 20
-#: Damaged headers that are asked, one behind the other, where the next batch is.
+#: Most consecutive headers whose claims of the next batch are followed.
 _MOST_CLAIMS: Final = 16
 
 
 def find_batch(
     reader: BatchReader, start: int, *, beyond_offset: int, before_offset: int = NO_LIMIT, is_sparse: bool = False
 ) -> int | None:
-    """Position of the next whole valid batch, behind a damaged one at `start`, whose offset may be believed.
+    """Find the next whole valid batch with a credible offset, behind a damaged one at `start`.
 
     Args:
-        beyond_offset: it has this offset, which the file may have, or a later one,
-        before_offset: but one before this, where the next file begins.
+        beyond_offset: the batch has this offset, the first that the file may have, or a later one.
+        before_offset: its offset is before this one, with which the next file begins.
         is_sparse: offsets between two batches may be missing without damage.
     """
-    # Checked before the CRC, which costs a pass over whatever length is claimed.
+    # Checked before the CRC, which costs a pass over the claimed length.
     limit = min(before_offset, beyond_offset + _OFFSETS_OF_A_FILE)
     claims = {} if is_sparse else _claims(reader, start, beyond_offset)
     doubted: _Found | None = None
@@ -64,19 +64,19 @@ def find_batch(
 
 
 class _Found(NamedTuple):
-    """A batch whose checksum is right, which does not cover its offset."""
+    """A batch with a valid checksum, which does not cover its offset."""
 
     position: int
     header: BatchHeader
 
     @property
     def end(self) -> int:
-        """The byte behind it."""
+        """The position behind the batch."""
         return self.position + self.header.size_bytes
 
 
 def _claims(reader: BatchReader, start: int, offset: int) -> dict[int, tuple[int, int]]:
-    """Position of a batch -> its offset, twice, as far as headers from `start` on say so one behind the other."""
+    """Return claimed positions -> offsets, by each of the two counts in consecutive headers from `start`."""
     claims: dict[int, tuple[int, int]] = {}
     position = start
     while len(claims) < _MOST_CLAIMS and reader.size - position >= HEADER_SIZE:
@@ -94,7 +94,7 @@ def _claims(reader: BatchReader, start: int, offset: int) -> dict[int, tuple[int
 
 
 def _count_if(reader: BatchReader, start: int, end: int) -> int:
-    """How many offsets the damaged batch has, if its checksum is right should it end there; 0 if it is not."""
+    """Return the offsets of the damaged batch, if its checksum is right when it ends at `end`; else 0."""
     header = reader.header_at(start)._replace(batch_length=end - start - LENGTH_OVERHEAD)
     try:
         reader.check(start, header)
@@ -104,7 +104,7 @@ def _count_if(reader: BatchReader, start: int, end: int) -> int:
 
 
 def _positions(reader: BatchReader, start: int) -> Iterator[tuple[int, bool]]:
-    """Where a batch may begin, and whether the damaged one at `start` says so by its length."""
+    """Yield possible positions of batches, and whether the damaged batch's length claims them."""
     told = start
     if reader.size - start >= HEADER_SIZE:
         length = int.from_bytes(reader.read(start + _LENGTH_POSITION, _LENGTH_SIZE), "big", signed=True)
@@ -124,7 +124,7 @@ def _positions(reader: BatchReader, start: int) -> Iterator[tuple[int, bool]]:
 def _is_followed(
     reader: BatchReader, found: _Found, beyond_offset: int, before_offset: int, *, is_sparse: bool
 ) -> bool | None:
-    """Whether what comes behind a batch says that its offset is right, or wrong; `None`: it says nothing."""
+    """Whether the bytes behind a batch confirm its offset (`True`), refute it or say nothing (`None`)."""
     next_offset = found.header.next_offset
     if found.end == reader.size:
         if before_offset == NO_LIMIT or next_offset < before_offset:
@@ -139,13 +139,13 @@ def _is_followed(
 
 
 def _is_before_batch(reader: BatchReader, found: _Found) -> bool:
-    """Whether the file ends behind it, or another good batch stands there: it is no part of something else."""
+    """Whether the file ends or a valid batch follows, so that the batch is no part of other data."""
     next_offset = found.header.next_offset
     return found.end == reader.size or valid_batch(reader, found.end, beyond_offset=next_offset) is not None
 
 
 def _fits(doubted: _Found, found: _Found, *, is_sparse: bool) -> bool:
-    """Whether a batch of which nothing was known may stand before one whose offset is right."""
+    """Whether an unconfirmed batch may stand before one with a confirmed offset."""
     gap = found.header.base_offset - doubted.header.next_offset
     return gap >= 0 if is_sparse or doubted.end != found.position else gap == 0
 
@@ -153,7 +153,7 @@ def _fits(doubted: _Found, found: _Found, *, is_sparse: bool) -> bool:
 def valid_batch(
     reader: BatchReader, position: int, *, beyond_offset: int = 0, before_offset: int = NO_LIMIT
 ) -> BatchHeader | None:
-    """The header of a whole batch at `position` whose CRC is right; `None` if there is none with such an offset."""
+    """Return the header of a whole batch with a right CRC at `position`, `None` if there is none."""
     if reader.size - position < HEADER_SIZE:
         return None
     try:

@@ -1,9 +1,9 @@
-"""The indexes of segments as Apache Kafka's files, and beside them what they are to be held against.
+"""The index files of segments, in Apache Kafka's formats, with the facts to check them against.
 
 `<base>.index` and `<base>.timeindex` are Kafka's. `<base>.facts` is ours: how much of the segment they are about, their
 checksums, and the checksum of the whole segment once it is known. It carries a checksum of its own.
 
-Laws: an index whose checksum differs is never used; whoever meets it makes another one out of the segment. So nothing
+Laws: an index whose checksum differs is never used; it is rebuilt from the segment. So nothing
 here needs a sync. Of a large index a few entries are in memory at a time.
 Source: Apache Kafka's OffsetIndex and TimeIndex.
 """
@@ -28,7 +28,7 @@ INDEX_SUFFIX: Final = ".index"
 TIME_SUFFIX: Final = ".timeindex"
 FACTS_SUFFIX: Final = ".facts"
 SUFFIXES: Final = (INDEX_SUFFIX, TIME_SUFFIX, FACTS_SUFFIX)
-#: Ends the name of an empty file: everything before that offset was durable before anybody was answered for more.
+#: The suffix of an empty file: everything before its offset was durable before later records were acknowledged.
 SYNCED_SUFFIX: Final = ".synced"
 _FACTS_LIMIT_BYTES: Final = 4096
 #: Entries that are read at a time.
@@ -38,12 +38,12 @@ _TIME_ENTRY: Final = Struct(">qI")
 
 
 class IndexDamagedError(StorageError):
-    """An index file is not what was written."""
+    """An index file that is not as it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What is known of the first `size` bytes of a segment without reading them."""
+    """The facts about the first `size` bytes of a segment, known without reading them."""
 
     #: Behind the last offset in them.
     end_offset: int
@@ -55,34 +55,34 @@ class SegmentFacts:
     #: (bytes, CRC-32C) of the two files.
     index: tuple[int, int]
     timeindex: tuple[int, int]
-    #: CRC-32C of these bytes; `None` while nobody has looked.
+    #: CRC-32C of these bytes; `None` until they were scrubbed.
     checksum: int | None = None
 
 
 def index_path(directory: str, base_offset: int, suffix: str) -> str:
-    """The path of one of a segment's other files."""
+    """Return the path of one of a segment's other files."""
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
 def save_index(fs: FileSystem, directory: str, base_offset: int, image: IndexImage) -> None:
-    """Write Kafka's two files; the facts follow."""
+    """Write Kafka's two index files; the facts have to follow."""
     for suffix, content in ((INDEX_SUFFIX, image.offsets), (TIME_SUFFIX, image.times)):
         _write(fs, index_path(directory, base_offset, suffix), content)
 
 
 def sum_of(content: bytes) -> tuple[int, int]:
-    """Size and checksum."""
+    """Return size and checksum."""
     return len(content), crc32c(content)
 
 
 def save_facts(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> None:
-    """Put them in force."""
+    """Write the facts of a segment."""
     text = json.dumps(asdict(facts)).encode()
     _write(fs, index_path(directory, base_offset, FACTS_SUFFIX), b"%08x %s\n" % (crc32c(text), text))
 
 
 def load_facts(fs: FileSystem, directory: str, base_offset: int) -> SegmentFacts | None:
-    """What is known of a segment; `None` if that is nothing, or damaged."""
+    """Read the facts of a segment; `None` if they are missing or damaged."""
     path = index_path(directory, base_offset, FACTS_SUFFIX)
     try:
         if not fs.exists(path):
@@ -101,7 +101,7 @@ def load_facts(fs: FileSystem, directory: str, base_offset: int) -> SegmentFacts
 
 
 def _pair(found: list[int]) -> tuple[int, int]:
-    """`ValueError` if it is none."""
+    """Check that `found` is a pair; raise `ValueError` if not."""
     size, checksum = found
     return size, checksum
 
@@ -109,7 +109,7 @@ def _pair(found: list[int]) -> tuple[int, int]:
 def load_index(
     fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, *, interval_bytes: int
 ) -> SegmentIndex | None:
-    """The whole index, to go on with; `None` if it is damaged, or cannot be read."""
+    """Load a whole index into memory, to extend it; `None` if it is damaged or unreadable."""
     found = []
     for suffix, (size, checksum), width in (
         (INDEX_SUFFIX, facts.index, OFFSET_ENTRY_BYTES),
@@ -127,7 +127,7 @@ def load_index(
 
 
 def has_index(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> bool:
-    """Whether both files are there, as long as they were written."""
+    """Whether both index files exist with the size that was written."""
     for suffix, (size, _) in ((INDEX_SUFFIX, facts.index), (TIME_SUFFIX, facts.timeindex)):
         path = index_path(directory, base_offset, suffix)
         if not fs.exists(path) or fs.open(path).size() != size:
@@ -136,12 +136,12 @@ def has_index(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFa
 
 
 def mark_synced(fs: FileSystem, directory: str, base_offset: int) -> None:
-    """Say that all before a segment is durable; that it was said is durable when the directory is synced."""
+    """Mark all records before a segment as durable; the mark is durable once the directory is synced."""
     fs.open(index_path(directory, base_offset, SYNCED_SUFFIX), create=True)
 
 
 def remove_index(fs: FileSystem, directory: str, base_offset: int) -> None:
-    """The segment is gone, or another one by now."""
+    """Remove the index files of a segment that is gone or replaced."""
     for suffix in reversed(SUFFIXES):
         fs.remove(index_path(directory, base_offset, suffix))
 
@@ -166,33 +166,33 @@ class FiledIndex:
         )
         self._times = _Entries(fs, index_path(directory, base_offset, TIME_SUFFIX), facts.timeindex, layout=_TIME_ENTRY)
         assert (_OFFSET_ENTRY.size, _TIME_ENTRY.size) == (OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
-        #: The checksums were right since the broker has started.
+        #: Whether the checksums were verified since the broker started.
         self.is_checked = False
 
     @property
     def sums(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Size and checksum of each file."""
+        """The size and checksum of each file."""
         return self._offsets.expected, self._times.expected
 
     def release(self) -> None:
-        """Keep nothing in memory."""
+        """Release all memory."""
         self._offsets.release()
         self._times.release()
 
     def position_before_offset(self, offset: int, *, wait: bool = True) -> int:
-        """As `SegmentIndex` has it; `IndexDamagedError`, and `NotResidentError` unless `wait`."""
+        """Look up as `SegmentIndex` does; may raise `IndexDamagedError`, and `NotResidentError` unless `wait`."""
         self._look(wait=wait)
         entry = self._offsets.last_up_to(offset - self._base, 0)
         return entry[1] if entry is not None else 0
 
     def position_before(self, limit: int, *, wait: bool = True) -> int:
-        """As `SegmentIndex` has it."""
+        """Look up as `SegmentIndex` does; see `position_before_offset`."""
         self._look(wait=wait)
         entry = self._offsets.last_up_to(limit, 1)
         return entry[1] if entry is not None else 0
 
     def position_before_timestamp(self, timestamp_ms: int, *, wait: bool = True) -> int:
-        """As `SegmentIndex` has it."""
+        """Look up as `SegmentIndex` does; see `position_before_offset`."""
         self._look(wait=wait)
         entry = bisect_left(self._times, timestamp_ms, key=lambda entry: entry[0]) - 1
         return self.position_before_offset(self._base + self._times[entry][1], wait=wait) if entry >= 0 else 0
@@ -206,7 +206,7 @@ class FiledIndex:
 
 
 class _Entries:
-    """The entries of one file; the last chunk that was read stays."""
+    """The entries of one file; the last chunk that was read stays in memory."""
 
     __slots__ = ("_chunk", "_first", "_fs", "_layout", "_path", "expected", "wait")
 
@@ -234,7 +234,8 @@ class _Entries:
         return self._chunk[at - self._first]
 
     def last_up_to(self, value: int, column: int) -> tuple[int, ...] | None:
-        """The last entry with at most `value` in an ascending column; whoever goes on finds it where it was last."""
+        """Return the last entry with at most `value` in an ascending column."""
+        # A reader that goes on finds its next entry in the chunk that was read last.
         chunk, in_column = self._chunk, itemgetter(column)
         if chunk and chunk[0][column] <= value < chunk[-1][column]:
             return chunk[bisect_right(chunk, value, key=in_column) - 1]
@@ -242,7 +243,7 @@ class _Entries:
         return self[at] if at >= 0 else None
 
     def check(self) -> None:
-        """`IndexDamagedError` if the file is not as it was written."""
+        """Raise `IndexDamagedError` if the file is not as it was written."""
         try:
             found = sum_of(self._fs.open(self._path).read(0, self.expected[0], wait=self.wait))
         except StorageError as why:
@@ -253,5 +254,5 @@ class _Entries:
             raise IndexDamagedError(f"{self._path} is damaged")
 
     def release(self) -> None:
-        """Keep nothing in memory."""
+        """Release all memory."""
         self._chunk = []

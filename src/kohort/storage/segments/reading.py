@@ -1,4 +1,4 @@
-"""What a reader gets of a log's segments: whole batches from an offset on, and the batch in which a time is found.
+"""Reads of a log's segments: whole batches from an offset on, and the batch of a timestamp.
 
 Laws: what is read begins and ends at boundaries of batches and has no gap. Nothing here unfolds
 a batch: looking up a time ends at a batch, and what is in that one is for a thread that has the time. Whoever does not
@@ -24,7 +24,7 @@ _BASE_OFFSET: Final = attrgetter("base_offset")
 def read_batches(
     segments: Sequence[Segment], offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool, wait: bool
 ) -> list[memoryview]:
-    """The batches from the one that holds `offset`, up to `end_offset` and `max_bytes`; one view of each segment.
+    """Read whole batches from the one with `offset`, up to `end_offset` and `max_bytes`.
 
     Args:
         segments: of one log, ascending; `offset` is in one of them.
@@ -45,7 +45,7 @@ def read_batches(
 
 
 def measure(segments: Sequence[Segment], offset: int, end_offset: int, max_bytes: int, *, wait: bool) -> int:
-    """How much `read_batches` would have, up to `max_bytes`, or a little less; read are only begin and end."""
+    """Estimate the bytes of `read_batches`, up to `max_bytes` or a little less; read only begin and end."""
     size = 0
     for _, start, end in _visible(segments, offset, end_offset, wait=wait):
         size += end - start
@@ -57,7 +57,7 @@ def measure(segments: Sequence[Segment], offset: int, end_offset: int, max_bytes
 def _visible(
     segments: Sequence[Segment], offset: int, end_offset: int, *, wait: bool
 ) -> Iterator[tuple[Segment, int, int]]:
-    """From where to where batches lie in each segment, from the one that holds `offset` up to `end_offset`."""
+    """Yield the range of batches in each segment, from the one with `offset` up to `end_offset`."""
     at = bisect_right(segments, offset, key=_BASE_OFFSET) - 1 if len(segments) > 1 else 0
     start = segments[at].position_of(offset, wait=wait)
     while at < len(segments):
@@ -71,28 +71,28 @@ def _visible(
         end = segment.size
         if end > start:
             if at == len(segments) - 1:
-                # Whoever has read to the end of the log asks for what comes next there.
+                # A reader at the end of the log will ask for the batch that comes next there.
                 segment.remember(segment.next_offset, end)
             yield segment, start, end
         at, start = at + 1, 0
 
 
 class TimePlace(NamedTuple):
-    """The batch in which the first record of a time is, and the file that it is in, whatever becomes of the log."""
+    """The batch with the first record of a time, and its file, valid whatever happens to the log."""
 
     file: LogFile
     place: BatchPlace
-    #: The record that is looked for is as late as this or later.
+    #: The timestamp that the record has to have at least.
     timestamp_ms: int
 
     def find_record(self, *, limit_bytes: int = LIMIT_BYTES, wait: bool = True) -> tuple[int, int] | None:
-        """(timestamp, offset) of the record.
+        """Find the (timestamp, offset) of the record.
 
         Args:
-            limit_bytes: what may be read, and what the batch may unfold to.
+            limit_bytes: most bytes to read, and to decompress the batch to.
 
         Returns:
-            `None` if that is too little, or nobody can read the batch: what its header says is all that is known.
+            `None` if that is too little or the batch is unreadable; then only `header_says` is known.
         """
         position, header = self.place
         if header.has_log_append_time:
@@ -105,17 +105,17 @@ class TimePlace(NamedTuple):
         try:
             return first_record_since(batch, header, self.timestamp_ms, limit_bytes=limit_bytes)
         except CorruptRecordError:
-            # The CRC was right when it came: the producer packed records that nobody can read, or too much of them.
+            # The CRC was right at the append: the producer packed unreadable records, or too many of them.
             return None
 
     @property
     def header_says(self) -> tuple[int, int]:
-        """(timestamp, offset) at or before the record, by the header alone."""
+        """The (timestamp, offset) at or before the record, by the header alone."""
         return self.place.header.max_timestamp, self.place.header.base_offset
 
 
 def place_of_time(segments: Sequence[Segment], timestamp_ms: int, *, wait: bool = True) -> TimePlace | None:
-    """The batch of the first record that is as late as `timestamp_ms` or later; `None`: there is none."""
+    """Find the batch of the first record with at least `timestamp_ms`; `None` if there is none."""
     for segment in segments:
         place = segment.first_batch_since(timestamp_ms, wait=wait)
         if place is not None:
@@ -124,7 +124,7 @@ def place_of_time(segments: Sequence[Segment], timestamp_ms: int, *, wait: bool 
 
 
 def place_of_latest(segments: Sequence[Segment], *, wait: bool = True) -> TimePlace | None:
-    """The batch of the first record with the largest timestamp; `None` if no record has one."""
+    """Find the batch of the first record with the largest timestamp; `None` if no record has one."""
     latest = max(segments, key=lambda segment: segment.max_timestamp)
     if latest.max_timestamp < 0:
         return None

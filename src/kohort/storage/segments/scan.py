@@ -1,4 +1,4 @@
-"""Reads the batches of one file and tells the good ones from what is damaged; nothing is changed here.
+"""The scan of one file: separates valid batches from damage, and changes nothing.
 
 Laws: a batch counts if it is whole, its checksum and counts are right, and it stands where its offset belongs.
 Source: Apache Kafka's log recovery, which would cut at the first bad batch whatever follows.
@@ -19,36 +19,36 @@ from kohort.storage.segments.segment import Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Bytes of a file that are no batches."""
+    """Bytes of a file that are no valid batches."""
 
-    #: Where they begin, and where the next batch does or the file ends.
+    #: The position of the damage, and of the next batch or the end of the file.
     position: int
     end: int
     reason: str
-    #: Nothing but zeros, or the begin of the next batch: so files are left that lose their end.
+    #: Whether it is all zeros or the begin of the next batch, as in a file that has lost its end.
     is_unwritten: bool = False
 
     @property
     def size_bytes(self) -> int:
-        """How many they are."""
+        """The number of damaged bytes."""
         return self.end - self.position
 
 
 @dataclass(slots=True, kw_only=True)
 class Piece:
-    """Good batches that follow each other in a file, as a segment; positions in it count from `start`."""
+    """Consecutive valid batches of a file, as a segment; positions in it count from `start`."""
 
     segment: Segment
     #: The file's first offset by its name.
     file_base: int
     start: int
-    #: What comes behind them in the file.
+    #: The damage behind them in the file.
     damage: Damage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a file is held against."""
+    """The rules for a file's batches."""
 
     with_crc: bool
     #: Offsets before it may lie in no batch: Apache Kafka's compaction took it away.
@@ -66,12 +66,12 @@ def scan_file(
     known: Segment | None = None,
     limit_bytes: int | None = None,
 ) -> list[Piece]:
-    """The pieces of a file, at least one; more than one if there is damage between good batches.
+    """Return the pieces of a file, at least one; several if there is damage between valid batches.
 
     Args:
-        before_offset: where the next file begins.
+        before_offset: the offset with which the next file begins.
         known: the segment with those batches that need not be read again.
-        limit_bytes: what is behind them somebody is writing; `None`: nobody is.
+        limit_bytes: bytes behind it are still being written; `None` if none are.
     """
     segment = known or Segment(fs, directory, base, is_entry_durable=False)
     piece = Piece(segment=segment, file_base=base, start=0)
@@ -116,7 +116,7 @@ def scan_file(
 
 
 def ends_before(fs: FileSystem, directory: str, base: int, end_offset: int, sparse_before: int) -> bool:
-    """Whether a file is whole and has nothing from an offset on, so that a compacted one can have taken its place."""
+    """Whether a file is whole and ends before an offset, so that a compacted one may replace it."""
     rules = Rules(with_crc=True, sparse_before=sparse_before, on_batch=lambda _: None)
     (first, *others) = scan_file(fs, directory, base, rules=rules)
     return not others and not first.damage and first.segment.next_offset <= end_offset

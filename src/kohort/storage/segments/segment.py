@@ -30,7 +30,7 @@ from kohort.storage.segments.indexfiles import (
 from kohort.storage.segments.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
 
 SUFFIX: Final = ".log"
-#: Ends the name of a segment that has left its log and waits to be removed.
+#: The suffix of a segment file that has left its log and waits to be removed.
 DELETED_SUFFIX: Final = ".deleted"
 #: Base offset, length and last offset delta, with which a reader hops from batch to batch.
 _HOP: Final = Struct(">qi11xi")
@@ -39,19 +39,19 @@ _Way = Literal["position_before_offset", "position_before", "position_before_tim
 _NO_TIMESTAMP: Final = 1 << 63
 #: Bytes that are read at a time to hop from batch to batch.
 _WINDOW_BYTES: Final = INDEX_INTERVAL_BYTES + HEADER_SIZE
-#: More batches are not hopped over where the index tells a place farther on.
+#: Most batches to step over before the index is asked for a position farther on.
 _MOST_HOPS: Final = 16
-#: Places that are kept for readers who go on where they ended.
+#: Positions that are kept for readers that continue where they ended.
 _MOST_PLACES: Final = 10
 
 
 def segment_name(base_offset: int) -> str:
-    """The file name that Kafka gives a segment: 20 digits."""
+    """Return the file name that Kafka gives a segment: 20 digits."""
     return f"{base_offset:020d}{SUFFIX}"
 
 
 def segment_base(name: str) -> int | None:
-    """The base offset in a segment's file name; `None` for other files."""
+    """Parse the base offset of a segment's file name; `None` for other files."""
     digits = name.removesuffix(SUFFIX)
     return (
         int(digits) if name.endswith(SUFFIX) and len(digits) == 20 and digits.isascii() and digits.isdigit() else None
@@ -59,7 +59,7 @@ def segment_base(name: str) -> int | None:
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies in its segment."""
+    """The position of a batch in its segment, and its header."""
 
     position: int
     header: BatchHeader
@@ -99,7 +99,7 @@ class Segment:
         self.base_offset = base_offset
         #: The offset that the next batch gets.
         self.next_offset = base_offset
-        #: Some offsets lie in no batch: Apache Kafka's compaction took it away whole.
+        #: Whether some offsets are in no batch, because Apache Kafka's compaction removed it.
         self.has_gaps = False
         #: Bytes of whole batches in the file.
         self.size = 0
@@ -117,23 +117,24 @@ class Segment:
 
     @property
     def file(self) -> LogFile:
-        """The open file; opened on first use, and never made: it may have left its log while somebody checks it."""
+        """The open file; it is opened on first use, and never created."""
+        # A missing file is not made: the segment may have left its log while a thread checks it.
         if self._file is None:
             self._file = self._fs.open(self.path)
         return self._file
 
     def make_file(self) -> None:
-        """Have the file in its directory, so that whoever looks finds it."""
+        """Create the file in its directory, so that later opens find it."""
         self._file = self._fs.open(self.path, create=True)
 
     def release(self) -> None:
-        """Let go of the file until somebody needs it again; views in use stay valid."""
+        """Close the file until its next use; views in use stay valid."""
         self._file = None
         if isinstance(self._index, FiledIndex):
             self._index.release()
 
     def append(self, buffer: Buffer, places: list[BatchPlace]) -> None:
-        """Write whole batches that already carry their offsets; positions in `places` count from the buffer's start."""
+        """Write whole batches that have their offsets; positions in `places` count from the buffer's start."""
         start = self.size
         if not isinstance(self._index, SegmentIndex):
             self._take_index_back()
@@ -142,7 +143,7 @@ class Segment:
             self.note(start + place.position, place.header)
 
     def note(self, position: int, header: BatchHeader) -> None:
-        """Take a batch that is in the file, and is the next one, into index and totals."""
+        """Add the next batch of the file to index and totals."""
         assert isinstance(self._index, SegmentIndex), "nothing is appended to a segment that is closed"
         self._index.note(position, header)
         if not position and header.max_timestamp >= 0:
@@ -157,18 +158,18 @@ class Segment:
 
     @classmethod
     def known(cls, fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts) -> Segment:
-        """A segment of which nothing is read, since its files tell."""
+        """Open a segment from its index files, without reading it."""
         segment = cls(fs, directory, base_offset, is_entry_durable=True)
         segment.use_filed(facts)
         return segment
 
     def use_filed(self, facts: SegmentFacts) -> None:
-        """Take what is known of all batches that are in the file."""
+        """Take over the facts about all batches of the file."""
         self._take(facts)
         self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
 
     def go_on(self, index: SegmentIndex, facts: SegmentFacts) -> None:
-        """Take batches behind those that `facts` and `index` are about."""
+        """Continue behind the batches that `facts` and `index` cover."""
         self._take(facts)
         self._index = index
 
@@ -190,17 +191,17 @@ class Segment:
 
     @property
     def index(self) -> SegmentIndex | None:
-        """The index if it is in memory; `None` if its files are all there is."""
+        """The index if it is in memory; `None` if it is only in its files."""
         return self._index if isinstance(self._index, SegmentIndex) else None
 
     @property
     def needs_filing(self) -> bool:
-        """The index is to be written once the segment is closed; not where a start has to look at every byte."""
+        """Whether the index has to be written when the segment is closed; not if it has damage."""
         return self.index is not None and not self._borders
 
     @property
     def facts(self) -> SegmentFacts:
-        """What is to be known of the segment as it is now, but for its index."""
+        """The facts about the segment as it is now, without those of its index files."""
         return SegmentFacts(
             end_offset=self.next_offset,
             size=self.size,
@@ -214,7 +215,7 @@ class Segment:
 
     @property
     def filed_facts(self) -> SegmentFacts:
-        """What is to be known of the segment, and its index where that is in files."""
+        """The facts about the segment, with its index files if there are any."""
         facts, index = self.facts, self._index
         if isinstance(index, FiledIndex):
             facts = replace(facts, index=index.sums[0], timeindex=index.sums[1])
@@ -222,21 +223,21 @@ class Segment:
 
     @property
     def is_mistrusted(self) -> bool:
-        """Damage was found in it since the log was opened."""
+        """Whether damage was found in the segment since the log was opened."""
         return bool(self._borders)
 
     @property
     def index_files(self) -> list[str]:
-        """What goes with the segment, if it is there: an index in memory may have been written down, too."""
+        """The paths of the segment's index files, which may exist even if the index is in memory."""
         return [index_path(self._directory, self.base_offset, suffix) for suffix in (*SUFFIXES, SYNCED_SUFFIX)]
 
     def use_files(self, facts: SegmentFacts) -> None:
-        """The index is in its files, and the segment grows no more: memory is given back."""
+        """Switch to the index files of a segment that grows no more, and release memory."""
         if facts.size == self.size and self.index is not None:
             self._index = FiledIndex(self._fs, self._directory, self.base_offset, facts)
 
     def _take_index_back(self) -> None:
-        """Have the index in memory again: the segment grows after all."""
+        """Load the index into memory again, because the segment grows after all."""
         facts = self.filed_facts
         index = load_index(self._fs, self._directory, self.base_offset, facts, interval_bytes=self._interval_bytes)
         if index is None:
@@ -263,7 +264,7 @@ class Segment:
                 return self._index.position_before_timestamp(value, wait=wait)
 
     def _rebuild_index(self) -> None:
-        """Somebody damaged the files since the start: what they said is read again; all of the segment is."""
+        """Rebuild an index with damaged files from the whole segment."""
         index = SegmentIndex(self.base_offset)
         index.interval_bytes = self._interval_bytes
         position = 0
@@ -274,7 +275,7 @@ class Segment:
         self._index = index
 
     def position_of(self, offset: int, *, wait: bool = True) -> int:
-        """Position of the batch that holds `offset` or is the first behind it; the segment's size if there is none."""
+        """Return the position of the batch with `offset`, or of the first one behind it; else the size."""
         if offset >= self.next_offset:
             return self.size
         if offset <= self.base_offset:
@@ -293,12 +294,12 @@ class Segment:
         return found
 
     def note_damage(self, first_offset: int, next_offset: int, position: int, size_bytes: int) -> None:
-        """From now on nothing is read there, and nobody finds the way by what is."""
+        """Mark a damaged range, which is neither read nor used to find batches from now on."""
         self._borders += [(first_offset, position), (next_offset, position + size_bytes)]
         self._places = None
 
     def remember(self, offset: int, position: int) -> None:
-        """`position_of(offset)` is `position`, and somebody is likely to ask for it soon."""
+        """Remember `position_of(offset)`, for which a reader is likely to ask soon."""
         if self._places is None:
             self._places = {}
         elif len(self._places) >= _MOST_PLACES and offset not in self._places:
@@ -306,7 +307,7 @@ class Segment:
         self._places[offset] = position
 
     def read_batches(self, start: int, max_bytes: int, *, at_least_one: bool, wait: bool = True) -> memoryview:
-        """The whole batches in `max_bytes` from the batch at `start` on; there are more bytes than that.
+        """Read the whole batches within `max_bytes` from `start` on; the segment has more bytes than that.
 
         Args:
             at_least_one: the first batch is read even if it is larger.
@@ -326,7 +327,7 @@ class Segment:
         return self.view(start, end, wait=wait)
 
     def _size_of_whole(self, found: memoryview, start: int, *, wait: bool) -> int:
-        """Where the last whole batch ends in the bytes that were found at `start`, the begin of a batch."""
+        """Return the size of the whole batches in bytes that were read at `start`, the begin of a batch."""
         unpack, size = _HOP.unpack_from, len(found)
         at, next_offset = 0, -1
         if unpack(found)[1] * _MOST_HOPS < size:
@@ -345,7 +346,7 @@ class Segment:
         return at
 
     def view(self, start: int, end: int, *, wait: bool = True) -> memoryview:
-        """The bytes from `start` to `end`, both boundaries of batches."""
+        """Return the bytes from `start` to `end`, both boundaries of batches."""
         found = self.file.view(start, end - start, wait=wait)
         if len(found) < end - start:
             raise self._is_cut(start + len(found))
@@ -355,7 +356,7 @@ class Segment:
         """Make the batches durable, and the file's name in `directory`; safe in another thread."""
         file = self._file
         if file is None:
-            # Nothing was written since the log was opened, or it is closed by now.
+            # No record was written since the log was opened, or the log is closed by now.
             return
         file.sync()
         if not self.is_entry_durable:
@@ -365,7 +366,7 @@ class Segment:
             self.is_entry_durable = True
 
     def header_at(self, position: int, *, wait: bool = True) -> BatchHeader:
-        """The header of the batch at `position`."""
+        """Read the header of the batch at `position`."""
         raw = self.file.read(position, HEADER_SIZE, wait=wait)
         if len(raw) < HEADER_SIZE:
             raise self._is_cut(position + len(raw))
@@ -375,7 +376,7 @@ class Segment:
             raise StorageError(f"{self.path} is damaged at byte {position}: {why}") from why
 
     def first_batch_since(self, timestamp_ms: int, *, wait: bool = True) -> BatchPlace | None:
-        """The first batch with a timestamp of at least `timestamp_ms`; `None` if there is none."""
+        """Find the first batch with a timestamp of at least `timestamp_ms`; `None` if there is none."""
         if timestamp_ms > self.max_timestamp or self.size == 0:
             return None
         position = self._look_up("position_before_timestamp", timestamp_ms, wait)
@@ -387,7 +388,7 @@ class Segment:
         return None
 
     def _walk(self, position: int, offset: int, *, wait: bool) -> int:
-        """Hop from the batch at `position` to the last one that begins at or before `offset`."""
+        """Step from the batch at `position` to the last one that begins at or before `offset`."""
         read, unpack = self.file.read, _HOP.unpack_from
         window, base, found = b"", position, position
         while position < self.size:

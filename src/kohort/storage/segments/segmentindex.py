@@ -1,4 +1,4 @@
-"""Where the batches of one segment lie: sparse indexes by offset, position and time, with Apache Kafka's entries.
+"""The sparse indexes of one segment, by offset, position and time, with Apache Kafka's entries.
 
 Laws: entries are a given number of bytes apart and come in the order of the file. Every answer is the position of a
 batch at or before the one that is looked for, so that hopping on from it finds that one; 0 if no entry helps.
@@ -23,14 +23,14 @@ _NO_TIMESTAMP: Final = -1
 
 
 class IndexImage(NamedTuple):
-    """What an index had when it was copied, in the bytes of Kafka's files; made by `SegmentIndex.image`."""
+    """A copy of an index in the bytes of Kafka's files; made by `SegmentIndex.image`."""
 
     offsets: bytes
     times: bytes
 
 
 class SegmentIndex:
-    """The index of a segment in memory; only that of the newest one grows."""
+    """The index of a segment in memory; only that of the newest segment grows."""
 
     __slots__ = ("_base", "_bytes", "_latest", "_offsets", "_positions", "_time_offsets", "_times", "interval_bytes")
 
@@ -49,7 +49,7 @@ class SegmentIndex:
         self._latest = (_NO_TIMESTAMP, base_offset)
 
     def copy(self) -> SegmentIndex:
-        """One of its own with the same content; quick, for whoever writes it beside the owner."""
+        """Return a copy, quickly, for a thread that writes it beside the owner."""
         other = SegmentIndex(self._base)
         other._offsets, other._positions = self._offsets[:], self._positions[:]
         other._times, other._time_offsets = self._times[:], self._time_offsets[:]
@@ -57,7 +57,7 @@ class SegmentIndex:
         return other
 
     def note(self, position: int, header: BatchHeader) -> None:
-        """Take a batch that is the next one; it gets an entry if it is far enough behind the last one that has."""
+        """Note the next batch; it gets an entry if it is far enough behind the last one with an entry."""
         if header.max_timestamp > self._latest[0]:
             self._latest = (header.max_timestamp, header.base_offset + header.last_offset_delta)
         if self._bytes > self.interval_bytes:
@@ -74,24 +74,24 @@ class SegmentIndex:
             self._time_offsets.append(offset - self._base)
 
     def position_before_offset(self, offset: int, *, wait: bool = True) -> int:
-        """Position of a batch that ends at or before `offset`."""
+        """Return the position of a batch that ends at or before `offset`."""
         del wait
         entry = bisect_right(self._offsets, max(offset - self._base, 0)) - 1
         return self._positions[entry] if entry >= 0 else 0
 
     def position_before(self, limit: int, *, wait: bool = True) -> int:
-        """Position of a batch that begins at or before byte `limit`."""
+        """Return the position of a batch that begins at or before byte `limit`."""
         del wait
         entry = bisect_right(self._positions, limit) - 1
         return self._positions[entry] if entry >= 0 else 0
 
     def position_before_timestamp(self, timestamp_ms: int, *, wait: bool = True) -> int:
-        """Position of a batch before which every timestamp is smaller than `timestamp_ms`."""
+        """Return the position of a batch before which every timestamp is smaller than `timestamp_ms`."""
         entry = bisect_left(self._times, timestamp_ms) - 1
         return self.position_before_offset(self._base + self._time_offsets[entry], wait=wait) if entry >= 0 else 0
 
     def image(self) -> IndexImage:
-        """The bytes of its two files; the one by time ends with the largest timestamp of all."""
+        """Return the bytes of its two files; that by time ends with the largest timestamp."""
         self._note_time()
         return IndexImage(
             _woven((self._offsets, 4), (self._positions, 4)), _woven((self._times, 8), (self._time_offsets, 4))
@@ -99,7 +99,7 @@ class SegmentIndex:
 
     @classmethod
     def of_image(cls, base_offset: int, image: IndexImage, *, interval_bytes: int) -> SegmentIndex:
-        """The inverse of `image`; the next batch gets an entry."""
+        """Build an index from its image, the inverse of `image`; the next batch gets an entry."""
         index = cls(base_offset)
         index.interval_bytes = interval_bytes
         _unweave(image.offsets, (index._offsets, 4), (index._positions, 4))
@@ -111,7 +111,7 @@ class SegmentIndex:
 
 
 def _woven(*columns: tuple[array[int], int]) -> bytes:
-    """Columns of numbers as rows, big-endian."""
+    """Pack columns of numbers as rows, big-endian."""
     width = sum(size for _, size in columns)
     rows = bytearray(width * len(columns[0][0]))
     at = 0

@@ -1,4 +1,4 @@
-"""Changes of topics: planned, written and settled, so that nobody who must not wait for the disk does.
+"""Topic changes in three steps, so that only the one that writes waits for the disk.
 
 A change is planned, which decides whether it can be; written, which does all that waits for the disk and may be done
 by a thread beside the owner's, many changes at once; and settled, which puts it in force.
@@ -55,13 +55,13 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it belongs to the broker rather than to applications."""
+        """Whether the topic belongs to the broker rather than to applications."""
         return self.name in INTERNAL_TOPICS
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TopicPlan:
-    """A change on its way."""
+    """A planned change."""
 
     change: CatalogChange
     #: Puts it in force in memory.
@@ -77,15 +77,15 @@ class TopicPlan:
 
 
 class TopicChanges:
-    """The topics of a store, and what changes them."""
+    """The topics of a store, and the changes to them."""
 
     def __init__(self, fs: FileSystem, directory: str, settings: Mapping[str, object]) -> None:
-        """`settings`: the broker's defaults of topic configs."""
+        """Open the catalog; `settings` are the broker's defaults of topic configs."""
         self._fs: Final = fs
         self._settings = settings
         self._file: Final = CatalogFile(fs, directory)
         self.folders: Final = TopicFolders(fs, directory)
-        #: Those of deleted topics whose folders have their names still.
+        #: Logs of deleted topics, until their folders are renamed.
         self._leaving: list[PartitionLog] = []
         #: Whether folders of deleted topics were moved away since the last change, which does not say so yet.
         self._has_freed = False
@@ -94,30 +94,30 @@ class TopicChanges:
         #: Called now and then while partitions are made, on whatever thread does it.
         self.after_many: Callable[[], None] = lambda: None
         self._made = 0
-        #: That of partitions that are created; it rises at each start after a stop that was not clean.
+        #: The leader epoch of new partitions; it rises at each start after a stop that was not clean.
         self.leader_epoch = 0
         #: By name.
         self.topics: Final[dict[str, Topic]] = {}
-        #: What two topics must not have in common -> the topics that have it.
+        #: Collision key -> the topics that have it.
         self._collisions: Final[dict[str, set[str]]] = {}
 
     @property
     def catalog(self) -> Catalog:
-        """What is in force."""
+        """The catalog in force."""
         return self._file.catalog
 
     @property
     def catalog_cut(self) -> CatalogCut | None:
-        """What was not whole at the end of the catalog, and is gone."""
+        """The bytes that were cut off the end of the catalog, if any."""
         return self._file.cut
 
     def keep(self, topic: Topic) -> None:
-        """There is this topic."""
+        """Add a topic that exists."""
         self.topics[topic.name] = topic
         self._collisions.setdefault(collision_key(topic.name), set()).add(topic.name)
 
     def set_defaults(self, settings: Mapping[str, object]) -> None:
-        """Other defaults of topic configs, in force at once."""
+        """Set new defaults of topic configs, in force at once."""
         self._settings = settings
         for topic in self.topics.values():
             config = self.log_config(topic.configs, is_stored=True)
@@ -125,7 +125,7 @@ class TopicChanges:
                 log.configure(config)
 
     def finish_deletions(self) -> None:
-        """Do what an earlier run had to do for the topics that it deleted."""
+        """Finish the deletions that an earlier run began."""
         self._free_folders()
         self.folders.remove_deleted()
 
@@ -144,7 +144,7 @@ class TopicChanges:
     def plan_topic(
         self, name: str, partition_count: int, *, topic_id: TopicId, configs: Mapping[str, str] | None = None
     ) -> TopicPlan:
-        """A new topic.
+        """Plan a new topic.
 
         Raises:
             Refused: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS.
@@ -164,7 +164,7 @@ class TopicChanges:
         return TopicPlan(change=CatalogChange(topics=(entry,)), settle=settle, entry=entry, config=config)
 
     def plan_partitions(self, name: str, new_count: int) -> TopicPlan:
-        """More partitions for a topic; the new ones are empty.
+        """Plan more partitions for a topic; the new ones are empty.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS if there are as many already.
@@ -187,7 +187,7 @@ class TopicChanges:
         )
 
     def plan_deletion(self, name: str) -> TopicPlan:
-        """The end of a topic and its records; views that readers hold stay valid.
+        """Plan the deletion of a topic and its records; views that readers hold stay valid.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
@@ -207,7 +207,7 @@ class TopicChanges:
         return TopicPlan(change=CatalogChange(gone=(name,)), settle=settle)
 
     def plan_configs(self, name: str, configs: Mapping[str, str]) -> TopicPlan:
-        """These configs for a topic instead of its present ones.
+        """Plan the replacement of a topic's configs.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
@@ -230,21 +230,21 @@ class TopicChanges:
         return TopicPlan(change=CatalogChange(topics=(entry,)), settle=settle)
 
     def plan_producer_ids(self, then: Callable[[range], None]) -> TopicPlan:
-        """1,000 producer ids that nobody was given before, across restarts too."""
+        """Plan a block of 1,000 producer ids that were never given out, across restarts too."""
         first = self.catalog.next_producer_id
         block = range(first, first + PRODUCER_ID_BLOCK)
         return TopicPlan(change=CatalogChange(next_producer_id=block.stop), settle=lambda _: then(block))
 
     def plan_broker_configs(self, configs: Mapping[str, str]) -> TopicPlan:
-        """These configs of the broker instead of those that were set before."""
+        """Plan the replacement of the broker's dynamic configs."""
         return TopicPlan(change=CatalogChange(broker_configs=dict(configs)), settle=lambda _: None)
 
     # ---- writing and settling
 
     def write(self, plans: Sequence[TopicPlan]) -> None:
-        """Do what waits for the disk, with one sync of folders and one of the catalog; on any thread, one at a time.
+        """Write plans to the disk with one sync of folders and one of the catalog; one thread at a time.
 
-        A plan that the disk refuses says why in `failure`, the others go on; what was begun of it is taken back.
+        A plan that the disk refuses gets its `failure`, and its begun work is undone; the other plans go on.
         With no plans, folders of deleted topics are removed, some at a time.
 
         Raises:
@@ -272,7 +272,7 @@ class TopicChanges:
                     self._take_back(plan, why)
 
     def settle(self, plan: TopicPlan) -> None:
-        """Put what was written in force; the owner's.
+        """Put a written plan in force; called by the owner.
 
         Raises:
             StorageError: the disk did not take it, and nothing has changed.
@@ -288,7 +288,7 @@ class TopicChanges:
         return bool(has_some) and self.stuck_on is None
 
     def _free_folders(self) -> bool:
-        """Move folders of deleted topics out of the way, once; whether the next change has to say that it was done."""
+        """Rename folders of deleted topics, once; return whether the next change has to note that."""
         deleting = self.catalog.deleting
         if deleting and not self._has_freed:
             for log in self._leaving:
@@ -332,7 +332,7 @@ class TopicChanges:
         return log
 
     def log_config(self, configs: Mapping[str, str], *, is_stored: bool = False) -> LogConfig:
-        """What a topic of these configs does; those that are stored may be of another version."""
+        """Build the log config of a topic; stored configs may be of another version."""
         config = (LogConfig.of_stored if is_stored else LogConfig.of)(configs, self._settings)
         if self._fs.volatile:
             config = replace(config, segment_bytes=min(config.segment_bytes, _MEMORY_SEGMENT_BYTES))
@@ -346,7 +346,7 @@ class TopicChanges:
 
 
 def already_has(count: int, wanted: int) -> str:
-    """Kafka's words for a topic that is to grow to what it has."""
+    """Return Kafka's error text for a topic that would not grow."""
     if wanted == count:
         return f"Topic already has {count} partition(s)."
     return f"The topic currently has {count} partition(s); {wanted} would not be an increase."

@@ -1,4 +1,4 @@
-"""The folders of partitions: made before a catalog names their topic, moved away and removed after it does no more.
+"""The folders of partitions: made before the catalog names their topic, removed after it does not.
 
 Laws: folders count only once the catalog names their topic; what was made for a topic that then is not created is
 removed again. Folders that hold records and that the catalog does not know are never removed, nor is anything of
@@ -24,12 +24,12 @@ from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
 from kohort.storage.segments.indexfiles import SUFFIXES, SYNCED_SUFFIX
 from kohort.storage.segments.segment import segment_base, segment_name
 
-#: What lies beside the segments in a partition's folder: files by their names, and those that are named by an offset.
+#: Files beside the segments in a partition's folder: by their names, and by the suffixes of names with an offset.
 NAMES_BESIDE: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)
 SUFFIXES_BESIDE: Final = (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)
 
 _DELETE_SUFFIX: Final = "-delete"
-#: How the name of a deleted partition's folder ends; others may end in the suffix alone.
+#: The end of the name of a deleted partition's folder; other folders may end in the suffix alone.
 _DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")
 _FILE_NAME_LIMIT: Final = 255
 
@@ -49,11 +49,15 @@ class TopicFolders:
         return bool(self._doomed)
 
     def path(self, topic: str, partition: int) -> str:
-        """Where a partition's files are."""
+        """Return the path of a partition's folder."""
         return f"{self._directory}/{topic}-{partition}"
 
     def make(self, entry: TopicEntry, first: int) -> None:
-        """The folders of partitions from `first` on; all of them, or none and `StorageError`. Not durable yet."""
+        """Make the folders of partitions from `first` on, all or none; they are not durable yet.
+
+        Raises:
+            StorageError: no folder was made.
+        """
         made: list[str] = []
         try:
             for folder in entry.folders()[first:]:
@@ -69,15 +73,15 @@ class TopicFolders:
             raise
 
     def unmake(self, entry: TopicEntry, first: int) -> None:
-        """Remove what `make` made: the catalog will not name it."""
+        """Remove the folders that `make` made, before the catalog names them."""
         self._remove_all([f"{self._directory}/{folder}" for folder in entry.folders()[first:]])
 
     def sync(self) -> None:
-        """Make what was made durable."""
+        """Make new folders durable."""
         self._fs.sync_directory(self._directory)
 
     def free(self, gone: Iterable[TopicEntry]) -> None:
-        """Move the folders of deleted topics out of the way of their names; after a crash this goes on."""
+        """Rename the folders of deleted topics, so that their names are free; a crash does not stop this."""
         by_name = {entry.name: entry for entry in gone}
         for folder in self._fs.list_directory(self._directory) if by_name else ():
             parts = split_folder_name(folder)
@@ -93,18 +97,18 @@ class TopicFolders:
             self._fs.sync_directory(self._directory)
 
     def remove_doomed(self, most: int) -> None:
-        """Remove so many of the deleted folders; one that the disk does not let go stays until the next start."""
+        """Remove up to `most` of the deleted folders; one that the disk refuses stays until the next start."""
         for _ in range(min(most, len(self._doomed))):
             self._fs.remove(self._doomed.popleft())
 
     def remove_deleted(self) -> None:
-        """Remove every folder of a deleted topic, those that an earlier run has left as well."""
+        """Remove every folder of a deleted topic, those of earlier runs included."""
         names = self._fs.list_directory(self._directory)
         self._doomed = deque(f"{self._directory}/{name}" for name in names if _DELETED_FOLDER.search(name))
         self.remove_doomed(len(self._doomed))
 
     def remove_unfinished(self, topics: Mapping[str, TopicEntry]) -> None:
-        """Remove folders of topics whose creation did not come to its end; they hold no records."""
+        """Remove the folders, without records, of topics that were never created to the end."""
         known = {folder for entry in topics.values() for folder in entry.folders()}
         for name in self._fs.list_directory(self._directory):
             if name in known or split_folder_name(name) is None:
@@ -124,7 +128,7 @@ class TopicFolders:
 
     def _remove_all(self, paths: Iterable[str]) -> None:
         for path in paths:
-            # What stays is empty, in nobody's way, and removed by the next start.
+            # A folder that stays is empty and harmless, and the next start removes it.
             with suppress(StorageError):
                 self._fs.remove(path)
 
@@ -134,12 +138,13 @@ class TopicFolders:
 
 
 def holds_only_ours(fs: FileSystem, path: str) -> bool:
-    """Whether a folder has nothing in it but what lies in a partition's."""
+    """Whether a folder has only files that belong into a partition's folder."""
     files = fs.list_directory(path)
     return all(segment_base(file) is not None or file.endswith(NAMES_BESIDE + SUFFIXES_BESIDE) for file in files)
 
 
 def _deleted_folder_name(entry: TopicEntry, partition: int) -> str:
-    """As Kafka names it, so long as a file name may be that long: no other topic's or partition's folder has it."""
+    """Return Kafka's name of a deleted partition's folder, shortened to the limit of file names."""
+    # With the topic's id in it, no other topic's or partition's folder has this name.
     suffix = f"-{partition}.{entry.topic_id.hex()}{_DELETE_SUFFIX}"
     return entry.name[: _FILE_NAME_LIMIT - len(suffix)] + suffix

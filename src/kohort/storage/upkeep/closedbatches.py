@@ -1,4 +1,4 @@
-"""The batches of closed segments, a window at a time: headers, keys, and where the bytes of each record lie.
+"""The batches of closed segments, a window at a time: headers, keys, and places of records.
 
 Laws: files are read and not mapped, since they can be cut from outside. What was never checked is not given out as
 records: a batch that is damaged, or unfolds to more than is sensible, comes alone and without any.
@@ -31,25 +31,25 @@ from kohort.records.layout import (
 from kohort.records.scan import ScannedRecords, scan_batches
 from kohort.storage.files.fs import LogFile
 
-#: Bytes of the log that are unfolded at a time.
+#: Bytes of the log that are decompressed at a time.
 READ_BYTES: Final = 1 << 20
-#: Batches whose records are not looked at one by one.
+#: Attributes of batches that are kept as they are.
 AS_IT_IS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class CompactionStopped(Exception):
-    """The broker stops; what was written of new files is removed when the log is opened next."""
+    """The end of a compaction because the broker stops; the next start removes its unfinished files."""
 
 
 class Run(NamedTuple):
-    """Batches behind each other; one that stays as it is runs alone."""
+    """Consecutive batches; one that has to stay as it is comes alone."""
 
     view: memoryview
     headers: list[BatchHeader]
 
 
 def runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[Run]:
-    """All batches in the first `size` bytes; `is_stopped` is asked once a window."""
+    """Yield all batches in the first `size` bytes; `is_stopped` is asked once a window."""
     position = next_offset = 0
     while position < size:
         if is_stopped():
@@ -73,7 +73,7 @@ def runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[R
 
 
 def _window(file: LogFile, position: int, size: int) -> memoryview:
-    """What is to be read next: as many batches as fit, or a longer one alone."""
+    """Read the next window: as many batches as fit, or a longer one alone."""
     raw = file.read(position, min(READ_BYTES, size - position))
     needed = parse_header(raw).size_bytes
     if len(raw) < needed <= size - position:
@@ -84,7 +84,7 @@ def _window(file: LogFile, position: int, size: int) -> memoryview:
 
 
 def _whole_batch(view: memoryview, at: int) -> BatchHeader | None:
-    """The header of the batch that begins there, if all of it is there."""
+    """Return the header of the batch at a position, if the batch is there as a whole."""
     if len(view) - at < HEADER_SIZE:
         return None
     header = parse_header(view, at)
@@ -122,7 +122,7 @@ class Sheet:
             self.lengths = scanned.spans[VALUE_LENGTH::SPAN_WIDTH].tolist()
 
     def ends(self) -> list[int]:
-        """Where the bytes of each record end in the body of its batch."""
+        """Return the end of each record in the body of its batch."""
         scanned = self._scanned
         ends: list[int] = scanned.spans[HEADERS::SPAN_WIDTH].tolist()
         headers = scanned.headers
@@ -138,7 +138,7 @@ class Sheet:
         return ends
 
     def batches(self, kept: list[int]) -> Iterator[tuple[BatchRows, list[int]]]:
-        """Batches that have some of these rows (which ascend), in order, with those of theirs."""
+        """Yield the batches with some of these ascending rows, in order, each with its rows."""
         table, regions = self._scanned.table, iter(self._scanned.regions)
         region = next(regions, None)
         position = row = at = 0
@@ -160,7 +160,7 @@ class Sheet:
 
 
 def sheets(run: Run) -> Iterator[Sheet | Run]:
-    """The records of a run; a batch that could not be read comes as a run of its own."""
+    """Yield the records of a run; an unreadable batch comes as a run of its own."""
     start = at = 0
     while at < len(run.headers):
         try:

@@ -1,4 +1,4 @@
-"""Rewrites the closed segments of a compacted log so that of every key only the newest record is left.
+"""The compaction of closed segments, which leaves only the newest record of every key.
 
 Laws: offsets stay what they were, and batches still cover all of them: where records went, batches are sparse, or
 empty, and one record's batch may have become part of a longer one. The newest segment is never touched, nor one that
@@ -27,13 +27,13 @@ from kohort.storage.segments.segment import segment_name
 from kohort.storage.upkeep.closedbatches import AS_IT_IS, BatchRows, CompactionStopped, Run, Sheet, runs, sheets
 from kohort.storage.upkeep.segmentwriter import CompactedSegment, CompactionPlan, KeptRecords, SegmentWriter
 
-#: What a key that is remembered takes beside its own bytes, roughly.
+#: Bytes that a remembered key takes beside its own, roughly.
 _KEY_OVERHEAD_BYTES: Final = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What a compaction made; nothing of it counts before it is put in place."""
+    """The result of a compaction; it has no effect before it is put in place."""
 
     segments: tuple[CompactedSegment, ...]
     #: Before it the log is compacted.
@@ -46,7 +46,7 @@ class Compacted:
 
 @dataclass(slots=True, kw_only=True)
 class _Keys:
-    """What the first pass over the log learns."""
+    """The result of the first pass over the log."""
 
     #: Key -> offset of its newest record outside of transactions, in the dirty part.
     newest: dict[bytes, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class _Keys:
     end_offset: int = 0
 
     def learn(self, sheet: Sheet) -> int:
-        """Take the keys of records in; returns about how many bytes they take."""
+        """Add the keys of records; return about how many bytes they take."""
         before = len(self.newest)
         self.newest.update(zip(sheet.keys, sheet.offsets, strict=True))  # type: ignore[arg-type]
         self.newest.pop(None, None)  # type: ignore[call-overload]
@@ -63,13 +63,13 @@ class _Keys:
         return added * (_KEY_OVERHEAD_BYTES + sheet.key_bytes // max(len(sheet.keys), 1))
 
     def kept(self, sheet: Sheet) -> list[int]:
-        """Rows that no later record supersedes; those without a key are never superseded."""
+        """Return the rows that no later record supersedes; rows without a key always stay."""
         offsets = sheet.offsets
         latest: Iterable[int] = map(self.newest.get, sheet.keys, offsets)  # type: ignore[arg-type]
         return [row for row, offset in enumerate(latest) if offset <= offsets[row]]
 
     def without_expired(self, rows: list[int], sheet: Sheet, horizon_ms: int | None, now_ms: int) -> list[int]:
-        """Without the tombstones whose time is over; `horizon_ms` is that of their batch."""
+        """Drop expired tombstones from rows; `horizon_ms` is the delete horizon of their batch."""
         if not sheet.lengths or horizon_ms is None or horizon_ms > now_ms:
             return rows
         return [row for row in rows if sheet.lengths[row] >= 0 or sheet.keys[row] in self.pinned]
@@ -78,7 +78,7 @@ class _Keys:
 def plan_compaction(
     log: PartitionLog, first_dirty_offset: int, *, now_ms: int, dedupe_buffer_bytes: int
 ) -> tuple[CompactionPlan, float] | None:
-    """What can be rewritten now, and how urgently: the dirty part's share of its bytes.
+    """Plan a compaction, with its urgency: the dirty part's share of its bytes.
 
     The share is infinite where a record has waited for `max.compaction.lag.ms`. `None` if nothing there is dirty.
     """
@@ -108,14 +108,14 @@ def plan_compaction(
 def compact(
     fs: FileSystem, plan: CompactionPlan, *, now_ms: int, is_stopped: Callable[[], bool] = lambda: False
 ) -> Compacted:
-    """Write the new segments; blocking, for a thread of its own while the owner of the log goes on.
+    """Write the new segments; blocking, for a thread beside the log's owner.
 
     Args:
-        now_ms: tombstones whose time is over by then go.
+        now_ms: tombstones that expire by then are removed.
         is_stopped: asked every `READ_BYTES`.
 
     Raises:
-        CompactionStopped: `is_stopped` said so.
+        CompactionStopped: `is_stopped` returned `True`.
         StorageError: the disk; the log is as it was.
     """
     keys = _collect_keys(fs, plan, is_stopped)
@@ -124,7 +124,7 @@ def compact(
     before = records_before = 0
     for at, base in enumerate(bases):
         if is_stopped():
-            # Asked before a file is made, too: whoever ordered it may be gone, and another at work in its place.
+            # Asked before a file is made, too: the broker may be gone, and another may work in its place.
             raise CompactionStopped
         file = fs.open(f"{plan.directory}/{segment_name(base)}")
         size = file.size()
@@ -153,7 +153,7 @@ def compact(
 
 
 def _rewrite(sheet: Sheet, keys: _Keys, writer: SegmentWriter, *, now_ms: int, horizon_ms: int) -> None:
-    """Hand on what stays; `horizon_ms`: when tombstones that are met for the first time may go."""
+    """Hand on the remaining records; `horizon_ms` is the delete horizon of newly met tombstones."""
     kept, ends = keys.kept(sheet), sheet.ends()
     for batch, found in sheet.batches(kept):
         known_ms = _horizon(batch.header)
@@ -173,7 +173,7 @@ def _rewrite(sheet: Sheet, keys: _Keys, writer: SegmentWriter, *, now_ms: int, h
 
 
 def _slices(batch: BatchRows, rows: list[int], ends: list[int]) -> list[memoryview]:
-    """The bytes of some of a batch's records."""
+    """Return the bytes of some of a batch's records."""
     body, first = batch.body, batch.first
     bounds = [batch.start, *ends[first : batch.stop]]
     return [body[bounds[row - first] : bounds[row - first + 1]] for row in rows]
@@ -200,8 +200,8 @@ def _collect_keys(fs: FileSystem, plan: CompactionPlan, is_stopped: Callable[[],
                     used += keys.learn(found)
         if is_dirty:
             if used > plan.dedupe_buffer_bytes and not is_first_dirty:
-                # This one does not fit any more: it waits for the next time. What is known of it does no harm: the
-                # newest record of a key may lie behind what is rewritten now.
+                # This segment does not fit any more and waits for the next compaction. Its keys do no harm: the newest
+                # record of a key may lie behind the rewritten segments.
                 keys.end_offset = base
                 break
             is_first_dirty = False
@@ -213,14 +213,14 @@ def _horizon(header: BatchHeader) -> int | None:
 
 
 def discard_cleaned(fs: FileSystem, directory: str) -> None:
-    """Remove what a compaction that came to nothing has left; blocking, while no other is under way there."""
+    """Remove the files of a failed compaction; blocking, while no other works in the folder."""
     for name in fs.list_directory(directory):
         if name.endswith(CLEANED_SUFFIX):
             fs.remove(f"{directory}/{name}")
 
 
 def finish_replacement(fs: FileSystem, directory: str, replaced: list[int]) -> None:
-    """Make a new file's name durable, then remove the files it covers; blocking, after `PartitionLog.replace`."""
+    """Sync a new file's name, then remove the files it covers; blocking, after `PartitionLog.replace`."""
     fs.sync_directory(directory)
     for base in replaced:
         remove_index(fs, directory, base)

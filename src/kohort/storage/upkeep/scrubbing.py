@@ -1,4 +1,4 @@
-"""Reads segments again, long after they were written, and holds them against their checksums.
+"""The scrubbing of segments: reads them again, long after the writes, and checks their checksums.
 
 Laws: a closed segment without a checksum gets one once each of its batches is found right, and from then on every byte
 counts, those too that no batch's own checksum covers. Of the newest one each batch is looked at that is there for good.
@@ -28,30 +28,30 @@ READ_BYTES: Final = 1 << 20
 
 
 class ScrubStoppedError(Exception):
-    """Whoever scrubs is to stop."""
+    """The end of scrubbing because the broker stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrubbed:
-    """What a segment's bytes are like."""
+    """The result of scrubbing a segment."""
 
     size_bytes: int
-    #: The offsets that are damaged; none: it is as it was written.
+    #: The damaged offsets; empty if the segment is as it was written.
     damages: tuple[Hole, ...] = ()
     reason: str = ""
-    #: Batches whose leader epoch is another one, with that which is right.
+    #: Batches with wrong leader epochs, with the right ones.
     epochs: tuple[EpochRun, ...] = ()
-    #: What is known of it from now on; `None`: nothing new.
+    #: The new facts about the segment; `None` if they do not change.
     facts: SegmentFacts | None = None
 
     @property
     def is_news(self) -> bool:
-        """Whether there is something for `keep`."""
+        """Whether `keep` has something to write."""
         return self.facts is not None or bool(self.reason)
 
 
 def keep(fs: FileSystem, directory: str, base_offset: int, found: Scrubbed) -> None:
-    """Write down what was found; blocking, for a thread, while `PartitionLog.filing` knows of it.
+    """Write down the result; blocking, for a thread, announced to `PartitionLog.filing`.
 
     Raises:
         StorageError: the disk; the next round finds the same.
@@ -70,14 +70,14 @@ def scrub(
     pause: Callable[[int], None],
     epochs: Sequence[tuple[int, int]] = (),
 ) -> Scrubbed | None:
-    """Read a closed segment; blocking, for a thread.
+    """Scrub a closed segment; blocking, for a thread.
 
     Args:
-        epochs: where leader epochs began, as the log's owner knows it.
+        epochs: (leader epoch, first offset) pairs, by the log's owner.
         pause: called with the bytes that were read since it was called last.
 
     Returns:
-        `None` if the segment is another one by now, or nothing is known of it yet.
+        `None` if the segment was replaced meanwhile, or has no facts yet.
 
     Raises:
         StorageError: it cannot be read.
@@ -115,10 +115,10 @@ def scrub_newest(
     pause: Callable[[int], None],
     epochs: Sequence[tuple[int, int]] = (),
 ) -> Scrubbed:
-    """Read the batches of a segment that grows, up to where it does; blocking, for a thread.
+    """Scrub the written batches of the growing segment; blocking, for a thread.
 
     Args:
-        end_offset: what is before it is written, in `size_bytes`; more may be on its way.
+        end_offset: records before it are written, in `size_bytes`; more may be on their way.
         has_gaps: some offsets are in no batch.
 
     Raises:
@@ -160,7 +160,7 @@ def _rules(facts: SegmentFacts, runs: EpochRuns | None = None) -> Rules:
 
 
 def _damaged(fs: FileSystem, directory: str, base_offset: int, facts: SegmentFacts, reason: str) -> Scrubbed:
-    """What of the segment is still good, and what is not."""
+    """Return the valid and the damaged parts of a segment."""
     end_offset = facts.end_offset
     pieces = scan_file(fs, directory, base_offset, rules=_rules(facts), before_offset=end_offset)
     holes = _holes(pieces, base_offset, end_offset, reason)

@@ -1,4 +1,4 @@
-"""Writes the segments that a compaction makes: the records that stay as batches, and those as files.
+"""The writer of compacted segments: makes batches of the remaining records, and files of batches.
 
 Laws: batches cover every offset of the old segments, so that a batch may be sparse, or empty. A batch of a producer
 that numbers its batches, one that is dated by the broker, and one of which much is left stay batches of their own, with
@@ -32,7 +32,7 @@ from kohort.storage.upkeep.closedbatches import BatchRows
 BATCH_BYTES: Final = 128 * 1024
 #: Bytes of records that are worth a batch of their own.
 OWN_BATCH_BYTES: Final = 4 * 1024
-#: What a record takes in a batch beside its tail, roughly.
+#: Bytes that a record takes in a batch beside its tail, roughly.
 _RECORD_OVERHEAD_BYTES: Final = 10
 #: Times between which any two differ by a number that fits.
 _EARLIEST_MS, _LATEST_MS = -1, 1 << 62
@@ -41,7 +41,7 @@ _LONGEST_BATCH: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What is to be rewritten: the segments that begin at `bases`, up to `end_offset`."""
+    """The plan of a compaction: the segments that begin at `bases`, up to `end_offset`."""
 
     directory: str
     bases: tuple[int, ...]
@@ -58,7 +58,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedSegment:
-    """One new segment, in a file that waits to be put in the place of those whose offsets it covers.
+    """A new segment, in a file that waits to replace the segments with its offsets.
 
     It is plain data, so that another process can have made it.
     """
@@ -69,7 +69,7 @@ class CompactedSegment:
     cleaned_path: str
 
     def segment(self, fs: FileSystem, directory: str) -> Segment:
-        """As the log is to have it."""
+        """Build the segment for the log."""
         segment = Segment(fs, directory, self.base_offset, is_entry_durable=False)
         index = SegmentIndex.of_image(self.base_offset, self.index, interval_bytes=INDEX_INTERVAL_BYTES)
         segment.go_on(index, self.facts)
@@ -78,7 +78,7 @@ class CompactedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRecords:
-    """What is left of one batch: at least one record."""
+    """The remaining records of one batch, at least one."""
 
     batch: BatchRows
     #: The bytes of each.
@@ -90,18 +90,18 @@ class KeptRecords:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing of the batch went."""
+        """Whether all records of the batch remain."""
         return len(self.records) == self.batch.header.record_count
 
     @property
     def is_datable(self) -> bool:
-        """Whether times of these records can be counted from another one."""
+        """Whether these records' timestamps fit as deltas from another one."""
         times = self.timestamps if self.horizon_ms is None else [*self.timestamps, self.horizon_ms]
         return min(times) >= _EARLIEST_MS and max(times) < _LATEST_MS
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it stays a batch of its own."""
+        """Whether the records stay a batch of their own."""
         header = self.batch.header
         if header.producer_id >= 0 or header.attributes & LOG_APPEND_TIME_BIT or not self.is_datable:
             return True
@@ -109,7 +109,7 @@ class KeptRecords:
 
 
 class SegmentWriter:
-    """Turns the records that stay into batches, and batches into files."""
+    """Turns the remaining records into batches, and batches into files."""
 
     def __init__(self, fs: FileSystem, plan: CompactionPlan, end_offset: int) -> None:
         self._fs = fs
@@ -124,18 +124,18 @@ class SegmentWriter:
         self._pending: list[LooseRecord] = []
         self._pending_bytes = 0
         self._pending_horizon_ms: int | None = None
-        #: Of the batch that came last, and so of what is pending.
+        #: Leader epoch and codec of the last batch, and so of the pending records.
         self._leader_epoch = 0
         self._codec = 0
         #: Every offset before it is covered by a batch.
         self._next_offset = 0
-        #: Where the old segment ends whose records come.
+        #: The end offset of the old segment that is being added.
         self._source_end = 0
         #: Records that were written.
         self.records = 0
 
     def begin_source(self, base: int, size: int) -> None:
-        """The records that come next are those of an old segment of `size` bytes."""
+        """Begin with the records of an old segment of `size` bytes."""
         segment = self._segment
         is_full = segment is not None and segment.size + self._pending_bytes + size > self._plan.segment_bytes
         if is_full or (segment is not None and self._end_offset - segment.base_offset > _LONGEST_BATCH):
@@ -148,11 +148,11 @@ class SegmentWriter:
             self._next_offset = base
 
     def end_source(self, end_offset: int) -> None:
-        """The old segment covered the offsets before `end_offset`, and so shall what is written."""
+        """Note the end of an old segment: the new ones have to cover the offsets before `end_offset`."""
         self._source_end = end_offset
 
     def add(self, kept: KeptRecords) -> None:
-        """What stays of a batch."""
+        """Add the remaining records of a batch."""
         header = kept.batch.header
         if kept.stands_alone:
             self._add_alone(kept)
@@ -185,20 +185,20 @@ class SegmentWriter:
         self.keep_batch(memoryview(batch), parse_header(batch))
 
     def keep_batch(self, view: memoryview, header: BatchHeader) -> None:
-        """A batch that stays as it is."""
+        """Write a batch that stays as it is."""
         self._flush(header.base_offset)
         self._write(view, header)
         self._leader_epoch = header.partition_leader_epoch
         self.records += header.record_count
 
     def finish(self) -> tuple[CompactedSegment, ...]:
-        """Every new segment, durable but for its name."""
+        """Return all new segments, durable except for their names."""
         if self._segment is not None:
             self._finish_segment()
         return tuple(self._done)
 
     def _flush(self, until: int) -> None:
-        """Cover the offsets before `until` with what is pending, or with an empty batch."""
+        """Write the pending records, or an empty batch, to cover the offsets before `until`."""
         if self._next_offset >= until:
             assert not self._pending, "a batch covers its records"
             return
