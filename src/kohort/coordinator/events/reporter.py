@@ -1,11 +1,11 @@
-"""What a decision means in words of groups and members: the entries of the journal.
+"""Reporter of decisions to the journal, in terms of groups and members.
 
-`Reporter.tell` looks at the state before a decision is carried out, at what led to it and at its records. What changes
-nothing is told by `count_of` alone, unless others have waited for that member for a while: `Reporter.count`.
+`Reporter.tell` reads the state before a decision is committed, its stimulus and its records. `count_of` alone handles a
+decision without changes, unless others have waited for that member for a while: `Reporter.count`.
 
-Laws: nothing is decided or changed here. Every record of membership, epochs and assignments is told; a target is one
-entry, however many members it concerns. A group epoch or a rebalance always names its trigger. What is remembered from
-one decision to the next only words later rows, and is bounded.
+Laws: no decision and no change is made here. Every record of membership, epochs and assignments is reported; a target
+is one entry, however many members it concerns. A group epoch or a rebalance always names its trigger. State that is
+kept between decisions only serves the wording of later rows, and is bounded.
 Source: requirements G4 and J1.
 """
 
@@ -51,13 +51,13 @@ from kohort.timers import TimerTable
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-#: For so long a member has to be waited for until what it does meanwhile is told, milliseconds: others are many.
+#: Time for which others have to wait for a member until its actions are reported, milliseconds: others are many.
 SLOW_MS: Final = 500
-#: Members of a group that are named as they are found after a crash; all of them are counted.
+#: Most members of a group that are named after a crash; all of them are counted.
 FOUND_SHOWN: Final = 1_000
-#: Connections that were lost, and groups whose limits were lifted, are remembered up to so many.
+#: Most lost connections, and most groups with lifted limits, that are remembered.
 _MEMORY_LIMIT: Final = 10_000
-#: What names its trigger, or changes what the next one is called.
+#: Records that name their trigger, or change the name of the next one.
 _TRIGGERED: Final = frozenset(
     {
         facts.ConsumerGroupEpochSet,
@@ -68,7 +68,7 @@ _TRIGGERED: Final = frozenset(
         RebalanceBegun,
     }
 )
-#: Record type -> what is told of it; what is not here says nothing.
+#: Record type -> function that builds its entries; other types have none.
 _EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS, **STATIC_EVENTS}
 _COUNTED_RECORDS: Final = frozenset(
     {
@@ -88,7 +88,7 @@ _COUNTED: Final[dict[type[asked.Command], str]] = {
 
 
 def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
-    """The name under which a decision is only counted, `None` if it has to be told or means nothing."""
+    """Return the counter for a decision that is only counted, `None` if it is reported or ignored."""
     told = next((record for record in decision.records if not isinstance(record, parking.RECORDS)), None)
     if told is not None and type(told) not in _COUNTED_RECORDS:
         return None
@@ -96,22 +96,22 @@ def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
 
 
 class Reporter:
-    """Reports the decisions of all groups, one after the other."""
+    """Reporter of the decisions of all groups, one after the other."""
 
     def __init__(self, settings: GroupSettings) -> None:
         """`settings`: of groups that have no configs of their own."""
         self._settings: Final = settings
-        #: (group, classic member) -> when its connection was lost and its session cut for it, coordinator time.
+        #: (group, classic member) -> when its connection was lost and its session shortened, coordinator time.
         self._lost: Final[dict[tuple[str, str], int]] = {}
-        #: Group that may move more since an administrator said so, and has not -> why.
+        #: Group that may move more since a change of configs, and has not -> the reason.
         self._step_reasons: Final[dict[str, str]] = {}
-        #: Topics that are gone, by the names that they had: members give them up after that.
+        #: Deleted topics -> their former names: members revoke them after that.
         self._former_topics: Final[dict[TopicId, str]] = {}
-        #: What goes on in each group.
+        #: Open rebalance and moves of each group.
         self._courses: Final = Courses()
-        #: (group, member) -> the latest end of its connection that was seen.
+        #: (group, member) -> the latest known end of its connection.
         self._ends: Final[dict[MemberKey, ConnectionEnd]] = {}
-        #: By whom partitions were read last.
+        #: Last readers of partitions.
         self.reads: Final = Reads()
 
     def report(
@@ -126,16 +126,16 @@ class Reporter:
         is_new: bool = True,
         next_cause: Callable[[], int],
     ) -> list[Entry]:
-        """Write a decision that is about to be carried out into a journal, or count it; what was written.
+        """Report a decision that is about to be committed, or count it; return the entries.
 
         Args:
-            journal: it takes the entries, if it keeps any.
+            journal: takes the entries, if it keeps any.
             groups: the state before the decision.
-            stimulus: what led to it; `is_new`: it was not counted before.
+            stimulus: its command or deadline; `is_new`: it was not counted before.
             decision: records and effects.
-            timers: the deadlines before the decision; they say how long heartbeats are held.
+            timers: the deadlines before the decision; they tell how long heartbeats are held.
             now_ms: time of day, milliseconds.
-            next_cause: a number for what has none, such as a deadline.
+            next_cause: a number for a stimulus without a cause id, such as a deadline.
         """
         if not journal.is_on:
             return []
@@ -151,7 +151,7 @@ class Reporter:
     def count(
         self, journal: Journal, command: asked.GroupCommand, what: str, records: Sequence[facts.Record], *, now_ms: int
     ) -> list[Entry]:
-        """Count what changes nothing but a number; what it means to those who wait for that member, mostly nothing."""
+        """Count a decision without changes; return entries if others have waited for that member."""
         journal.count(command.group_id, what)
         if self.reads.awaited and records:
             self._on_commit(journal, command, records, now_ms=now_ms)
@@ -178,14 +178,14 @@ class Reporter:
         now_ms: int,
         next_cause: Callable[[], int],
     ) -> None:
-        """Tell of partitions that members read by now, and had not read before.
+        """Report partitions that members have begun to read.
 
         Args:
-            journal: it takes the entries.
+            journal: takes the entries.
             keys: group and id of each member whose fetch it may be.
             asked_for: partitions of the fetch.
             now_ms: time of day, milliseconds.
-            next_cause: a number for what has none.
+            next_cause: a number for a stimulus without a cause id.
         """
         for group_id, member_id in keys:
             entries = self._begin_to_read(group_id, member_id, asked_for, now_ms=now_ms)
@@ -195,7 +195,7 @@ class Reporter:
     def _on_commit(
         self, journal: Journal, command: asked.GroupCommand, records: Sequence[facts.Record], *, now_ms: int
     ) -> None:
-        """A member that is not seen to fetch has read what it commits."""
+        """Report that a member without visible fetches has read the partitions that it commits."""
         named = [(record.topic, record.partition) for record in records if isinstance(record, facts.OffsetCommitted)]
         entries = self._begin_to_read(command.group_id, _member_of(command), named, now_ms=now_ms, is_seen=False)
         if entries:
@@ -212,7 +212,7 @@ class Reporter:
         return entries
 
     def tell_found(self, groups: GroupsState, group_id: str, image: TopicImage) -> list[Entry]:
-        """A group as it is after a crash, of which no row may have told: members with what they have, then itself."""
+        """Report a group as it is after a crash that may have cost rows: its members' partitions, then itself."""
         consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
         details: dict[str, str]
         found: list[tuple[str, dict[str, str]]] = []
@@ -242,12 +242,12 @@ class Reporter:
         return [*entries, Entry(RowKind.TRANSITION, "group_found", group_id, "", shown(details))]
 
     def shift(self, gap_ms: int) -> None:
-        """Nobody looked at deadlines for so long: sessions end that much later, those that were cut, too."""
+        """Shift the shortened sessions by a gap in which the process stood still."""
         for place in self._lost:
             self._lost[place] += gap_ms
 
     def follow_clock(self, by_ms: int) -> None:
-        """The clock was set by so much: what goes on began as long ago as before."""
+        """Shift all times by a step of the clock."""
         self.shift(by_ms)
         self._courses.follow_clock(by_ms)
         self.reads.follow_clock(by_ms)
@@ -263,11 +263,11 @@ class Reporter:
         timers: TimerTable[TimerKey],
         now_ms: int,
     ) -> list[Entry]:
-        """The entries of one decision that is about to be carried out; empty if there is nothing to tell.
+        """Build the entries of a decision that is about to be committed; empty if there are none.
 
         Args:
             groups: the state before the decision.
-            stimulus: what led to it.
+            stimulus: its command or deadline.
             decision: records and effects.
             timers: the deadlines before the decision.
             now_ms: coordinator time.
@@ -342,7 +342,7 @@ class Reporter:
         *,
         now_ms: int,
     ) -> None:
-        """The connection of a member has ended, be it given up for that or not."""
+        """Note the end of a member's connection, whether the member is removed for it or not."""
         key = TimerKey("session", stimulus.group_id, stimulus.member_id)
         deadline_ms = timers.deadline(key)
         if deadline_ms is not None:
@@ -357,13 +357,13 @@ class Reporter:
         if isinstance(stimulus, TimerKey) and stimulus.kind == "session":
             lost_ms = self._lost.pop((group_id, stimulus.member_id), None)
             session_ms = session_timeout_ms(groups, stimulus)
-            # Who was heard of after that has had a whole session since.
+            # A member that was heard of after that has had a whole session since.
             if lost_ms is not None and session_ms is not None and now_ms - lost_ms < session_ms:
                 return LOST
         return find_trigger(groups, stimulus, group_id, decision)
 
     def _pace(self, groups: GroupsState, group_id: str, records: list[facts.Record]) -> str:
-        """How fast moves of a group begin once the records are applied; empty: there is no pace."""
+        """Return the pace of a group's moves after the records; empty: there is no pace."""
         configs = groups.configs.get(group_id, {})
         for record in records:
             if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
@@ -374,7 +374,7 @@ class Reporter:
         return f"{settings.group_moves_per_second:g} per second" if settings.has_paced_moves else ""
 
     def _step(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> str:
-        """Why there is an epoch that no change of the group has raised; empty where one has, or where there is none."""
+        """Return the reason for an epoch without a change of the group; empty if there is none to give."""
         told = ""
         for record in records:
             if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
@@ -387,7 +387,7 @@ class Reporter:
                 reason = self._step_reasons.pop(group_id, STEP)
                 if told:
                     return told
-                # The deadline of an assignment follows from a change that was told; only a step has its own epoch.
+                # The deadline of an assignment follows from a change that was reported; only a step has its own epoch.
                 if isinstance(stimulus, asked.TargetComputed | asked.InstallAssignment) or (
                     isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
                 ):
@@ -396,7 +396,7 @@ class Reporter:
 
 
 def _tell(scene: Scene) -> list[Entry]:
-    """What the records of a decision come to for one group; targets and offsets are summed up."""
+    """Build the entries of a decision's records for one group; targets and offsets are summed up."""
     told: list[Entry] = []
     for record in scene.records:
         tell = _EVENTS.get(type(record))
@@ -436,7 +436,7 @@ def _connection_lost(stimulus: asked.MemberDisconnected) -> Entry:
 
 
 def _refusal(stimulus: Stimulus, decision: Decision) -> asked.Refusal | None:
-    """What was asked for is refused; who waits may be refused by what others bring about."""
+    """Return the refusal of the stimulus itself; the decision may refuse other waiting requests, too."""
     request = stimulus.request if isinstance(stimulus, asked.GroupCommand) else None
     for effect in decision.effects:
         if type(effect) is Reply and type(effect.body) is asked.Refusal and effect.request == request:
@@ -445,8 +445,8 @@ def _refusal(stimulus: Stimulus, decision: Decision) -> asked.Refusal | None:
 
 
 def _refused(stimulus: Stimulus, refusal: asked.Refusal) -> list[Entry]:
-    # Whoever describes a group asks for each kind in turn; that it is of the other kind is no event of the group. It is
-    # none either that a fetch has nothing to tell a member that has just left.
+    # A tool that describes a group asks for each type in turn; the refusal of the wrong type is no event of the group.
+    # Neither is a watch of a member that has just left.
     quiet = asked.DescribeConsumerGroup | asked.WatchMember
     if not isinstance(stimulus, asked.GroupCommand) or isinstance(stimulus, quiet):
         return []
@@ -465,7 +465,7 @@ def _refused(stimulus: Stimulus, refusal: asked.Refusal) -> list[Entry]:
 
 
 def _held_ms(groups: GroupsState, stimulus: Stimulus, timers: TimerTable[TimerKey], *, now_ms: int) -> int | None:
-    """For how long the heartbeat was held that is answered now; `None`: it is not such a one."""
+    """Return how long the answered heartbeat was held, ms; `None`: it is no held heartbeat."""
     if not isinstance(stimulus, asked.AnyHeartbeat) or not parking.is_held(groups, stimulus):
         return None
     return held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
@@ -479,7 +479,7 @@ def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms
     else:
         event = type(stimulus).__name__
         if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
-            # What it said was carried out when it came: what is new is told in its answer.
+            # The heartbeat was carried out when it arrived: news is reported with its response.
             held = () if held_ms is None else (("answer", "held"), ("held_ms", str(held_ms)))
             details = (("member_epoch", str(stimulus.member_epoch)), *held)
         elif isinstance(stimulus, asked.JoinGroup) and stimulus.reason:

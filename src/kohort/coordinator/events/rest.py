@@ -1,6 +1,6 @@
-"""Whether a group comes to rest by a decision: every member has what its target gives it.
+"""Detection of a group at rest: every member has exactly its target.
 
-Laws: nothing is at rest while a move waits or has just begun.
+Laws: a group is not at rest while a move waits or has just begun.
 Source: requirements G7 and H4.
 """
 
@@ -25,11 +25,11 @@ from kohort.ids import TopicId
 
 
 def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | None:
-    """The epoch for which every member has what it shall have by `records`; `None` if that is not so, or was before.
+    """Return the epoch at which `records` bring a group to rest; `None` if they do not, or it was.
 
-    `group`: as it is before them, `None` if they make it.
+    `group`: its state before them, `None` if they create it.
     """
-    # Those who are behind are many while a group grows, and a record is about one of them if no move waits.
+    # A growing group has many members behind, and a record concerns one of them if no move waits.
     if group is not None and len(group.behind) > len(records) and not group.waiting:
         return None
     epoch, target_epoch = (0, 0) if group is None else (group.epoch, group.target_epoch)
@@ -89,6 +89,6 @@ def _is_settled_after(
 
 
 def _released_by(group: ConsumerGroup | None, member_id: str, kept: set[Place]) -> set[Place]:
-    """The moves that wait for nothing any more, because a member has nothing but `kept`."""
+    """Return the waiting moves that end because a member has only `kept` left."""
     waiting = {} if group is None else group.waiting
     return {place for place, move in waiting.items() if move.keeper == member_id and place not in kept}

@@ -1,6 +1,6 @@
-"""One decision as one group sees it: what its records mean is told beside the state before them.
+"""View of one decision for one group: its records beside the state before them.
 
-Laws: nothing is decided or changed here but what the journal remembers of the group (`courses.py`).
+Laws: no decision and no change is made here but of the journal's own memory of the group (`courses.py`).
 Source: requirements G4 and J1.
 """
 
@@ -25,23 +25,23 @@ from kohort.journal.rows import Entry, RowKind
 from kohort.journal.words import Partition, write_partitions
 from kohort.timers import TimerTable
 
-#: Reasons for which a member that was not heard of is given up.
+#: Reasons for the removal of a silent member.
 LOST: Final = "connection lost"
 SILENT: Final = "session timeout"
-#: With these a group changes its protocol, if it goes on at all.
+#: Records with which a group changes its protocol, if it goes on at all.
 _ENDS: Final = (facts.ClassicGroupForgotten, facts.ConsumerGroupForgotten)
 _BEGINS_CLASSIC: Final = (classic.ClassicGroupOpened, facts.ClassicGroupStored, classic.MemberPut)
 
 
 class ConnectionEnd(NamedTuple):
-    """When the connection of a member ended, and when the member was heard of last before that, ms."""
+    """End of a member's connection, and the last sign of life before it, ms."""
 
     ended_ms: int
     heard_ms: int
 
 
 class Scene:
-    """The records that one decision has for one group, and all that they are told beside."""
+    """The records of one decision for one group, and the data for their entries."""
 
     __slots__ = (
         "_ends",
@@ -84,16 +84,16 @@ class Scene:
         timers: TimerTable[TimerKey],
         now_ms: int,
     ) -> None:
-        """Put together what is told of a group.
+        """Collect the data for the entries of a group.
 
         Args:
-            groups: before the records.
-            group_id: of which is told.
-            records: its own, in order.
-            former_topics: names of topics that are gone.
-            course: of the group; it is told what happens, and when.
-            reads: by whom partitions were read last; it is told what becomes of them.
-            ends: of connections of members, as far as they were seen.
+            groups: the state before the records.
+            group_id: the reported group.
+            records: of the group, in order.
+            former_topics: names of deleted topics.
+            course: of the group; updated by what is reported.
+            reads: last readers of partitions; updated by what is reported.
+            ends: known ends of members' connections.
             settings: of the group.
             timers: the deadlines before the records.
             now_ms: time of day, milliseconds.
@@ -107,36 +107,36 @@ class Scene:
         self.group_id = group_id
         self.records = records
         self.kinds = {type(record) for record in records}
-        #: What set the decision off; why there is a new epoch, where nothing of the group has changed.
+        #: Trigger of the decision; reason of a new epoch without a change of the group.
         self.trigger = self.step = ""
-        #: The member that has computed a target that the records have, "" if the broker has.
+        #: The member that computed a target of the records, "" if the broker did.
         self.computed_by = ""
-        #: How fast moves begin, where some wait.
+        #: Pace of moves, where some wait.
         self.pace = ""
         self.course = course
         self.now_ms = now_ms
-        #: The group before the records, in whichever protocol it was; its members of this one; its configs.
+        #: The group before the records, in either protocol; its KIP-848 members; its configs.
         self.consumer = groups.consumer.get(group_id)
         self.classic = groups.classic.get(group_id)
         self.members: Mapping[str, ConsumerMember] = {} if self.consumer is None else self.consumer.members
         self.configs: Mapping[str, str] = groups.configs.get(group_id, {})
-        #: What a static group has measured before the records; `None`: nothing.
+        #: The clock of a static group before the records; `None`: none.
         self.clock = groups.clocks.get(group_id)
-        #: Member -> the process of the same instance id whose place it takes.
+        #: Member -> the process of the same instance id that it replaces.
         self.former: dict[str, str] = {}
-        #: Members whose group changes its protocol under them: they neither come nor go.
+        #: Members whose group changes its protocol: they neither join nor leave.
         self.kept: Collection[str] = () if self.kinds.isdisjoint(_ENDS) else self._find_kept()
-        #: Records so far of which only the number is told.
+        #: Number of records so far that are only counted.
         self.targets = self.forgotten_offsets = 0
 
     @property
     def image(self) -> TopicImage:
-        """The topics."""
+        """Return the topic image."""
         return self._groups.image
 
     @property
     def goes_on_as(self) -> str:
-        """The protocol to which the group changes, empty if it does not change or ends."""
+        """Return the protocol to which the group changes, empty if it does not change or ends."""
         if facts.ClassicGroupForgotten in self.kinds and facts.ConsumerGroupEpochSet in self.kinds:
             return "consumer"
         is_classic = facts.ConsumerGroupForgotten in self.kinds and not self.kinds.isdisjoint(_BEGINS_CLASSIC)
@@ -152,15 +152,15 @@ class Scene:
         return ()
 
     def transition(self, event: str, member_id: str = "", /, **details: str) -> Entry:
-        """An entry for what has changed; details that are empty are left out."""
+        """Build an entry for a change; empty details are left out."""
         return Entry(RowKind.TRANSITION, event, self.group_id, member_id, shown(details))
 
     def decision(self, event: str, member_id: str = "", /, **details: str) -> Entry:
-        """An entry for what was decided."""
+        """Build an entry for a decision."""
         return Entry(RowKind.DECISION, event, self.group_id, member_id, shown(details))
 
     def arrivals(self, member_id: str, gained: Iterable[Partition]) -> Iterator[Entry]:
-        """What has come to a member from another: one entry for all that went the same way."""
+        """Yield entries for partitions from other members, one for each passage."""
         former = self.former.get(member_id)
         gained = list(gained)
         passages = {each: self.course.passages[each] for each in gained if each in self.course.passages}
@@ -173,12 +173,12 @@ class Scene:
     def let_go(
         self, member_id: str, partitions: Mapping[Partition, int | None], *, asked_ms: int | None = None
     ) -> dict[str, str]:
-        """A member has partitions no more, each with the epoch at which it was granted it.
+        """Note that a member has released partitions, each with the epoch of its grant.
 
-        `asked_ms`: since when it knew, where the course of its partitions does not say so.
+        `asked_ms`: when the member was told to, where the course of its partitions does not have it.
 
         Returns:
-            What a row tells of it: until when all of them were read.
+            Details for a row: until when all of them were read.
         """
         key, passages = (self.group_id, member_id), self.course.passages
         fetched_ms, committed = self._reads.fetched.get(key), self._groups.offsets.get(self.group_id, {})
@@ -206,25 +206,25 @@ class Scene:
         return {} if earliest is None else {name: text for name, text in earliest.details().items() if text}
 
     def farewell(self, member_id: str) -> dict[str, str]:
-        """What was heard of a member that is none any more, where its silence is the reason."""
+        """Return the signs of life of a removed member, where its silence is the reason."""
         key = (self.group_id, member_id)
         fetched_ms, signs = self._reads.fetched.get(key, 0), self._signs(member_id)
         self._reads.forget(key)
         if self.trigger not in (LOST, SILENT):
             return {}
         silent_ms = self.now_ms - max(fetched_ms, *signs)
-        # What ended before it was heard of again says nothing, nor is a static member given up for that.
+        # A connection that ended before a later sign of life means nothing, and a static member is not removed for it.
         is_of_use = signs.ended_ms >= signs.heard_ms and not self._is_static(member_id)
         ended_ms = str(self.now_ms - signs.ended_ms) if is_of_use else ""
         session_ms = str(self._session_ms_of(member_id))
         return {"silent_ms": str(silent_ms), "disconnected_ms": ended_ms, "session_ms": session_ms}
 
     def _signs(self, member_id: str) -> ConnectionEnd:
-        """When a member was heard of last, and when its connection ended; 0: it did not, as far as is known."""
+        """Return a member's last sign of life and the end of its connection; 0: no known end."""
         end = self._ends.get((self.group_id, member_id), ConnectionEnd(0, 0))
         deadline_ms = self._timers.deadline(TimerKey("session", self.group_id, member_id))
         if deadline_ms is None and self.trigger == LOST:
-            # Its session was cut when the connection was lost.
+            # The member's session was shortened when the connection was lost.
             return end
         heard_ms = (self.now_ms if deadline_ms is None else deadline_ms) - self._session_ms_of(member_id)
         return ConnectionEnd(end.ended_ms, heard_ms)
@@ -245,7 +245,7 @@ class Scene:
         return member is not None and member.instance_id is not None
 
     def _client_of(self, member_id: str) -> ClientKey:
-        """What a member's client calls itself, and where it is; it may have joined by these records."""
+        """Return a member's client id and host; it may have joined by these records."""
         member = self._member(member_id)
         if member is not None:
             return member.client_id, member.client_host
@@ -255,22 +255,22 @@ class Scene:
         return "", ""
 
     def cost(self) -> dict[str, str]:
-        """What the rebalance that ends now took, as far as its beginning is known."""
+        """Return the durations of the rebalance that ends now, as far as its beginning is known."""
         values = self.course.rest(now_ms=self.now_ms)
         return {name: str(value) for name, value in values.items()}
 
     def reach(self, member_id: str) -> dict[str, str]:
-        """Whether the member can be told at once: its heartbeat is held, and for how long, or its next is awaited."""
+        """Return whether a member's heartbeat is held, and how long, so that it can be told at once."""
         held_ms = held_for_ms(self._groups, self._timers, self.group_id, member_id, now_ms=self.now_ms)
         return {"heartbeat": "awaited"} if held_ms is None else {"heartbeat": "held", "held_ms": str(held_ms)}
 
     def granted(self, member: ConsumerMember | None, places: Collection[Place]) -> dict[Partition, int | None]:
-        """The names of partitions that a member had, and when it was granted each."""
+        """Return the names of a member's partitions, each with the epoch of its grant."""
         epochs = [None if member is None else granted_epoch_of(member, place) for place in places]
         return dict(zip(self.named(places), epochs, strict=True))
 
     def named(self, places: Collection[Place]) -> list[Partition]:
-        """Partitions by the names of their topics."""
+        """Return partitions with the names of their topics."""
         if not places:
             return []
         by_id = self._groups.image.by_id
@@ -280,7 +280,7 @@ class Scene:
         ]
 
     def show(self, places: Collection[Place]) -> str:
-        """Partitions as a row has them; empty: there are none."""
+        """Format partitions for a row; empty: there are none."""
         return write_partitions(self.named(places)) if places else ""
 
     def _former_name(self, topic_id: TopicId) -> str:
@@ -290,17 +290,17 @@ class Scene:
 def held_for_ms(
     groups: GroupsState, timers: TimerTable[TimerKey], group_id: str, member_id: str, *, now_ms: int
 ) -> int | None:
-    """How long a member's heartbeat has been held by now, milliseconds; `None`: none is."""
+    """Return how long a member's heartbeat has been held, milliseconds; `None`: none is."""
     held = groups.holds.get(group_id, {}).get(member_id)
     deadline_ms = None if held is None else timers.deadline(hold_key(group_id, member_id))
     return None if held is None or deadline_ms is None else now_ms - (deadline_ms - held.hold_ms)
 
 
 def shown(details: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    """Details as a row has them, without those that are empty."""
+    """Return the details for a row, without empty ones."""
     return tuple([each for each in details.items() if each[1]])
 
 
 def flatten(grants: Grants | Mapping[TopicId, Iterable[int]]) -> set[Place]:
-    """Topic id and partition of each."""
+    """Return (topic id, partition) of every partition."""
     return {(topic_id, number) for topic_id, partitions in grants.items() for number in partitions}

@@ -1,7 +1,7 @@
-"""Who of a static group went offline, and who came back: what is told of it, in either protocol.
+"""Journal entries of members of a static group that go offline or come back, in either protocol.
 
-Laws: nothing is decided here. A member of a KIP-848 group that says that it leaves for a while, or is silent, is told
-of by `member_away` alone. Who is a member no more, or has a session again as its group is dynamic now, is not back.
+Laws: no decision is made here. `member_away` alone reports a member of a KIP-848 group that leaves for a while, or is
+silent. A removed member, or one with a session again as its group is dynamic now, is not reported as back.
 Source: requirements G4, J1 and S1.
 """
 
@@ -16,7 +16,7 @@ from kohort.coordinator.events.scene import Scene
 from kohort.coordinator.staticmode.clock import NO_WINDOW
 from kohort.journal.rows import Entry
 
-#: With these nobody is heard of, though the clock lets go of its members.
+#: Records that end the offline times of members without a sign of life.
 _OF_THE_GROUP: Final = (
     facts.GroupConfigsSet,
     facts.GroupConfigsForgotten,
@@ -47,7 +47,7 @@ def _back(scene: Scene, record: facts.OfflineMemberForgotten) -> Iterator[Entry]
 
 
 def _clock_set(scene: Scene, record: facts.StaticClockSet) -> Iterable[Entry]:
-    """New members wait from now on, or do no longer; how far the clock has run is no news."""
+    """Report that new members wait from now on, or do no longer; the clock's progress is not reported."""
     before = scene.clock is not None and scene.clock.has_window
     after = record.window_opened_ms != NO_WINDOW
     if before == after:
@@ -68,7 +68,7 @@ def _is_told(scene: Scene, member_id: str) -> bool:
 
 
 def _goes_on_as(scene: Scene, member_id: str) -> str | None:
-    """The id of a member after the records, which another process may bear; `None`: it is none any more."""
+    """Return a member's id after the records, which another process may have; `None`: it is removed."""
     for record in scene.records:
         if isinstance(record, classic.StaticMemberReplaced) and record.replaced_id == member_id:
             return record.member.member_id
@@ -89,7 +89,7 @@ def _instance_of(scene: Scene, member_id: str) -> str:
     return "" if member is None else member.instance_id or ""
 
 
-#: Record type -> what is told of it.
+#: Record type -> function that builds its entries.
 STATIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] = {
     facts.OfflineMemberSet: _offline,
     facts.OfflineMemberForgotten: _back,

@@ -1,7 +1,7 @@
-"""What set a decision off, in a word or two: the trigger of its epoch, of its rebalance, of who is removed by it.
+"""Names of triggers: of a decision's epoch, rebalance or removals.
 
-Laws: nothing is decided or changed here; a trigger is told from the state before the decision. Who is removed by
-somebody else has not left.
+Laws: no decision and no change is made here; a trigger follows from the state before the decision. A member that an
+administrator removes has not left.
 Source: requirements G4 and J1.
 """
 
@@ -22,10 +22,10 @@ from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.mode import forces_rebalance
 
-#: What leads to a decision: a command, or a deadline that has passed.
+#: Stimulus of a decision: a command, or a passed deadline.
 Stimulus = asked.Command | TimerKey
 
-#: Kinds of deadlines, in words.
+#: Kinds of deadlines in words.
 TIMERS: Final = {
     "session": SILENT,
     "rebalance": "rebalance timeout",
@@ -40,26 +40,26 @@ TIMERS: Final = {
     "hold": "heartbeat held for long enough",
     "clock": "expansion timeout",
 }
-#: An epoch that no change of the group has raised.
+#: Triggers of an epoch without a change of the group.
 STEP: Final = "next step to an even target"
 LIFTED: Final = "limit on moves lifted"
 OTHER_ASSIGNOR: Final = "group's assignor changed"
 ASKED_FOR: Final = "member asked for an assignment"
 REMOVED: Final = "removed by an administrator"
-#: Of static groups.
+#: Triggers of static groups.
 REGISTRATION: Final = "registration timeout"
 FORCED: Final = "forced by an administrator"
 DYNAMIC: Final = "group became dynamic"
-#: Changes of configs that are the reason of an epoch at once, if of any.
+#: Config changes that raise an epoch at once, if any.
 AT_ONCE: Final = (FORCED, DYNAMIC)
 FULL: Final = "group is full"
 _GONE: Final = (facts.ConsumerMemberForgotten, MemberRemoved)
-#: With this begins what Java's and librdkafka's admin clients give as reason.
+#: Beginning of the reason that Java's and librdkafka's admin clients send.
 _ADMIN_REASON: Final = "member was removed by an admin"
 
 
 def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision) -> str:
-    """Why the group changes, as far as the state and the stimulus tell."""
+    """Return why the group changes, as far as the state and the stimulus tell."""
     match stimulus:
         case TimerKey(kind="clock") if any(isinstance(record, _GONE) for record in decision.records):
             return REGISTRATION
@@ -74,7 +74,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
         case asked.LeaveGroup():
             return REMOVED if is_removal(groups, stimulus) else "member left"
         case asked.AlterGroupConfigs():
-            # Nothing else that is configured makes a group rebalance at once.
+            # No other config makes a group rebalance at once.
             return DYNAMIC if "group.membership" in stimulus.changes else FORCED
         case asked.ConsumerGroupHeartbeat():
             return _of_heartbeat(groups, stimulus)
@@ -90,9 +90,9 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
 
 
 def is_removal(groups: GroupsState, command: asked.LeaveGroup) -> bool:
-    """Whether somebody else than the members themselves has them leave.
+    """Whether a client other than the members themselves sent the LeaveGroup.
 
-    A classic member leaves alone, by its id, on a connection of its own client; one of the consumer protocol never by
+    A classic member leaves alone, by its id, on a connection of its own client; a consumer-protocol member never sends
     this request.
     """
     if len(command.members) != 1:
@@ -109,7 +109,7 @@ def is_removal(groups: GroupsState, command: asked.LeaveGroup) -> bool:
 
 
 def session_timeout_ms(groups: GroupsState, key: TimerKey) -> int | None:
-    """The session that a classic member has asked for, in either kind of group; `None`: there is no such member."""
+    """Return a classic member's own session timeout, in a group of either type; `None`: no such member."""
     classic, consumer = groups.classic.get(key.group_id), groups.consumer.get(key.group_id)
     if classic is not None and key.member_id in classic.members:
         return classic.members[key.member_id].session_timeout_ms
@@ -120,7 +120,7 @@ def session_timeout_ms(groups: GroupsState, key: TimerKey) -> int | None:
 def _of_deadline(groups: GroupsState, key: TimerKey) -> str:
     group = groups.consumer.get(key.group_id)
     member = None if group is None else group.members.get(key.member_id)
-    # A static member keeps its session whatever becomes of its connection.
+    # A static member keeps its session whatever happens to its connection.
     if key.kind == "session" and member is not None and member.is_disconnected and member.instance_id is None:
         return LOST
     return TIMERS.get(key.kind, key.kind)
@@ -179,9 +179,9 @@ def _of_join(groups: GroupsState, command: asked.JoinGroup) -> str:
 def find_step_reason(
     groups: GroupsState, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten, base: GroupSettings
 ) -> str:
-    """Why an assignment moves something after a change of configs; empty if it has no reason to.
+    """Return why an assignment moves partitions after a change of configs; empty if it has no reason to.
 
-    `base`: of groups without configs.
+    `base`: settings of groups without configs.
     """
     before = effective_settings(base, groups.configs.get(record.group_id, {}))
     after = effective_settings(base, record.configs if isinstance(record, facts.GroupConfigsSet) else {})

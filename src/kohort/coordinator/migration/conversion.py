@@ -1,6 +1,8 @@
-"""A group id changes its kind, by the first member of the other protocol; with members it does as upgrade.py says.
+"""Conversion of a group id to the other type by the first member of the other protocol.
 
-Laws: a group id is classic or KIP-848, never both; the tombstones of the one kind and the records of the other are one
+A group with members is converted by upgrade.py.
+
+Laws: a group id is classic or KIP-848, never both; the tombstones of the one type and the records of the other are one
 batch. Committed offsets belong to the id and stay.
 Source: Apache Kafka: empty groups convert either way under every migration policy.
 """
@@ -14,10 +16,10 @@ from kohort.coordinator.settings import GroupSettings
 
 
 def decide_convert_to_consumer(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Upgrade:
-    """What makes way for a KIP-848 group where none of that id is.
+    """Decide the removal of a classic group, if any, for a new KIP-848 group of its id.
 
     Raises:
-        Refused: where a classic group of that id has members and cannot be moved.
+        Refused: where the classic group has members and cannot be converted.
     """
     classic = groups.classic.get(group_id)
     if classic is None:

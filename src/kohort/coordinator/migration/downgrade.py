@@ -1,8 +1,8 @@
-"""A KIP-848 group whose last members are classic ones becomes a classic group.
+"""Conversion of a KIP-848 group with only classic members left to a classic group.
 
-Laws: the tombstones of the old group and the record of the new one are one batch. The members stay; a rebalance begins
-at once, because what the others held is to be shared out, and begins again after a restart in its midst. Until they
-rejoin, members commit with the epochs that they know, so that a clean hand-over loses no commit.
+Laws: the tombstones of the old group and the record of the new one are one batch. The members stay. A rebalance begins
+at once, because the partitions of the others have to be assigned; after a restart in its midst it begins again. Until
+the members rejoin, they commit with the epochs that they know, so that a clean hand-over loses no commit.
 Source: KIP-848 (online migration); Apache Kafka's `validateOnlineDowngrade`, `ClassicGroup.fromConsumerGroup`.
 """
 
@@ -35,7 +35,7 @@ _MEMBER_TIMERS: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "join", 
 
 
 def can_downgrade(group: ConsumerGroup, gone: Collection[str], settings: GroupSettings) -> bool:
-    """Whether the group is to become classic once the members in `gone` have left it."""
+    """Whether the group has to become classic once the members in `gone` are removed."""
     left = len(group.members) - len(gone)
     gone_classic = sum(group.members[member_id].classic is not None for member_id in gone)
     return (
@@ -52,8 +52,8 @@ def decide_downgrade(
     """Make the group classic, without the members in `gone`.
 
     Returns:
-        What it takes, and the classic group as it is then; `None` if the members that are left have no protocol in
-        common, as no coordinator lets it come to.
+        The decision, and the classic group after it; `None` if the remaining members have no common protocol, which no
+        coordinator allows.
     """
     assert can_downgrade(group, gone, settings)
     draft = Draft(None, group.group_id, now_ms=now_ms, known=groups)
@@ -67,7 +67,7 @@ def decide_downgrade(
         return None
     draft.record(_build_stored(group, members, protocol_name))
     for member in members:
-        # The record keeps one protocol of each; the vote that comes needs them all.
+        # The record keeps one protocol of each member; the coming vote needs them all.
         draft.record(MemberPut(group_id=group.group_id, protocol_type=CONSUMER_PROTOCOL_TYPE, member=member))
         if not draft.is_offline(member.member_id):
             draft.arm("session", member.session_timeout_ms, member.member_id)
@@ -78,7 +78,7 @@ def decide_downgrade(
 
 
 def is_last_of_its_kind(group: ConsumerGroup, member: ConsumerMember, settings: GroupSettings) -> bool:
-    """Whether the group is to become classic once a classic member takes the place of `member`."""
+    """Whether the group has to become classic once a classic member replaces `member`."""
     others = len(group.members) - 1
     return (
         member.classic is None
@@ -97,10 +97,10 @@ def decide_succession(
     *,
     now_ms: int,
 ) -> Decision:
-    """A classic member takes the place of the static one that was the last to speak the consumer protocol.
+    """Let a classic member replace the last static member of the consumer protocol.
 
     Raises:
-        Refused: what a classic group refuses.
+        Refused: the refusals of a classic group.
     """
     gone = [former.member_id]
     if can_downgrade(group, gone, settings):
@@ -117,7 +117,7 @@ def decide_succession(
 
 
 def build_end(group: ConsumerGroup) -> tuple[list[Record], list[Effect]]:
-    """Forget a KIP-848 group with its members."""
+    """Build the end of a KIP-848 group with its members."""
     group_id = group.group_id
     effects: list[Effect] = [Disarm(assignment_key(group_id))]
     for member_id in sorted(group.members):
@@ -126,7 +126,7 @@ def build_end(group: ConsumerGroup) -> tuple[list[Record], list[Effect]]:
 
 
 def _build_member(member: ConsumerMember, classic: ClassicMemberFacts, image: TopicImage) -> ClassicMember:
-    # What it has yet to give up is in its hands, too.
+    # A member owns its pending revocations, too.
     held: dict[str, list[int]] = {}
     for grants in (member.assigned, member.pending_revocation):
         for topic_id, partitions in grants.items():
@@ -148,7 +148,7 @@ def _build_member(member: ConsumerMember, classic: ClassicMemberFacts, image: To
 
 
 def _elect(group_id: str, members: Sequence[ClassicMember], *, now_ms: int) -> str | None:
-    """The protocol that the members' votes choose; `None` if none is common to all of them."""
+    """Elect the protocol by the members' votes; `None` if they have no common one."""
     common = set.intersection(*(set(member.protocol_names) for member in members))
     if not common:
         return None

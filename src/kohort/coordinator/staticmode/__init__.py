@@ -1,1 +1,1 @@
-"""Groups whose members are those with names: their clocks, their mode, what both protocols share of it."""
+"""Static groups, whose members all have instance ids: clocks, mode, and code for both protocols."""

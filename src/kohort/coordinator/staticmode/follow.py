@@ -1,9 +1,9 @@
-"""A static group's clock follows what a decision does to the group: one place for all the ways in which members go.
+"""Effects of a decision on a static group's clock: one place for all ways in which members leave.
 
-Who is forgotten, removed or replaced is offline no longer, nor is a member of a KIP-848 group that heartbeats; any
-rebalance lets in the new members that wait.
+A removed or replaced member is offline no longer, nor is a member of a KIP-848 group that heartbeats. Any rebalance
+admits the waiting new members.
 
-Laws: the clock names members alone. One that measures nothing is forgotten, with its deadline; any other has one.
+Laws: the clock names only members. An idle clock is removed, with its deadline; any other has a deadline.
 Source: KIP-345's draft; requirement S1.
 """
 
@@ -40,7 +40,7 @@ from kohort.coordinator.staticmode.ousted import apply_ousted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockResumed(VolatileRecord):
-    """The broker did not run, or did not look, for so long: the group's clock stood still."""
+    """The broker did not run, or stood still, for so long: the group's clock stood still."""
 
     by_ms: int
 
@@ -53,13 +53,13 @@ def follow_clocks(
     is_by_hand: bool,
     now_ms: int,
 ) -> Decision:
-    """Add to a decision what it means for the clocks of the groups that it changes.
+    """Add to a decision its effects on the clocks of the groups that it changes.
 
     Args:
-        groups: as they are.
-        decision: not carried out yet.
+        groups: the present state.
+        decision: not committed yet.
         settings_for: group id -> its settings.
-        is_by_hand: partitions were moved by somebody's order, which gives new members nothing.
+        is_by_hand: its moves were submitted, which gives new members no partitions.
         now_ms: coordinator time.
     """
     if not groups.clocks or not decision.records:
@@ -109,7 +109,7 @@ def _follow(
 
 
 def _gone(records: Iterable[Record]) -> set[str]:
-    """Ids of the members that are none any more once the records are applied."""
+    """Return the ids of the members that the records remove."""
     gone: set[str] = set()
     for record in records:
         if isinstance(record, ConsumerMemberForgotten | MemberRemoved):
@@ -117,15 +117,15 @@ def _gone(records: Iterable[Record]) -> set[str]:
         elif isinstance(record, StaticMemberReplaced):
             gone.add(record.replaced_id)
         elif isinstance(record, ClassicGroupStored):
-            # A group that becomes classic takes its members with it.
+            # A group that becomes classic keeps its members.
             gone.difference_update(member.member_id for member in record.members)
     return gone
 
 
 def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
-    """Ids of those who are offline and do not come with their classic group, which is a KIP-848 one from now on.
+    """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group.
 
-    They were given up while the group was loaded, when nothing is written.
+    They were removed while the group was loaded, when no records are written.
     """
     if not any(isinstance(record, ClassicGroupForgotten) for record in records):
         return set()
@@ -134,9 +134,9 @@ def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
 
 
 def _back(records: Collection[Record]) -> set[str]:
-    """Ids of the members of a KIP-848 group that are heard of again."""
+    """Return the ids of the members of a KIP-848 group that are heard of again."""
     if any(isinstance(record, ClassicGroupForgotten) for record in records):
-        # The group changes its protocol: what its members have is written, and nobody has said anything by that.
+        # The group changes its protocol: its members' assignments are written, which is no sign of life.
         return set()
     back = {
         record.member_id for record in records if isinstance(record, CurrentAssignmentSet) and record.member_epoch > 0
@@ -148,16 +148,16 @@ def _back(records: Collection[Record]) -> set[str]:
 
 
 def _is_rebalance(record: Record, epoch: int) -> bool:
-    """Whether everybody who is a member gets a share by it; an epoch may be written again for other topics."""
+    """Whether a record begins a rebalance of all members; a repeated epoch for other topics does not."""
     return isinstance(record, RebalanceBegun) or (isinstance(record, ConsumerGroupEpochSet) and record.epoch > epoch)
 
 
-#: What changes a clock, and nothing else.
+#: Records that change only a clock.
 _OF_CLOCKS: Final = (OfflineMemberSet, OfflineMemberForgotten, StaticClockSet)
 
 
 def apply_to(clock: StaticClock, record: Record) -> None:
-    """Carry out one record on a clock; records of other kinds change nothing."""
+    """Apply one record to a clock; records of other types change nothing."""
     match record:
         case OfflineMemberSet(member_id=member_id, since_ms=since_ms):
             clock.offline[member_id] = since_ms
@@ -173,9 +173,9 @@ def apply_to(clock: StaticClock, record: Record) -> None:
 
 
 def build_loaded_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """A group's clock goes on from where it was when the broker was last known to run; nothing of it is written.
+    """Resume a group's clock from the time when the broker was last known to run; nothing is written.
 
-    The connections of those who are offline are gone, like all others: the next thing that they say is heard.
+    The connections of offline members are closed, like all others: their next request brings them back.
     """
     clock, group = groups.clocks[group_id], groups.consumer.get(group_id)
     resumed = ClockResumed(group_id=group_id, by_ms=now_ms - clock.noted_ms)
@@ -190,13 +190,13 @@ def build_loaded_clock(groups: GroupsState, group_id: str, settings: GroupSettin
 
 
 def resume(clock: StaticClock, by_ms: int) -> None:
-    """The clock stood still for so long."""
+    """Skip a time in which the clock stood still."""
     clock.noted_ms += by_ms
     clock.lost_ms += by_ms
 
 
 def apply_to_clock(groups: GroupsState, record: Record) -> None:
-    """Types 20,003 and 20,004; a row whose clock compaction took away begins another one."""
+    """Apply types 20,003 and 20,004; a record whose clock compaction removed creates another clock."""
     clock = groups.clocks.get(record.group_id)
     if clock is None:
         if isinstance(record, OfflineMemberForgotten | ClockResumed):
@@ -206,11 +206,11 @@ def apply_to_clock(groups: GroupsState, record: Record) -> None:
 
 
 def apply_clock_forgotten(groups: GroupsState, record: StaticClockForgotten) -> None:
-    """Tombstone of type 20,004."""
+    """Remove the clock of a group (tombstone of type 20,004)."""
     groups.clocks.pop(record.group_id, None)
 
 
-#: Record type -> what it does.
+#: Record type -> function that applies it.
 CLOCK_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
     OfflineMemberSet: apply_to_clock,
     OfflineMemberForgotten: apply_to_clock,

@@ -1,21 +1,23 @@
-"""Static groups, what both protocols share: who may join, who is offline, when new members are let in, and the switch.
+"""Static membership mode for both protocols: joins, offline members, the expansion window, the switch.
 
 For the protocols' own parts:
 
-- `settings.is_static` says whether a group is static; `is_offline`, `offline_ids` who of its members is away.
-- `enter` is asked before every join, by the command table: it refuses who has no name, makes a group without members
-  static where its first member wishes so, and makes a stable one dynamic where `group.static.fallback` is `join`.
-- `start_offline` when a named member of a static group says -2, its connection closes, or its session ends; `heard`
-  when it is heard of again. Both say what to add to the decision. Whoever is forgotten, removed or replaced by a
-  decision need not be named, nor who is heard of in a KIP-848 group: `follow.follow_clocks` sees it.
-- `open_window` when a new name joins a static group that has members and no rebalance under way: it is a member with
-  nothing, and no rebalance begins. `follow_clocks` closes the window with the next rebalance, whatever its cause.
-- The deadline `clock_key` means: `clock.expired` go now, in one rebalance; else the window is over, and a rebalance
-  takes who waits; else `note` goes into the log and the deadline is set anew.
-- `check_switch`: a group becomes static. `build_dynamic`: it becomes dynamic, and sessions run anew.
-  `forces_rebalance`: its token is a new one.
+- `settings.is_static`: whether a group is static; `is_offline`, `offline_ids`: its offline members.
+- `enter` runs before every join, from the command table: it refuses a member without an instance id, makes a group
+  without members static where its first member asks for that, and makes a stable one dynamic where
+  `group.static.fallback` is `join`.
+- `start_offline` runs when a static member of a static group sends epoch -2, its connection closes, or its session
+  ends; `heard` when the member is heard of again. Both return additions to the decision. They need not be called for
+  members that a decision removes or replaces, nor for members of a KIP-848 group that are heard of:
+  `follow.follow_clocks` handles those.
+- `open_window` runs when a new member joins a static group with members and without a rebalance: the member gets no
+  partitions, and no rebalance begins. `follow_clocks` closes the window with the next rebalance, whatever its cause.
+- The deadline `clock_key`: members in `clock.expired` are removed, in one rebalance; else the window may be over, and
+  a rebalance admits the waiting members; else `note` goes into the log and the deadline is set anew.
+- `check_switch`: before a group becomes static. `build_dynamic`: as it becomes dynamic, and sessions run anew.
+  `forces_rebalance`: whether its token has changed.
 
-Laws: nothing here changes a group. Whoever is offline uses nothing and is waited for by nobody.
+Laws: nothing here changes a group. An offline member uses no partition, and no one waits for it.
 Source: KIP-345's draft; requirements S1 to S4.
 """
 
@@ -41,15 +43,15 @@ from kohort.coordinator.settings import DYNAMIC, STATIC, GroupSettings
 from kohort.coordinator.staticmode.clock import NO_WINDOW, StaticClock
 from kohort.errors import ConfigError, ErrorCode, Refused
 
-#: What a member without a name is answered that joins a static group. With any other code than the first librdkafka
-#: goes on joining for ever; the second is the one that all clients of that protocol end with in words that fit.
+#: Error for a member without an instance id that joins a static group. With any other code than the first librdkafka
+#: repeats the join for ever; the second is the one at which all KIP-848 clients stop, with a message that fits.
 NAMELESS_ERRORS: Final = {JoinGroup: ErrorCode.FENCED_INSTANCE_ID, ConsumerGroupHeartbeat: ErrorCode.INVALID_CONFIG}
-#: So many members without a name are told by id.
+#: Most members without an instance id that an error names.
 MOST_TOLD: Final = 10
 
 
 class Entrance(NamedTuple):
-    """What a join does to the mode of its group: what to write before it, by which settings it goes on."""
+    """A join's effect on the mode of its group: records to write before it, and the settings for it."""
 
     records: tuple[Record, ...]
     effects: tuple[Effect, ...]
@@ -57,7 +59,7 @@ class Entrance(NamedTuple):
 
 
 def clock_key(group_id: str) -> TimerKey:
-    """The deadline of a static group's clock."""
+    """Return the key of the deadline of a static group's clock."""
     return TimerKey("clock", group_id)
 
 
@@ -68,7 +70,7 @@ def is_offline(groups: GroupsState, group_id: str, member_id: str) -> bool:
 
 
 def offline_ids(groups: GroupsState, group_id: str) -> frozenset[str]:
-    """Ids of the members of a static group that are offline."""
+    """Return the ids of the offline members of a static group."""
     clock = groups.clocks.get(group_id)
     return frozenset() if clock is None else frozenset(clock.offline)
 
@@ -82,15 +84,15 @@ def start_offline(
     now_ms: int,
     is_own_word: bool = False,
 ) -> tuple[list[Record], list[Effect]]:
-    """Members are offline from now on, if they are not already.
+    """Mark members offline, if they are not already.
 
     Args:
-        groups: as they are.
+        groups: the present state.
         group_id: of a static group.
-        member_ids: member id -> when it was last heard of, coordinator time.
+        member_ids: member id -> its last sign of life, coordinator time, ms.
         settings: of the group.
         now_ms: coordinator time.
-        is_own_word: they say so themselves: whoever was offline already was heard of by that.
+        is_own_word: the members' own requests say so, which are signs of life of those already offline.
     """
     clock = groups.clocks.get(group_id)
     after = StaticClock(now_ms) if clock is None else clock.copy()
@@ -111,7 +113,7 @@ def start_offline(
 
 
 def heard(groups: GroupsState, group_id: str, member_id: str) -> list[Record]:
-    """A member is not offline any more, if it was."""
+    """Bring a member back that is offline."""
     if not is_offline(groups, group_id, member_id):
         return []
     return [OfflineMemberForgotten(group_id=group_id, member_id=member_id)]
@@ -120,7 +122,7 @@ def heard(groups: GroupsState, group_id: str, member_id: str) -> list[Record]:
 def open_window(
     groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """A new member waits from now on; the first of them opens the window."""
+    """Open the expansion window for a waiting new member, if it is the first."""
     clock = groups.clocks.get(group_id)
     if clock is not None and clock.has_window:
         return [], []
@@ -140,7 +142,7 @@ def has_window(groups: GroupsState, group_id: str) -> bool:
 def wait_ms(
     groups: GroupsState, group_id: str, records: Sequence[Record], settings: GroupSettings, *, now_ms: int
 ) -> int | None:
-    """How long new members wait once the records of a decision are applied; `None`: none wait."""
+    """Return how long new members wait after the records of a decision, ms; `None`: none wait."""
     clock = groups.clocks.get(group_id)
     if clock is not None and clock.has_window:
         return clock.window_ends_ms(settings) - now_ms
@@ -151,7 +153,7 @@ def wait_ms(
 def note(
     groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """Write how far the group's clock has run."""
+    """Record the progress of the group's clock."""
     after = groups.clocks[group_id].copy()
     record = _build_clock(group_id, after, now_ms=now_ms)
     after.noted_ms = now_ms
@@ -159,7 +161,8 @@ def note(
 
 
 def stop_clock(groups: GroupsState, group_id: str) -> tuple[list[Record], list[Effect]]:
-    """The group measures nothing any more: it is dynamic. Sessions are for its protocol to begin anew."""
+    """Stop the clock of a group that becomes dynamic."""
+    # The group's protocol begins the sessions anew.
     clock = groups.clocks.get(group_id)
     if clock is None:
         return [], []
@@ -172,9 +175,9 @@ def stop_clock(groups: GroupsState, group_id: str) -> tuple[list[Record], list[E
 def build_dynamic(
     groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
-    """A static group becomes dynamic: its clock stops, and the session of every member runs anew from now.
+    """Make a static group dynamic: stop its clock, and begin the session of every member anew.
 
-    `settings`: of the group from now on. Who waited for a share is for the protocol's rebalance.
+    `settings`: of the dynamic group. The protocol's rebalance serves the waiting members.
     """
     records, effects = stop_clock(groups, group_id)
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
@@ -191,15 +194,15 @@ def build_dynamic(
 
 
 def forces_rebalance(old: GroupSettings, new: GroupSettings) -> bool:
-    """Whether the change from `old` to `new` says that the group shall rebalance."""
+    """Whether the change from `old` to `new` forces a rebalance."""
     return new.is_static and new.group_rebalance_token != old.group_rebalance_token
 
 
 def check_switch(groups: GroupsState, group_id: str, old: GroupSettings, new: GroupSettings) -> None:
-    """Refuse what cannot be: a static group has no members without names, and only a static one is made to rebalance.
+    """Refuse a static group with members without instance ids, and a forced rebalance of a dynamic one.
 
     Raises:
-        ConfigError: names those members.
+        ConfigError: with the ids of those members.
     """
     if new.is_static and not old.is_static:
         nameless = nameless_ids(groups, group_id)
@@ -217,7 +220,7 @@ def check_switch(groups: GroupsState, group_id: str, old: GroupSettings, new: Gr
 
 
 def nameless_ids(groups: GroupsState, group_id: str) -> list[str]:
-    """Ids of the members that have no name, ascending."""
+    """Return the ids of the members without an instance id, ascending."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     found = [] if consumer is None else [each.member_id for each in consumer.members.values() if not each.instance_id]
     if classic is not None:
@@ -233,10 +236,10 @@ def enter(
     *,
     now_ms: int,
 ) -> Entrance:
-    """What a join does to the mode of its group, before anything else of it is looked at.
+    """Decide a join's effect on the mode of its group, before the join itself.
 
     Args:
-        groups: as they are.
+        groups: the present state.
         command: a join.
         settings: of the group.
         base: the broker's.
@@ -251,7 +254,7 @@ def enter(
     if found.settings.group_static_fallback == "join" and not found.records and _is_stable(groups, command.group_id):
         made = _configured(groups, command.group_id, {"group.membership": DYNAMIC}, base)
         if isinstance(command, JoinGroup) and command.group_id in groups.classic:
-            # A classic group's own decision stops the clock.
+            # The classic group's own decision stops the clock.
             return made
         records, effects = build_dynamic(groups, command.group_id, made.settings, now_ms=now_ms)
         return Entrance((*made.records, *records), tuple(effects), made.settings)
@@ -268,7 +271,7 @@ def _wished(
     settings: GroupSettings,
     base: GroupSettings,
 ) -> Entrance:
-    """The first member of a group that has none says how it shall be."""
+    """Apply the settings that the first member of an empty group asks for."""
     wishes = {
         "group.registration.timeout.ms": command.registration_timeout_ms,
         "group.expansion.timeout.ms": command.expansion_timeout_ms,
@@ -290,7 +293,7 @@ def _wished(
 
 
 def has_members(groups: GroupsState, group_id: str) -> bool:
-    """Whether the group is there and has members."""
+    """Whether the group exists and has members."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     return bool((consumer is not None and consumer.members) or (classic is not None and classic.members))
 
@@ -305,7 +308,7 @@ def _configured(groups: GroupsState, group_id: str, changes: Mapping[str, str], 
 
 
 def _is_stable(groups: GroupsState, group_id: str) -> bool:
-    """Whether nobody who is there has another step to take."""
+    """Whether every present member has completed its last step."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     if consumer is not None:
         is_done = consumer.target_epoch == consumer.epoch
@@ -320,8 +323,8 @@ def _build_clock(group_id: str, clock: StaticClock, *, now_ms: int) -> StaticClo
 
 
 def without_window(group_id: str, clock: StaticClock) -> StaticClockSet:
-    """The clock once the new members have been let in.
+    """Build the record of a clock whose expansion window has ended.
 
-    How far it has run is not noted anew: while a group is loaded, the time since the last note is not known yet.
+    The progress is not noted anew: while a group is loaded, the time since the last note is not known yet.
     """
     return StaticClockSet(group_id=group_id, noted_ms=clock.noted_ms, lost_ms=clock.lost_ms, window_opened_ms=NO_WINDOW)

@@ -1,9 +1,9 @@
-"""Processes of static groups that lost their names to younger ones: whatever they say is refused, for good.
+"""Replaced processes of static groups, which lost their instance ids: all their requests are refused.
 
-Most clients do not say their name with each heartbeat, and join again when they are not known: two processes of one
-name would take it back and forth, many times a second.
+Most clients do not send their instance id with each heartbeat, and join again when they are unknown: two processes with
+one instance id would take it from each other many times a second.
 
-Laws: nobody is refused here who is a member. What is remembered is bounded, and a restart forgets it.
+Laws: no present member is refused here. The memory is bounded, and a restart forgets it.
 Source: requirement S2; seen with librdkafka (KIP-848) and aiokafka (classic).
 """
 
@@ -24,15 +24,15 @@ from kohort.coordinator.records import StaticMemberOusted
 from kohort.errors import ErrorCode, Refused
 
 _SAID_BY_MEMBERS: Final = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat, CommitOffsets)
-#: So many are remembered: who has been refused once does not come again.
+#: Most remembered processes: a refused client does not come again.
 MOST_OUSTED: Final = 1_000
 
 
 def check_not_ousted(groups: GroupsState, command: GroupCommand) -> None:
-    """Refuse whatever is said by a process that lost its name.
+    """Refuse every request of a process that lost its instance id.
 
     Raises:
-        Refused: FENCED_INSTANCE_ID, with which every client ends.
+        Refused: FENCED_INSTANCE_ID, at which every client stops.
     """
     if isinstance(command, _SAID_BY_MEMBERS) and (command.group_id, command.member_id) in groups.ousted:
         raise Refused(
@@ -43,7 +43,7 @@ def check_not_ousted(groups: GroupsState, command: GroupCommand) -> None:
 
 
 def apply_ousted(groups: GroupsState, record: StaticMemberOusted) -> None:
-    """Volatile."""
+    """Remember a replaced process, within the limit."""
     groups.ousted[record.group_id, record.member_id] = None
     while len(groups.ousted) > MOST_OUSTED:
         del groups.ousted[next(iter(groups.ousted))]
