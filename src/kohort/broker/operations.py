@@ -1,4 +1,4 @@
-"""What a client may do, as the bit fields of authorised operations: there are no ACLs yet, so everything.
+"""The bit fields of authorised operations: all operations, since there are no ACLs yet.
 
 Source: Apache Kafka's AclOperation codes; bit n stands for the operation with code n (KIP-430).
 """

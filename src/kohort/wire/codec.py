@@ -1,4 +1,4 @@
-"""Encodes and decodes messages through functions that are compiled on first use and kept.
+"""Encoding and decoding of messages, by functions that are compiled on first use and kept.
 
 Laws: broken bytes raise `RemoteProtocolError`, values that the protocol cannot carry `LocalProtocolError`; neither
 leaves anything behind. Nothing is compiled before it is used.
@@ -43,7 +43,7 @@ def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> tup
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The bytes of a message; RECORDS are copied into them."""
+    """Encode a message to bytes; RECORDS are copied into them."""
     out = bytearray()
     encode_into(message, version, out)
     return bytes(out)
@@ -58,7 +58,7 @@ def encode_into(message: Message, version: int, out: bytearray) -> None:
 
 
 def encode_parts(message: Message, version: int) -> list[Buffer]:
-    """The bytes of a message as a list of buffers; large RECORDS are parts of their own and are not copied."""
+    """Encode a message to a list of buffers; large RECORDS stay uncopied parts of their own."""
     found = _PARTS_ENCODERS.get((type(message), version))
     if found is None:
         found = parts_encoder(type(message), version)
@@ -66,9 +66,9 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
 
 
 def bounded_decoder(cls: type[Message], version: int, most_rows: int) -> Decoder:
-    """As `decoder`, for messages from strangers.
+    """Return a decoder with limits, for messages of untrusted peers.
 
-    `most_rows`: structs that the arrays of one message may have together, of other values there may be eight times as
+    `most_rows`: structs that the arrays of one message may have together; of other values there may be eight times as
     many; more are `RemoteProtocolError`, found before the first element of the array that has them is made.
     """
     key = cls, version, most_rows
@@ -80,7 +80,7 @@ def bounded_decoder(cls: type[Message], version: int, most_rows: int) -> Decoder
 
 
 def decoder(cls: type[Message], version: int) -> Decoder:
-    """The compiled function (buffer, position) → (message, end)."""
+    """Return the compiled function (buffer, position) → (message, end)."""
     found = _DECODERS.get((cls, version))
     if found is None:
         _check_version(cls, version)
@@ -89,7 +89,7 @@ def decoder(cls: type[Message], version: int) -> Decoder:
 
 
 def encoder(cls: type[Message], version: int) -> Encoder:
-    """The compiled function (message, output) → None."""
+    """Return the compiled function (message, output) → None."""
     found = _ENCODERS.get((cls, version))
     if found is None:
         _check_version(cls, version)
@@ -98,7 +98,7 @@ def encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def parts_encoder(cls: type[Message], version: int) -> PartsEncoder:
-    """The compiled function message → buffers."""
+    """Return the compiled function message → buffers."""
     found = _PARTS_ENCODERS.get((cls, version))
     if found is None:
         _check_version(cls, version)
@@ -115,7 +115,7 @@ def _check_version(cls: type[Message], version: int) -> None:
 
 
 def _explain(version: int) -> Explain:
-    """A function that finds which field of a message could not be encoded."""
+    """Return a function that finds the field of a message that could not be encoded."""
 
     def explain(message: Message, error: Exception) -> LocalProtocolError:
         title = f"{type(message).__name__} version {version}"
@@ -127,7 +127,7 @@ def _explain(version: int) -> Explain:
 
 
 def _fault(message: object, cls: type[Message], version: int, flexible: bool, path: str) -> str | None:
-    """What is wrong with the first field that cannot be encoded; `None` if nothing is."""
+    """Describe the first field that cannot be encoded; `None` if there is none."""
     if not isinstance(message, cls):
         return f"{path.rstrip('.') or cls.__name__} is not a {cls.__name__} but {_shown(message)}"
     for each in [*plain_fields(cls, version), *tagged_fields(cls, version, flexible)]:
@@ -143,7 +143,7 @@ def _fault(message: object, cls: type[Message], version: int, flexible: bool, pa
 
 
 def _value_fault(value: object, kind: Kind, version: int, flexible: bool, name: str) -> str | None:
-    """What is wrong with a value that is not null; `None` if nothing is."""
+    """Describe the error of a value that is not null; `None` if there is none."""
     if isinstance(kind, Array):
         if not isinstance(value, list | tuple):
             return f"{name} is not a list but {_shown(value)}"

@@ -1,4 +1,4 @@
-"""Compiles (message class, version) to one straight-line function that decodes it.
+"""The compiler of decoders: makes one straight-line function of (message class, version).
 
 Laws: nested structs are inlined, so a message costs one call; positions only grow, so one comparison at the end finds
 every slice that ran over; whatever else is too short ends in IndexError or struct.error, which the function turns into
@@ -31,13 +31,14 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 
 #: Buffers of at most this size are copied once to bytes, which slice and decode faster than views.
 COPY_AT_MOST: Final = 4096
-#: Numbers, texts and tagged fields that a message from a stranger may have, for each row that it may have.
+#: Numbers, texts and tagged fields that a message of an untrusted peer may have, for each row that it may have.
 VALUES_PER_ROW: Final = 8
 
 
 def compile_decoder(cls: type[Message], version: int, most_rows: int | None = None) -> Decoder:
-    """The decoder of one version; takes bytes, and hands other buffers to a twin that is made when first needed.
+    """Compile the decoder of one version.
 
+    It takes bytes, and hands other buffers to a twin that is made when first needed.
     `most_rows`: structs that the arrays of one message may have together, and `VALUES_PER_ROW` as many values.
     """
     emitter = _DecoderEmitter(cls, version, most_rows, from_view=False)
@@ -47,7 +48,7 @@ def compile_decoder(cls: type[Message], version: int, most_rows: int | None = No
 
 
 def _buffer_decoder(cls: type[Message], version: int, most_rows: int | None) -> Decoder:
-    """A decoder of anything that is not bytes."""
+    """Return a decoder of buffers that are not bytes."""
     twin: list[Decoder] = []
     keeps_views = holds_records(cls)
 
@@ -69,10 +70,10 @@ def _buffer_decoder(cls: type[Message], version: int, most_rows: int | None) -> 
 
 
 class _DecoderEmitter(Emitter):
-    """Writes the source of one decoder.
+    """The writer of one decoder's source.
 
     In the source, `b` is the buffer, `n` its length and `p` the position, `rows` the structs that may still come in
-    arrays, `values` what else may; inside the handling of a length prefix `p` stands on the prefix's last byte.
+    arrays, `values` the other values that may; within a length prefix `p` stands on the prefix's last byte.
     """
 
     def __init__(self, cls: type[Message], version: int, most_rows: int | None, *, from_view: bool) -> None:
@@ -155,7 +156,7 @@ class _DecoderEmitter(Emitter):
             self.line(f"{target}.unknown_tags = None")
 
     def default(self, each: Field) -> str:
-        """An expression for the value of a field that did not travel."""
+        """Return an expression for a field that this version does not carry."""
         if each.default is not UNSET:
             return repr(each.default) if each.default is None else self.constant("D", each.default)
         return "[]" if isinstance(each.kind, Array) else f"{self.constant('T', each.kind)}()"
@@ -172,7 +173,8 @@ class _DecoderEmitter(Emitter):
             self.sized(kind, target, name, nullable)
 
     def nested(self, cls: type[Message], target: str, nullable: bool, *, null: str = "c < 0") -> None:
-        """Decode a struct inside another; a nullable one has a marker `c` before it, and `null` tells null from 1."""
+        """Decode a struct inside another, with a marker `c` if it is nullable."""
+        # The expression `null` distinguishes the marker of null from 1, that of a value.
         local = self.fresh("m")
         if not nullable:
             self.struct(cls, local)
@@ -205,7 +207,7 @@ class _DecoderEmitter(Emitter):
 
     @contextmanager
     def present(self, target: str, name: str, *, nullable: bool, lengths: str) -> Iterator[None]:
-        """Around the lines for a value that is not null; `c` is the length read by `prefix`, plus one if compact."""
+        """Surround the lines for a non-null value; `c` is its length from `prefix`, plus one if compact."""
         absent, null = ("not c", "p += 1") if self.flexible else ("c < 0", "")
         if nullable:
             with self.block(f"if {absent}:"):
@@ -226,7 +228,7 @@ class _DecoderEmitter(Emitter):
         yield
 
     def taken(self, kind: Scalar, start: str, end: str) -> str:
-        """An expression for the value of a string, bytes or records between two positions."""
+        """Return an expression for a string, bytes or records between two positions."""
         piece = f"b[{start}:{end}]"
         if kind.name == "records":
             return piece if self.from_view else f"memoryview(b)[{start}:{end}]"

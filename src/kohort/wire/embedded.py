@@ -1,4 +1,4 @@
-"""The blobs that members of a classic group send through the coordinator: subscriptions and assignments.
+"""The blobs of classic groups' members in JoinGroup and SyncGroup: subscriptions and assignments.
 
 Laws: a blob of a version newer than ours is read as our newest and bytes after it are ignored, since later versions
 only append; a blob that cannot be read raises `RemoteProtocolError`, and one that is longer than allowed is not read.
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Message)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member wants and has."""
+    """A member's subscription: its topics, and the partitions that it owns."""
 
     topics: tuple[str, ...] = ()
     user_data: bytes | None = None
@@ -44,7 +44,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a member was given: topic → partitions."""
+    """A member's assignment: topic → partitions."""
 
     partitions: Mapping[str, tuple[int, ...]]
     user_data: bytes | None = None
@@ -59,7 +59,7 @@ def encode_subscription(
     rack_id: str | None = None,
     version: int = NEWEST_VERSION,
 ) -> bytes:
-    """The metadata of a member in JoinGroup; what `version` cannot carry is left out."""
+    """Encode a member's metadata for JoinGroup; leave out fields that `version` does not have."""
     message = ConsumerProtocolSubscription(
         topics=list(topics),
         user_data=user_data,
@@ -71,7 +71,7 @@ def encode_subscription(
 
 
 def decode_subscription(blob: Buffer) -> Subscription:
-    """Read the metadata of a member in JoinGroup."""
+    """Decode a member's metadata from JoinGroup."""
     message = _decode(ConsumerProtocolSubscription, blob)
     return Subscription(
         topics=tuple(message.topics),
@@ -85,12 +85,12 @@ def decode_subscription(blob: Buffer) -> Subscription:
 def encode_assignment(
     partitions: Mapping[str, Sequence[int]], *, user_data: bytes | None = None, version: int = NEWEST_VERSION
 ) -> bytes:
-    """What the leader gives to one member in SyncGroup."""
+    """Encode the leader's assignment for one member in SyncGroup."""
     return _encode(ConsumerProtocolAssignment(assigned_partitions=_listed(partitions), user_data=user_data), version)
 
 
 def decode_assignment(blob: Buffer) -> Assignment:
-    """Read what the leader gave to a member; no bytes at all mean nothing was given."""
+    """Decode the leader's assignment for a member; an empty blob is an empty assignment."""
     if not len(blob):
         return Assignment(partitions={})
     message = _decode(ConsumerProtocolAssignment, blob)
@@ -121,7 +121,7 @@ def _listed(partitions: Mapping[str, Sequence[int]]) -> list[TopicPartition]:
 
 
 def _by_topic(listed: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    """A topic that occurs twice keeps the partitions of both places."""
+    """Return the partitions by topic; a repeated topic keeps the partitions of both places."""
     found: dict[str, list[int]] = {}
     for each in listed:
         found.setdefault(each.topic, []).extend(each.partitions)

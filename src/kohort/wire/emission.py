@@ -1,4 +1,4 @@
-"""Source lines on their way to a compiled function: indentation, names, and runs of values of fixed size.
+"""The source of compiled codecs: indentation, names, and runs of values of fixed size.
 
 Laws: consecutive values of fixed size, and the length prefix that follows them, are read or written by one call of
 struct; whatever is not of fixed size ends the run.
@@ -19,12 +19,12 @@ _PACKERS: Final[dict[str, list[Callable[..., bytes]]]] = {}
 
 
 class Emitter:
-    """Collects the lines of one function and the objects that they name."""
+    """The lines of one function, and the objects that they name."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
         self.flexible = flexible
-        #: What the compiled function sees as its globals.
+        #: The globals of the compiled function.
         self.namespace: dict[str, Any] = {}
         self.lines: list[str] = []
         self.indent = 0
@@ -33,12 +33,12 @@ class Emitter:
         self._count = 0
 
     def line(self, text: str) -> None:
-        """Add a line; the run must have been written out."""
+        """Add a line; the run must have been written before."""
         self.lines.append(" " * self.indent + text)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Add a line that opens a block, and indent what follows."""
+        """Add a line that opens a block, and indent the lines of the block."""
         self.line(head)
         before = len(self.lines)
         self.indent += 1
@@ -49,37 +49,37 @@ class Emitter:
 
     @contextmanager
     def form_of(self, each: Field) -> Iterator[None]:
-        """Around the lines for one field, which may keep its old form in a flexible version."""
+        """Surround the lines for one field, which may keep its old form in a flexible version."""
         flexible = self.flexible
         self.flexible = flexible and each.compact
         yield
         self.flexible = flexible
 
     def fresh(self, stem: str) -> str:
-        """A local name that nothing else uses."""
+        """Return a new local name."""
         self._count += 1
         return f"{stem}{self._count}"
 
     def constant(self, stem: str, value: object) -> str:
-        """A name of the function's globals for `value`."""
+        """Return the name of a global of the function with the value `value`."""
         name = f"{stem}_{len(self.namespace)}"
         self.namespace[name] = value
         return name
 
     def unpacker(self, codes: str) -> str:
-        """The name of a function (buffer, position) → values."""
+        """Return the name of a function (buffer, position) → values."""
         name = "u_" + codes.replace("?", "z")
         self.namespace.setdefault(name, Struct(">" + codes).unpack_from)
         return name
 
     def packer(self, codes: list[str]) -> str:
-        """The name of a function (values) → bytes."""
+        """Return the name of a function (values) → bytes."""
         packed = "".join(map(pack_code, codes))
         self.namespace.setdefault("p_" + packed, Struct(">" + packed).pack)
         return "p_" + packed
 
     def number_unpackers(self, code: str) -> str:
-        """The name of a list of functions, by count, that read numbers of one size."""
+        """Return the name of a list of functions, by count, that read numbers of one size."""
         if code not in _UNPACKERS:
             _UNPACKERS[code] = prepared_unpackers(code)
         name = f"us_{code.replace('?', 'z')}"
@@ -87,7 +87,7 @@ class Emitter:
         return name
 
     def number_packers(self, code: str) -> str:
-        """The name of a list of functions, by count, that write numbers of one size."""
+        """Return the name of a list of functions, by count, that write numbers of one size."""
         if code not in _PACKERS:
             _PACKERS[code] = prepared_packers(code)
         name = f"ps_{code.replace('?', 'z')}"
@@ -95,26 +95,27 @@ class Emitter:
         return name
 
     def compile(self, function: str, title: str) -> Callable[..., Any]:
-        """The function of that name; shown as `title` in tracebacks."""
+        """Compile the lines and return a function of them; `title` is its file in tracebacks."""
         assert not self.run, "a run was not written out"
         exec(compile("\n".join(self.lines), f"<kohort {title}>", "exec"), self.namespace)
         return self.namespace[function]  # type: ignore[no-any-return]
 
 
 def plain_fields(cls: type[Message], version: int) -> list[Field]:
-    """The fields of `version` that stand one after the other, in order."""
+    """Return the untagged fields of `version`, in order."""
     return [each for each in cls._fields if each.is_in(version) and not each.is_tagged(version)]
 
 
 def tagged_fields(cls: type[Message], version: int, flexible: bool) -> list[Field]:
-    """The fields of `version` that stand in its tagged section, by ascending tag."""
+    """Return the tagged fields of `version`, by ascending tag."""
     if not flexible:
         return []
     return sorted((each for each in cls._fields if each.is_tagged(version)), key=lambda each: each.tag or 0)
 
 
 def smallest_size(kind: Kind, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of `kind` takes; bounds the count of an array before it is believed."""
+    """Return the fewest bytes that a value of `kind` takes."""
+    # By this, decoders bound the count of an array before they trust it.
     if isinstance(kind, Scalar):
         if kind.size:
             return kind.size
@@ -131,7 +132,7 @@ def smallest_size(kind: Kind, version: int, flexible: bool) -> int:
 
 
 def holds_records(cls: type[Message]) -> bool:
-    """Whether a RECORDS field is anywhere in the message."""
+    """Whether the message has a RECORDS field, in itself or in a struct."""
     for each in cls._fields:
         kind = each.kind.element if isinstance(each.kind, Array) else each.kind
         if isinstance(kind, type) and holds_records(kind):
@@ -147,5 +148,5 @@ def is_number(kind: Kind) -> bool:
 
 
 def run_size(codes: str) -> int:
-    """Bytes that a run of these format characters takes."""
+    """Return the bytes of a run of these format characters."""
     return calcsize(">" + codes)

@@ -1,4 +1,4 @@
-"""Compiles (message class, version) to one straight-line function that encodes it.
+"""The compiler of encoders: makes one straight-line function of (message class, version).
 
 Laws: nested structs are inlined; a value that cannot be encoded ends in an exception that the function turns into
 `LocalProtocolError`, and the output is left as it was; a tagged field is written only when it differs from its default.
@@ -21,7 +21,7 @@ from kohort.wire.schema import UNSET, UUID, Array, Field, Kind, Message, Scalar,
 Encoder = Callable[[Any, bytearray], None]
 #: message → buffers that make up its bytes.
 PartsEncoder = Callable[[Any], list[Buffer]]
-#: (message, what went wrong) → the error to raise.
+#: (message, its error) → the error to raise.
 Explain = Callable[[Any, Exception], LocalProtocolError]
 
 #: Records of at most this many bytes are copied: that costs less than a part of their own.
@@ -29,7 +29,7 @@ COPY_AT_MOST: Final = 1024
 
 
 def compile_encoder(cls: type[Message], version: int, explain: Explain) -> Encoder:
-    """A function that appends the message to a bytearray."""
+    """Compile a function that appends a message to a bytearray."""
     emitter = _EncoderEmitter(cls, version, explain)
     with emitter.block("def encode(m, o):"):
         emitter.line("start = len(o)")
@@ -44,7 +44,7 @@ def compile_encoder(cls: type[Message], version: int, explain: Explain) -> Encod
 
 
 def compile_parts_encoder(cls: type[Message], version: int, explain: Explain) -> PartsEncoder:
-    """A function that returns buffers; RECORDS of some size are parts of their own and are not copied."""
+    """Compile a function that returns buffers; long RECORDS are uncopied parts of their own."""
     emitter = _EncoderEmitter(cls, version, explain)
     emitter.records_apart = True
     with emitter.block("def encode(m):"):
@@ -62,7 +62,7 @@ def compile_parts_encoder(cls: type[Message], version: int, explain: Explain) ->
 
 
 class _EncoderEmitter(Emitter):
-    """Writes the source of one encoder.
+    """The writer of one encoder's source.
 
     In the source, `o` is the output (`out` names another one inside a tagged field), `v` the value at hand and `c` its
     length, plus one in the compact form.
@@ -94,7 +94,7 @@ class _EncoderEmitter(Emitter):
         self.run = []
 
     def write_run(self, run: list[tuple[str, str]]) -> None:
-        """A line that appends the values of `run`."""
+        """Write a line that appends the values of `run`."""
         if len(run) == 1 and run[0][0] == "B":
             self.line(f"{self.out}.append({run[0][1]})")
         elif run:
@@ -157,7 +157,7 @@ class _EncoderEmitter(Emitter):
                 self.line(f"{self.out} += v")
 
     def records(self) -> None:
-        """Append records; as parts of their own where that is asked for and pays."""
+        """Append records; as parts of their own where that is asked for and they are long."""
         if not self.records_apart or self.out != "o":
             with self.block("for v in records_buffers(v):"):
                 self.line(f"{self.out} += v")
@@ -173,7 +173,7 @@ class _EncoderEmitter(Emitter):
     def present(
         self, source: str, nullable: bool, code: str, *, convert: str = "", size: str = "len(v)"
     ) -> Iterator[None]:
-        """Around the lines that append `v`, which is not null; its length prefix joins the run before it."""
+        """Surround the lines that append a non-null `v`; its length prefix joins the run before it."""
         run, self.run = self.run, []
         if not nullable:
             self.line(f"v = {source}{convert}")
@@ -258,7 +258,7 @@ class _EncoderEmitter(Emitter):
             self.out = outer
 
     def differs(self, each: Field, source: str) -> str:
-        """An expression: the field does not hold its default."""
+        """Return an expression that is true if the field does not hold its default."""
         if each.default is None:
             return f"{source} is not None"
         if each.default is UNSET and isinstance(each.kind, Array):

@@ -1,4 +1,4 @@
-"""Length-prefixed frames: what a byte stream is cut into.
+"""Length-prefixed frames, into which a byte stream is split.
 
 Laws: no frame longer than the limit is ever stored, not even in part; memory held is at most one frame and what came
 with it; a frame handed out is never written to again.
@@ -20,7 +20,7 @@ _INT32_MAX: Final = 0x7FFFFFFF
 
 
 def encode_frame(parts: Iterable[Buffer]) -> list[Buffer]:
-    """The buffers of one frame: its size, then `parts` as they are, not copied."""
+    """Return the buffers of one frame: its size, then `parts` as they are, not copied."""
     buffers: list[Buffer] = [b"", *parts]
     size = sum(each.nbytes if isinstance(each, memoryview) else len(each) for each in buffers)
     if size > _INT32_MAX:
@@ -30,7 +30,7 @@ def encode_frame(parts: Iterable[Buffer]) -> list[Buffer]:
 
 
 class FrameSplitter:
-    """Cuts a stream into frames.
+    """The splitter of one stream into frames.
 
     >>> splitter = FrameSplitter(limit_bytes=100)
     >>> splitter.feed(bytes([0, 0, 0, 2]) + b"o")
@@ -42,11 +42,11 @@ class FrameSplitter:
     __slots__ = ("_frame", "_limit_bytes", "_size", "_wanted")
 
     def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes`: the longest frame that is accepted, its size prefix not counted."""
+        """Begin a stream; `limit_bytes` is the longest accepted frame, without its size prefix."""
         self._limit_bytes = limit_bytes
         #: Bytes of a size prefix that is not whole yet.
         self._size = b""
-        #: What has come of the frame that is not whole yet, and how long it will be; `None` between frames.
+        #: The bytes of the incomplete frame, and its whole length; `None` between frames.
         self._frame: bytearray | None = None
         self._wanted = 0
 
@@ -98,12 +98,13 @@ class FrameSplitter:
         return size
 
     def _start(self, size: int) -> None:
-        """Expect the rest of a frame. It grows as its bytes come: a size alone makes nobody allocate."""
+        """Begin an incomplete frame."""
+        # The buffer grows as bytes come: a size alone must not allocate memory.
         self._frame = bytearray()
         self._wanted = size
 
     def _fill(self, view: memoryview, position: int, frames: list[memoryview]) -> int:
-        """Add to the frame that is not whole yet; returns the position after what it took."""
+        """Add to the incomplete frame; return the position behind the taken bytes."""
         assert self._frame is not None
         missing = self._wanted - len(self._frame)
         self._frame += view[position : position + missing]

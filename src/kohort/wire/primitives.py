@@ -1,4 +1,4 @@
-"""Ints, varints, lengths and tagged sections: what compiled codecs call when a value is not of the usual small size.
+"""Ints, varints, lengths and tagged sections, for compiled codecs to call on values of unusual size.
 
 Laws: reading never allocates more than the bytes that remain allow; every reader raises `Malformed`, every writer
 `Unencodable`, and the codec turns both into errors that name the message.
@@ -14,9 +14,9 @@ from struct import Struct, unpack_from
 from struct import error as StructError
 from typing import Any, Final
 
-#: What a decoder reads from.
+#: The buffers from which a decoder reads.
 Buffer = bytes | bytearray | memoryview
-#: What the RECORDS of a message may hold when it is encoded.
+#: The values of RECORDS fields that can be encoded.
 RecordsValue = Buffer | Sequence[Buffer]
 
 #: Elements of no size cannot be bounded by the bytes that remain.
@@ -35,11 +35,11 @@ class Malformed(ValueError):
 
 
 class Unencodable(ValueError):
-    """A value of ours that the protocol cannot carry; the text is the reason."""
+    """A value that the protocol cannot carry; the text is the reason."""
 
 
 def encode_uvarint(value: int) -> bytes:
-    """An unsigned varint of at most 32 bits."""
+    """Encode an unsigned varint of at most 32 bits."""
     if not 0 <= value <= 0xFFFFFFFF:
         raise Unencodable(f"{value} does not fit an unsigned varint")
     out = bytearray()
@@ -51,7 +51,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint and the position after it."""
+    """Read an unsigned varint; return it and the position after it."""
     value = buffer[position]
     if value > 0x7F:
         value, position = read_long_uvarint(buffer, position)
@@ -59,7 +59,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_long_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of two to five bytes and the position of its last byte."""
+    """Read an unsigned varint of two to five bytes; return it and the position of its last byte."""
     value = buffer[position] & 0x7F
     shift = 7
     while shift < 35:
@@ -75,7 +75,7 @@ def read_long_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_long_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The stored length (plus one) of a string of more than 126 bytes, and the position of its last byte."""
+    """Read the stored length (plus one) of a long string; return it and the position of its last byte."""
     stored, position = read_long_uvarint(buffer, position)
     if not 0 < stored <= STRING_BYTES_AT_MOST + 1:
         raise Malformed(f"a string of {stored - 1} bytes is longer than the protocol allows")
@@ -83,7 +83,7 @@ def read_long_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_long_length(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The stored length (plus one) of other values of more than 126 bytes or elements, and where its last byte is."""
+    """Read the stored length (plus one) of another long value; return it and its last byte's position."""
     stored, position = read_long_uvarint(buffer, position)
     if not 0 < stored <= _INT32_MAX:
         raise Malformed(f"{stored} is no length")
@@ -91,21 +91,21 @@ def read_long_length(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def encode_long_string_length(stored: int) -> bytes:
-    """The prefix of a compact string, from its length plus one."""
+    """Encode the prefix of a compact string, from its length plus one."""
     if stored > STRING_BYTES_AT_MOST + 1:
         raise Unencodable(f"a string of {stored - 1} bytes is longer than {STRING_BYTES_AT_MOST}")
     return encode_uvarint(stored)
 
 
 def encode_long_length(stored: int) -> bytes:
-    """The prefix of compact bytes, records or an array, from their length plus one."""
+    """Encode the prefix of compact bytes, records or an array, from their length plus one."""
     if stored > _INT32_MAX:
         raise Unencodable(f"a length of {stored - 1} does not fit 32 bits")
     return encode_uvarint(stored)
 
 
 def read_tagged_section(buffer: Buffer, position: int) -> tuple[dict[int, bytes] | None, int]:
-    """A section of tagged fields none of which is known, and the position after it."""
+    """Read a section of unknown tagged fields; return them and the position after it."""
     count, position = read_uvarint(buffer, position)
     if 2 * count > len(buffer) - position:
         raise Malformed(f"{count} tagged fields in {len(buffer) - position} bytes")
@@ -120,7 +120,7 @@ def read_tagged_section(buffer: Buffer, position: int) -> tuple[dict[int, bytes]
 
 
 def read_tag(buffer: Buffer, position: int, seen: Mapping[int, object] | set[int]) -> tuple[int, int, int]:
-    """The number of a tagged field, the position after its value, and the position of its value."""
+    """Read the head of a tagged field; return its number, its value's end, and its value's position."""
     tag, position = read_uvarint(buffer, position)
     size, position = read_uvarint(buffer, position)
     if tag in seen:
@@ -131,7 +131,7 @@ def read_tag(buffer: Buffer, position: int, seen: Mapping[int, object] | set[int
 
 
 def encode_tagged_section(unknown: Mapping[int, bytes] | None, known: Mapping[int, Buffer] | None = None) -> bytes:
-    """A section of tagged fields in ascending order.
+    """Encode a section of tagged fields in ascending order.
 
     Args:
         unknown: raw values that came from a peer and go back unchanged.
@@ -152,7 +152,7 @@ def encode_tagged_section(unknown: Mapping[int, bytes] | None, known: Mapping[in
 
 
 def read_numbers(buffer: Buffer, position: int, count: int, code: str) -> list[Any]:
-    """Many numbers of one size, checked against the bytes that remain before the list is made."""
+    """Read many numbers of one size, after a check of the remaining bytes."""
     if code == "?":
         return list(unpack_from(f">{count}?", buffer, position))
     numbers = array(code)
@@ -166,7 +166,7 @@ def read_numbers(buffer: Buffer, position: int, count: int, code: str) -> list[A
 
 
 def encode_numbers(values: Sequence[Any], code: str) -> bytes:
-    """Many numbers of one size."""
+    """Encode many numbers of one size."""
     numbers = array("B" if code == "?" else code, values)
     if _SWAP:
         numbers.byteswap()
@@ -174,29 +174,30 @@ def encode_numbers(values: Sequence[Any], code: str) -> bytes:
 
 
 def prepared_unpackers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
-    """For each count up to `PREPARED_COUNT` a function (buffer, position) → that many numbers."""
+    """Return, for each count up to `PREPARED_COUNT`, a function (buffer, position) → that many numbers."""
     return [Struct(f">{count}{code}").unpack_from for count in range(PREPARED_COUNT + 1)]
 
 
 def prepared_packers(code: str) -> list[Callable[..., bytes]]:
-    """For each count up to `PREPARED_COUNT` a function of that many numbers."""
+    """Return, for each count up to `PREPARED_COUNT`, a function of that many numbers."""
     return [Struct(f">{count}{pack_code(code)}").pack for count in range(PREPARED_COUNT + 1)]
 
 
 def pack_code(code: str) -> str:
-    """The format with which a value is packed: `?` would take anything, even None, for a boolean."""
+    """Return the format with which a value is packed."""
+    # The format `?` would take any value, even None, for a boolean.
     return "B" if code == "?" else code
 
 
 def records_size(value: RecordsValue) -> int:
-    """Bytes of a RECORDS value, which is one buffer or a list of them."""
+    """Return the bytes of a RECORDS value, which is one buffer or a list of them."""
     if isinstance(value, list | tuple):
         return sum(map(records_size, value))
     return value.nbytes if isinstance(value, memoryview) else len(value)
 
 
 def records_buffers(value: RecordsValue) -> Sequence[Buffer]:
-    """The buffers of a RECORDS value, which is one buffer or a list of them."""
+    """Return the buffers of a RECORDS value, which is one buffer or a list of them."""
     return value if isinstance(value, list | tuple) else (value,)
 
 

@@ -1,4 +1,4 @@
-"""The one registry of what is kohort's own and not Kafka's: on the wire, in group logs, and among the configs.
+"""The one registry of kohort's own numbers and names: on the wire, in group logs, among the configs.
 
 Laws: an entry is never given another meaning and never taken out, only marked as past; stock clients and Apache Kafka
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
@@ -17,12 +17,12 @@ FIRST_API_KEY: Final = 10_001
 FIRST_TAG: Final = 10_000
 FIRST_RECORD_TYPE: Final = 20_000
 
-#: What a client calls its software in ApiVersions (KIP-511) to be told of the API keys of ours.
+#: The software name in ApiVersions (KIP-511) of clients that are told of kohort's own API keys.
 SOFTWARE_NAME: Final = "kohort"
 
 
 class PrivateApiKey(IntEnum):
-    """APIs of ours; messages are found by the name, as Kafka's are by `ApiKey`'s: `wire/messages/<name>.py`."""
+    """kohort's own APIs; messages are found by the name, as those of `ApiKey`: `wire/messages/<name>.py`."""
 
     GROUP_HISTORY = 10_001
     SUBMIT_MOVES = 10_002
@@ -175,11 +175,11 @@ PRODUCER_CONFIGS: Final = ("partitioner", *CLIENT_CONFIGS)
 
 
 def idle_documentation(words: str, documentation: str) -> str:
-    """The documentation of a config whose value changes nothing; `words` is one of the two above."""
+    """Return the documentation of a config without effect; `words` is `NOT_YET` or `NO_EFFECT`."""
     return f"{words.capitalize()}. {documentation}"
 
 
 def idle_words_in(documentation: str | None) -> str | None:
-    """The words with which a broker's documentation says that a value changes nothing; `None` where it does not."""
+    """Return the words by which a documentation says that a value has no effect; `None` if it does not."""
     said = (documentation or "").partition(". ")[0].lower()
     return said if said in (NOT_YET, NO_EFFECT) else None

@@ -1,4 +1,4 @@
-"""From (API key, version) to message classes and headers, and which version two sides agree on.
+"""The registry of APIs: message classes, headers and versions by (API key, version).
 
 Laws: the versions of Kafka's APIs are those that Apache Kafka 4.3 serves, those of ours stand in `wire.private`; a
 class is imported when it is first asked for.
@@ -143,8 +143,8 @@ _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *Privat
 #: First and last version of Kafka's APIs that we encode and decode. What a broker announces may differ: see
 #: `apis/api_versions.py`.
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
-#: What our broker does not serve: what the client asks other brokers, and offsets in transactions, which nothing would
-#: end as long as there is no coordinator of transactions.
+#: APIs that kohort's broker does not serve: those that its client asks of other brokers, and offsets in transactions,
+#: which nothing would end as long as there is no coordinator of transactions.
 UNSERVED: Final[frozenset[int]] = frozenset({
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.TXN_OFFSET_COMMIT,
@@ -161,29 +161,29 @@ UNSERVED: Final[frozenset[int]] = frozenset({
     ApiKey.DESCRIBE_TRANSACTIONS,
     ApiKey.LIST_TRANSACTIONS,
 })  # fmt: skip
-#: What our broker serves.
+#: The APIs that kohort's broker serves, with their versions.
 SERVED: Final[dict[ApiKey, tuple[int, int]]] = {key: VERSIONS[key] for key in ApiKey if key not in UNSERVED}
 
 
 def api_key_of(number: int) -> AnyApiKey | None:
-    """The API of that number; `None` if it is not known here."""
+    """Return the API with this number; `None` if it is unknown."""
     return _KEYS.get(number)
 
 
 def versions_of(key: AnyApiKey) -> tuple[int, int]:
-    """First and last version of an API that we encode and decode."""
+    """Return the first and last version of an API that kohort encodes and decodes."""
     return _APIS[key].first, _APIS[key].last
 
 
 @cache
 def request_class(key: AnyApiKey) -> type[Any]:
-    """The class of an API's requests; imports its module when first asked."""
+    """Return the class of an API's requests; its module is imported at the first call."""
     return _declared(key, "Request")
 
 
 @cache
 def response_class(key: AnyApiKey) -> type[Any]:
-    """The class of an API's responses; imports its module when first asked."""
+    """Return the class of an API's responses; its module is imported at the first call."""
     return _declared(key, "Response")
 
 
@@ -203,12 +203,12 @@ def is_flexible(key: AnyApiKey, version: int) -> bool:
 
 
 def request_header_version(key: AnyApiKey, version: int) -> int:
-    """The version of `RequestHeader` before such a request."""
+    """Return the version of `RequestHeader` of such a request."""
     return 2 if version >= _APIS[key].flexible_since else 1
 
 
 def response_header_version(key: AnyApiKey, version: int) -> int:
-    """The version of `ResponseHeader` before such a response.
+    """Return the version of `ResponseHeader` of such a response.
 
     Source: KIP-511: a client that asked for too new a version of ApiVersions must be able to read the answer.
     """
@@ -216,7 +216,7 @@ def response_header_version(key: AnyApiKey, version: int) -> int:
 
 
 def negotiate(key: AnyApiKey, theirs_min: int, theirs_max: int, ours_max: int | None = None) -> int | None:
-    """The newest version that both sides have; `None` if there is none.
+    """Return the newest version that both sides have; `None` if there is none.
 
     Args:
         key: the API.

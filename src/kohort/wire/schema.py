@@ -1,4 +1,4 @@
-"""The language in which messages are declared: a declaration is the typed class and the schema at once.
+"""The declarations of messages: a declaration is the typed class and the schema at once.
 
 Laws: a declaration costs one class creation and nothing more (no reflection, no `exec`) until its class is first
 instantiated or its codec first used; attributes stand in the order of the wire; an object holds no version.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 
-#: What a message is for; the last two are the keys and values of `__consumer_offsets`.
+#: The uses of messages; the last two are the keys and values of `__consumer_offsets`.
 MessageKind = Literal["request", "response", "header", "data", "coordinator-key", "coordinator-value"]
 
 
@@ -23,7 +23,7 @@ class Scalar(NamedTuple):
     code: str
     #: Size in bytes; 0 where it depends on the value.
     size: int
-    #: What a field of this kind holds unless told otherwise.
+    #: The default value of fields of this kind.
     default: object
 
     def __repr__(self) -> str:
@@ -31,13 +31,13 @@ class Scalar(NamedTuple):
 
 
 class Array(NamedTuple):
-    """Any number of values of one kind."""
+    """A list of values of one kind."""
 
     element: Scalar | type[Message]
 
     @property
     def name(self) -> str:
-        """Kafka's notation, e.g. `[]int32`."""
+        """Kafka's notation of the kind, e.g. `[]int32`."""
         return f"[]{kind_name(self.element)}"
 
 
@@ -102,7 +102,7 @@ class Field:
         return self.nullable is not None and version >= self.nullable
 
     def make_default(self) -> object:
-        """The value that a new message holds; lists and structs are fresh each time."""
+        """Return the value of a new message; lists and structs are fresh each time."""
         if self.default is not UNSET:
             return self.default
         return [] if isinstance(self.kind, Array) else self.kind()  # type: ignore[operator]
@@ -169,12 +169,12 @@ def field(
 
 
 def array(element: Scalar | type[Message]) -> Array:
-    """The kind of a list of `element`."""
+    """Return the kind of a list of `element`."""
     return Array(element)
 
 
 class MessageSchema(NamedTuple):
-    """What `@message` says of a class."""
+    """The key, kind and versions of a message class, from `@message`."""
 
     #: API key of a request or response, type of a group record; `None` for others.
     key: int | None
@@ -190,7 +190,7 @@ class MessageSchema(NamedTuple):
 
 
 class _MessageMeta(type):
-    """Turns the fields of a class body into slots."""
+    """The metaclass of messages, which turns the fields of a class body into slots."""
 
     _fields: tuple[Field, ...]
 
@@ -210,7 +210,7 @@ class _MessageMeta(type):
 # `field` is no field specifier for the type checker: then any call of it counts as a default, which it always is.
 @dataclass_transform(kw_only_default=True)
 class Message(metaclass=_MessageMeta):
-    """Base of every message and struct.
+    """The base of every message and struct.
 
     The constructor takes the fields as keywords, each with its default.
     """
@@ -244,7 +244,7 @@ class Message(metaclass=_MessageMeta):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-#: What a field may be made of.
+#: The kinds of fields.
 Kind = Scalar | Array | type[Message]
 M = TypeVar("M", bound=type[Message])
 
@@ -277,12 +277,12 @@ def message(
 
 
 def fields_of(cls: type[Message]) -> tuple[Field, ...]:
-    """The fields of a message or struct in the order of the wire."""
+    """Return the fields of a message or struct in the order of the wire."""
     return cls._fields
 
 
 def schema_of(cls: type[Message]) -> MessageSchema:
-    """What `@message` said of the class; `TypeError` for a struct, which has no versions of its own."""
+    """Return the schema of a message class; `TypeError` for a struct, which has no versions of its own."""
     try:
         return cls._schema
     except AttributeError:
@@ -290,12 +290,12 @@ def schema_of(cls: type[Message]) -> MessageSchema:
 
 
 def kind_name(kind: Kind) -> str:
-    """Kafka's name of a kind, e.g. `int32`, `[]string`, `TopicData`."""
+    """Return Kafka's name of a kind, e.g. `int32`, `[]string`, `TopicData`."""
     return kind.__name__ if isinstance(kind, type) else kind.name
 
 
 def _compile_constructor(cls: type[Message]) -> Callable[..., None]:
-    """A keyword-only `__init__` of straight-line assignments."""
+    """Compile a keyword-only `__init__` of straight-line assignments."""
     namespace: dict[str, Any] = {"UNSET": UNSET}
     parameters, lines = [], []
     for each in cls._fields:

@@ -1,6 +1,6 @@
-"""The order of answers on one socket: requests are read ahead, answers may come late, and leave in their order.
+"""The order of answers on one socket: requests are read ahead, and answers leave in request order.
 
-A `ReplySlot` stands for one request that was read. It is HELD while nobody knows the answer (a parked JoinGroup, a
+A `ReplySlot` stands for one request that was read. It is HELD while there is no answer (a parked JoinGroup, a
 long poll), UNSYNCED while the answer is known but must not be seen before the log is on disk, READY when it may leave.
 A `ReplyQueue` gives out the ready answers from its head only, and those that need no place in the order.
 
@@ -20,7 +20,7 @@ from typing import Final
 from kohort.broker.limits.answermemory import MOST_LONG, AnswerMemory
 from kohort.broker.limits.parkedbytes import ParkedBytes
 
-#: What is written to a socket.
+#: The kinds of bytes that are written to a socket.
 Buffer = bytes | bytearray | memoryview
 #: Answers that are known and may not leave yet, above which nothing is read ahead.
 MOST_KNOWN_BYTES: Final = 1024 * 1024
@@ -28,7 +28,7 @@ _NO_LIMIT: Final = (1 << 63) - 1
 
 
 class SlotState(IntEnum):
-    """Where a reply is."""
+    """The states of a reply."""
 
     HELD = 0
     UNSYNCED = 1
@@ -38,7 +38,7 @@ class SlotState(IntEnum):
 
 
 class SlotEvent(IntEnum):
-    """What may happen to a reply."""
+    """The events of a reply."""
 
     FILL = 0
     FILL_UNSYNCED = 1
@@ -69,11 +69,11 @@ class ReplySlot:
     __slots__ = ("is_long", "is_unordered", "kept_bytes", "known_bytes", "parts", "state")
 
     def __init__(self) -> None:
-        #: What its request takes in memory until the answer leaves, if that is counted; said before it is queued.
+        #: Bytes of memory that its request takes until the answer leaves, if that is counted; set before it is queued.
         self.kept_bytes = 0
-        #: Whether the answer may leave after those behind it, and before those in front; said before it is queued.
+        #: Whether the answer may leave out of order; set before it is queued.
         self.is_unordered = False
-        #: Whether the answer may be long; said before it is queued.
+        #: Whether the answer may be long; set before it is queued.
         self.is_long = False
         #: The length of an answer that was known when it was queued.
         self.known_bytes = 0
@@ -83,27 +83,27 @@ class ReplySlot:
         self.parts: Sequence[Buffer] = ()
 
     def fill(self, parts: list[Buffer]) -> None:
-        """The answer is known and may leave as soon as it is its turn."""
+        """Fill in an answer that may leave as soon as it is its turn."""
         self.state = TRANSITIONS[self.state, SlotEvent.FILL]
         self._keep(parts)
 
     def fill_unsynced(self, parts: list[Buffer]) -> None:
-        """The answer is known but waits for `sync`."""
+        """Fill in an answer that has to wait for `sync`."""
         self.state = TRANSITIONS[self.state, SlotEvent.FILL_UNSYNCED]
         self._keep(parts)
 
     def sync(self) -> None:
-        """What the answer tells is on disk now."""
+        """Let an unsynced answer leave: the log is on disk up to its records."""
         self.state = TRANSITIONS[self.state, SlotEvent.SYNC]
 
     def send(self) -> Sequence[Buffer]:
-        """It leaves: what has to be written."""
+        """Mark the answer as sent; return its parts, to be written."""
         self.state = TRANSITIONS[self.state, SlotEvent.SEND]
         parts, self.parts = self.parts, ()
         return parts
 
     def abandon(self) -> None:
-        """The connection is gone; the answer has nowhere to go."""
+        """Discard the answer; its connection is closed."""
         self.state = TRANSITIONS[self.state, SlotEvent.ABANDON]
         self.parts = ()
 
@@ -118,9 +118,9 @@ class ReplyQueue:
     __slots__ = ("_answers", "_kept_bytes", "_known_bytes", "_long", "_parked", "_slots", "_unordered", "limit")
 
     def __init__(self, limit: int, parked: ParkedBytes | None = None, answers: AnswerMemory | None = None) -> None:
-        """`limit`: slots above which the owner stops reading requests.
+        """Create an empty queue; at `limit` slots the owner stops reading requests.
 
-        `parked`: what the requests of all sockets keep; `answers`: what their answers hold.
+        `parked` counts the bytes that requests of all sockets keep, `answers` those that their answers hold.
         """
         assert limit > 0
         self._answers: Final = answers
@@ -131,7 +131,7 @@ class ReplyQueue:
         self._known_bytes = self._long = 0
         #: Every slot that was added, has its place in the order and has not left.
         self._slots: deque[ReplySlot] = deque()
-        #: Those that have none, oldest first: heartbeats that are held, but for a moment.
+        #: Slots without a place in the order, oldest first: mostly held heartbeats.
         self._unordered: list[ReplySlot] = []
 
     def __len__(self) -> int:
@@ -149,16 +149,16 @@ class ReplyQueue:
 
     @property
     def held_unordered(self) -> list[ReplySlot]:
-        """Those without a place in the order whose answer nobody knows, oldest first."""
+        """Unordered slots without an answer, oldest first."""
         return [slot for slot in self._unordered if slot.state is SlotState.HELD]
 
     @property
     def unsent_bytes(self) -> int:
-        """The length of all answers that are known and have not left."""
+        """Bytes of all answers that are known and have not left."""
         return sum(len(part) for slot in self._slots for part in slot.parts)
 
     def add(self, slot: ReplySlot) -> None:
-        """`slot` answers the request that was read last."""
+        """Add the slot of the request that was read last."""
         if slot.is_unordered:
             self._unordered.append(slot)
         else:
@@ -171,13 +171,13 @@ class ReplyQueue:
             self._count(slot.kept_bytes)
 
     def latest_first(self) -> Iterator[ReplySlot]:
-        """The slots that have a place in the order, that of the last request first."""
+        """Return the ordered slots, that of the latest request first."""
         return reversed(self._slots)
 
     def take(self, limit_bytes: int) -> list[Buffer]:
-        """The parts of the ready answers at the head; stops after the answer with which `limit_bytes` is reached.
+        """Take the parts of ready answers from the head, up to the answer that reaches `limit_bytes`.
 
-        Those without a place in the order are short, and all leave before.
+        Unordered answers are short; all that are ready leave first.
         """
         slots = self._slots
         taken: list[Buffer] = []
@@ -201,7 +201,7 @@ class ReplyQueue:
         return taken
 
     def abandon(self) -> None:
-        """The connection is gone."""
+        """Discard all slots; the connection is closed."""
         while self._unordered:
             self._unordered.pop().abandon()
         while self._slots:

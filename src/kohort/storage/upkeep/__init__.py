@@ -1,1 +1,1 @@
-"""Work on closed segments while a broker serves: compacted, and read again for damage."""
+"""Maintenance of closed segments while a broker serves: compaction, and checks for damage."""

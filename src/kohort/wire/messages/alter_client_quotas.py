@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49), KIP-546: set and take back how much clients may send, fetch and ask.
+"""AlterClientQuotas (key 49), KIP-546: set and remove quotas of clients.
 
 Version 1: flexible (KIP-482).
 """
@@ -11,7 +11,7 @@ from kohort.wire.schema import BOOL, FLOAT64, INT16, INT32, STRING, Message, arr
 
 @struct
 class OpData(Message):
-    """One limit; with `remove` its value says nothing."""
+    """One limit; with `remove` its value is ignored."""
 
     key: str = field(STRING)
     value: float = field(FLOAT64)
@@ -40,7 +40,7 @@ class AlterClientQuotasResponse(Message):
 
     @struct
     class EntryData(Message):
-        """Whether one entity was changed; inside, for it has the name of what the request has."""
+        """The result for one entity."""
 
         error_code: int = field(INT16)
         error_message: str | None = field(STRING, nullable=0)

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33), KIP-133: all settings of resources; what is not named goes back to its default.
+"""AlterConfigs (key 33), KIP-133: all configs of resources; unnamed ones go back to their defaults.
 
 Version 2: flexible (KIP-482).
 """
@@ -18,7 +18,7 @@ class AlterableConfig(Message):
 
 @struct
 class AlterConfigsResource(Message):
-    """All settings that a resource is to have."""
+    """All configs that a resource is to have."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -35,7 +35,7 @@ class AlterConfigsRequest(Message):
 
 @struct
 class AlterConfigsResourceResponse(Message):
-    """Whether one resource was changed; all of it is, or nothing."""
+    """The result for one resource: all of its changes are made, or none."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45), KIP-455: which brokers are to have the copies of partitions.
+"""AlterPartitionReassignments (key 45), KIP-455: the brokers that are to hold partitions' replicas.
 
 Version 1: whether the number of copies may change (KIP-860). Flexible from the first version.
 """
@@ -10,7 +10,7 @@ from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field
 
 @struct
 class ReassignablePartition(Message):
-    """One partition; null in place of brokers calls a reassignment off that is under way."""
+    """One partition; null in place of brokers cancels a reassignment under way."""
 
     partition_index: int = field(INT32)
     replicas: list[int] | None = field(array(INT32), nullable=0, default=None)
@@ -35,7 +35,7 @@ class AlterPartitionReassignmentsRequest(Message):
 
 @struct
 class ReassignablePartitionResponse(Message):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)

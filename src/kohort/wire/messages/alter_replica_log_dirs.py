@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34), KIP-113: in which of its directories a broker keeps its logs.
+"""AlterReplicaLogDirs (key 34), KIP-113: move a broker's logs between its directories.
 
 Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
 """
@@ -18,7 +18,7 @@ class AlterReplicaLogDirTopic(Message):
 
 @struct
 class AlterReplicaLogDir(Message):
-    """A directory, and what is to be in it."""
+    """A directory, and the partitions that are to be in it."""
 
     path: str = field(STRING)
     topics: list[AlterReplicaLogDirTopic] = field(array(AlterReplicaLogDirTopic))
@@ -33,7 +33,7 @@ class AlterReplicaLogDirsRequest(Message):
 
 @struct
 class AlterReplicaLogDirPartitionResult(Message):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)

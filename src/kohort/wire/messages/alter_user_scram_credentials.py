@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials (key 51), KIP-554: set and remove what users log in with by SCRAM.
+"""AlterUserScramCredentials (key 51), KIP-554: set and remove users' SCRAM credentials.
 
-The password does not travel: it is salted by who asks.
+The password itself is not sent: the client salts it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array
 
 @struct
 class ScramCredentialDeletion(Message):
-    """A user shall not log in by a mechanism any more: 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+    """The removal of a user's credential: mechanism 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 
     name: str = field(STRING)
     mechanism: int = field(INT8)
@@ -18,7 +18,7 @@ class ScramCredentialDeletion(Message):
 
 @struct
 class ScramCredentialUpsertion(Message):
-    """What a user logs in with by a mechanism from now on; it is a secret, and not shown."""
+    """A user's new credential for a mechanism; it is secret, and not shown."""
 
     name: str = field(STRING)
     mechanism: int = field(INT8)
@@ -32,7 +32,7 @@ class ScramCredentialUpsertion(Message):
 
 @message(key=51, kind="request", versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest(Message):
-    """A user is in one of the two at most once per mechanism."""
+    """Credentials to remove and to set; a user has at most one change per mechanism."""
 
     deletions: list[ScramCredentialDeletion] = field(array(ScramCredentialDeletion))
     upsertions: list[ScramCredentialUpsertion] = field(array(ScramCredentialUpsertion))
@@ -40,7 +40,7 @@ class AlterUserScramCredentialsRequest(Message):
 
 @struct
 class AlterUserScramCredentialsResult(Message):
-    """Whether all that was asked for one user was done; it is done, or nothing of it."""
+    """The result for one user: all of its changes are made, or none."""
 
     user: str = field(STRING)
     error_code: int = field(INT16)

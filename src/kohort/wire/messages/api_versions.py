@@ -1,4 +1,4 @@
-"""ApiVersions (key 18), KIP-35: the client asks which requests and versions a broker speaks.
+"""ApiVersions (key 18), KIP-35: the requests and versions that a broker serves.
 
 Versions 0 to 2: the request is empty; the response gains the throttle time in 1, which from 2 on is served by
 muting the connection after the answer instead of delaying it (KIP-219).

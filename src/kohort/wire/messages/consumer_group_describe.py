@@ -43,7 +43,7 @@ class TopicPartitions(Message):
 
 @struct
 class Assignment(Message):
-    """What a member owns, or shall own."""
+    """The partitions that a member owns, or is to own."""
 
     topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
 
@@ -65,8 +65,8 @@ class Member(Message):
     member_type: int = field(INT8, since=1, default=-1)
     #: Ours (wire.private): of a static group, since when the member is offline, milliseconds since 1970.
     offline_since_ms: int = field(INT64, tag=10_000, default=-1)
-    #: Ours (wire.private): what the member publishes, and of how many bytes that is, -1: it publishes nothing. Null is
-    #: also what does not fit.
+    #: Ours (wire.private): the size of the metadata that the member publishes, -1 if there is none, and the metadata.
+    #: Metadata that does not fit into the answer is null, too.
     metadata_size: int = field(INT32, tag=10_001, default=-1)
     metadata: bytes | None = field(BYTES, nullable=0, tag=10_002, default=None)
 

@@ -36,7 +36,7 @@ class TopicPartitions(Message):
 
 @struct
 class ClientAssignor(Message):
-    """Ours: an assignor that the member can run itself, in which versions, and what it tells whoever computes.
+    """Ours: an assignor that the member can run, its versions, and its metadata for the computing member.
 
     `reason` other than 0 asks for a computation; `metadata_version` lies within the two others.
     """
@@ -51,7 +51,7 @@ class ClientAssignor(Message):
 
 @message(key=68, kind="request", versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Message):
-    """State of one member; `member_epoch` 0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    """The state of one member; `member_epoch` 0 joins, -1 leaves, -2 leaves for a while (static members)."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -65,16 +65,16 @@ class ConsumerGroupHeartbeatRequest(Message):
     topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable=0, default=None)
     #: Ours (wire.private): how often the member would like to heartbeat; -1 leaves it to the coordinator.
     proposed_heartbeat_interval_ms: int = field(INT32, tag=10_000, default=-1)
-    #: Ours: with one of them the first member of a group makes it a static one; -1: it says nothing.
+    #: Ours: either of them, sent by the first member of a group, makes the group static; -1: not sent.
     registration_timeout_ms: int = field(INT32, tag=10_001, default=-1)
     expansion_timeout_ms: int = field(INT32, tag=10_002, default=-1)
     #: Ours: the assignors that the member can run, in the order of its preference; null is unchanged.
     client_assignors: list[ClientAssignor] | None = field(array(ClientAssignor), nullable=0, tag=10_003, default=None)
-    #: Ours: what the member publishes to others; null is unchanged.
+    #: Ours: the metadata that the member publishes to the others; null is unchanged.
     metadata: bytes | None = field(BYTES, nullable=0, tag=10_004, default=None)
-    #: Ours: up to which version the member knows what others publish, 0 knows nothing; -1 does not want to.
+    #: Ours: the version up to which the member knows the others' metadata, 0: none; -1: it does not want them.
     watched_version: int = field(INT64, tag=10_005, default=-1)
-    #: Ours: whether the member hears by answers to fetches and commits as well, and wants assignments numbered.
+    #: Ours: whether the member takes news in answers to fetches and commits as well, and wants assignments numbered.
     wants_numbers: bool = field(BOOL, tag=10_006, default=False)
 
 
@@ -87,7 +87,7 @@ class Assignment(Message):
 
 @struct
 class ClientAssignment(Message):
-    """Ours: what the member that computed says beside an assignment; `error` other than 0: it could not."""
+    """Ours: metadata of the computing member beside an assignment; `error` is not 0 if it failed."""
 
     error: int = field(INT8)
     metadata_version: int = field(INT16)
@@ -96,7 +96,7 @@ class ClientAssignment(Message):
 
 @struct
 class PublishedMetadata(Message):
-    """Ours: what one member publishes; null says that it is gone or publishes nothing any more."""
+    """Ours: the published metadata of one member; null if it has left or publishes nothing any more."""
 
     member_id: str = field(STRING)
     instance_id: str | None = field(STRING, nullable=0, default=None)
@@ -105,9 +105,9 @@ class PublishedMetadata(Message):
 
 @struct
 class MetadataNews(Message):
-    """Ours: what members publish, up to `version`; `is_whole`: of all of them, else of those where it changed.
+    """Ours: members' published metadata up to `version`; of all members if `is_whole`, else the changes.
 
-    `has_more`: the rest comes with the next answer, to who sends this version.
+    `has_more`: the rest comes with the next answer to a request with this version.
     """
 
     version: int = field(INT64)
@@ -131,9 +131,9 @@ class ConsumerGroupHeartbeatResponse(Message):
     rebalance_reason: str | None = field(STRING, nullable=0, tag=10_000, default=None)
     #: Ours: whether this member is the one that shall compute the group's next assignment.
     should_compute_assignment: bool = field(BOOL, tag=10_001, default=False)
-    #: Ours: what came with the assignment from the member that computed it; null is nothing new.
+    #: Ours: the metadata that the computing member sent with the assignment; null is nothing new.
     client_assignment: ClientAssignment | None = field(ClientAssignment, nullable=0, tag=10_002, default=None)
-    #: Ours: what other members publish, for one that watches; null is nothing new.
+    #: Ours: the other members' metadata, for a member that watches it; null is nothing new.
     metadata_news: MetadataNews | None = field(MetadataNews, nullable=0, tag=10_003, default=None)
     #: Ours: beside an assignment, its number among all that the member is told; 0 without one.
     number: int = field(INT64, tag=10_004, default=0)

@@ -1,5 +1,6 @@
-"""ConsumerGroupInstallAssignment (key 10006): what a member has assigned. An API of kohort's own.
+"""ConsumerGroupInstallAssignment (key 10006): the assignment that a member has computed.
 
+An API of kohort's own.
 Version 0. Announced to kohort's clients only; Apache Kafka has no such API: KIP-848 as drafted had one.
 """
 
@@ -10,7 +11,7 @@ from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array
 
 @struct
 class AssignmentToInstall(Message):
-    """What the assignor says to one member; who is not named is told nothing."""
+    """The assignor's metadata for one member; a member that is not named gets none."""
 
     member_id: str = field(STRING)
     metadata_version: int = field(INT16)
@@ -21,7 +22,7 @@ class AssignmentToInstall(Message):
 class ConsumerGroupInstallAssignmentRequest(Message):
     """The result of a computation; with an `error` other than 0 there is none, and nothing else counts.
 
-    `group_epoch`: what ConsumerGroupPrepareAssignment gave. `owners`: as there, every partition with an owner.
+    `group_epoch` is that of ConsumerGroupPrepareAssignment. `owners` are as there, with an owner for every partition.
     """
 
     group_id: str = field(STRING)
@@ -35,7 +36,7 @@ class ConsumerGroupInstallAssignmentRequest(Message):
 
 @message(key=10_006, kind="response", versions="0", flexible="0+")
 class ConsumerGroupInstallAssignmentResponse(Message):
-    """An error says why the assignment was not taken."""
+    """The result; an error has the reason why the assignment was not taken."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

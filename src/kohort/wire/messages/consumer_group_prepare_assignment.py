@@ -1,5 +1,6 @@
-"""ConsumerGroupPrepareAssignment (key 10005): what a member shall assign. An API of kohort's own.
+"""ConsumerGroupPrepareAssignment (key 10005): the input of an assignment that a member computes.
 
+An API of kohort's own.
 Version 0. Announced to kohort's clients only; Apache Kafka has no such API: KIP-848 as drafted had one.
 """
 
@@ -10,7 +11,7 @@ from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, UUID, Message,
 
 @message(key=10_005, kind="request", versions="0", flexible="0+")
 class ConsumerGroupPrepareAssignmentRequest(Message):
-    """Who asks has been told to compute, in the answer to its heartbeat."""
+    """The request of a member that was told to compute, in the answer to its heartbeat."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -19,7 +20,7 @@ class ConsumerGroupPrepareAssignmentRequest(Message):
 
 @struct
 class TopicToAssign(Message):
-    """A topic that somebody subscribes to and that exists."""
+    """A topic that exists and has a subscriber."""
 
     topic_id: bytes = field(UUID)
     topic_name: str = field(STRING)
@@ -28,14 +29,14 @@ class TopicToAssign(Message):
 
 @struct
 class SubscriptionToAssign(Message):
-    """Topics by their places in `topics`, ascending; what several members want alike is here once."""
+    """A subscription, as ascending indexes of `topics`; equal subscriptions of members are sent once."""
 
     topics: list[int] = field(array(INT32))
 
 
 @struct
 class MemberToAssign(Message):
-    """A member, what it subscribes to (a place in `subscriptions`) and what it tells the assignor."""
+    """A member, its subscription (an index of `subscriptions`) and its metadata for the assignor."""
 
     member_id: str = field(STRING)
     member_epoch: int = field(INT32)
@@ -52,7 +53,7 @@ class ConsumerGroupPrepareAssignmentResponse(Message):
     """The group as its assignor sees it; `group_epoch` comes back with the assignment.
 
     `owners`: for each partition, topics in the order of `topics` and partitions in theirs, the place in `members` of
-    the one that shall own it by the target of before; -1 nobody. `max_moves` -1: as many as balance needs.
+    its owner by the previous target; -1: none. `max_moves` -1: as many as balance needs.
     """
 
     throttle_time_ms: int = field(INT32)

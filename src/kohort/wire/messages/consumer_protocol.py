@@ -22,7 +22,7 @@ class TopicPartition(Message):
 
 @message(kind="data", versions="0-3", flexible="none")
 class ConsumerProtocolSubscription(Message):
-    """What a member wants and has; `generation_id` is -1 where it owns nothing so far."""
+    """A member's subscription and owned partitions; `generation_id` is -1 if it owns none so far."""
 
     topics: list[str] = field(array(STRING))
     user_data: bytes | None = field(BYTES, nullable=0, default=None)
@@ -33,7 +33,7 @@ class ConsumerProtocolSubscription(Message):
 
 @message(kind="data", versions="0-3", flexible="none")
 class ConsumerProtocolAssignment(Message):
-    """What the leader gives to one member."""
+    """The leader's assignment for one member."""
 
     assigned_partitions: list[TopicPartition] = field(array(TopicPartition))
     user_data: bytes | None = field(BYTES, nullable=0, default=None)

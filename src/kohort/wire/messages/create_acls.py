@@ -11,7 +11,7 @@ from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field
 
 @struct
 class AclCreation(Message):
-    """One entry; what its numbers stand for is in `client/admin/core/access.py`."""
+    """One entry; `client/admin/core/access.py` has the meaning of its numbers."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -31,7 +31,7 @@ class CreateAclsRequest(Message):
 
 @struct
 class AclCreationResult(Message):
-    """Whether one entry is there now."""
+    """The result for one entry."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)

@@ -36,7 +36,7 @@ class CreatePartitionsRequest(Message):
 
 @struct
 class CreatePartitionsTopicResult(Message):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = field(STRING)
     error_code: int = field(INT16)

@@ -13,7 +13,7 @@ from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, 
 
 @struct
 class CreatableReplicaAssignment(Message):
-    """The brokers that a partition is to be put on, by the client's own wish."""
+    """The brokers for a partition, chosen by the client."""
 
     partition_index: int = field(INT32)
     broker_ids: list[int] = field(array(INT32))
@@ -60,7 +60,7 @@ class CreatableTopicConfigs(Message):
 
 @struct
 class CreatableTopicResult(Message):
-    """What became of one topic; without the right to see settings, `topic_config_error_code` says so."""
+    """The result for one topic; `topic_config_error_code` is set if its configs may not be shown."""
 
     name: str = field(STRING)
     topic_id: bytes = field(UUID, since=7)

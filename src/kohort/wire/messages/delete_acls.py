@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): take entries out of the access control lists, those that filters let through.
+"""DeleteAcls (key 31): remove the entries of the access control lists that filters match.
 
 Versions begin with 1 (KIP-896), in which resources have a pattern type (KIP-290). Version 2: flexible (KIP-482).
 Version 3: users are resources (KIP-373).
@@ -11,7 +11,7 @@ from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field
 
 @struct
 class DeleteAclsFilter(Message):
-    """A filter: texts that are null and numbers that are 1 let everything through."""
+    """A filter; null texts and numbers of 1 match everything."""
 
     resource_type_filter: int = field(INT8)
     resource_name_filter: str | None = field(STRING, nullable=0)
@@ -24,14 +24,14 @@ class DeleteAclsFilter(Message):
 
 @message(key=31, kind="request", versions="1-3", flexible="2+")
 class DeleteAclsRequest(Message):
-    """Each filter is carried out by itself."""
+    """Filters, each of which is carried out independently."""
 
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter))
 
 
 @struct
 class DeleteAclsMatchingAcl(Message):
-    """One entry that a filter let through, and whether it is gone."""
+    """One entry that a filter matched, and whether it was deleted."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)
@@ -46,7 +46,7 @@ class DeleteAclsMatchingAcl(Message):
 
 @struct
 class DeleteAclsFilterResult(Message):
-    """What became of one filter."""
+    """The result for one filter."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)

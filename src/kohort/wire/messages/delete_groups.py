@@ -17,7 +17,7 @@ class DeleteGroupsRequest(Message):
 
 @struct
 class DeletableGroupResult(Message):
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: str = field(STRING)
     error_code: int = field(INT16)

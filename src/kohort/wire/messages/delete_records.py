@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), KIP-107: the oldest records of partitions are to go.
+"""DeleteRecords (key 21), KIP-107: delete the oldest records of partitions.
 
 Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
 """
@@ -10,7 +10,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, fiel
 
 @struct
 class DeleteRecordsPartition(Message):
-    """A partition and the offset at which it is to begin; -1 stands for its high watermark."""
+    """A partition and its new start offset; -1 stands for its high watermark."""
 
     partition_index: int = field(INT32)
     offset: int = field(INT64)
@@ -26,7 +26,7 @@ class DeleteRecordsTopic(Message):
 
 @message(key=21, kind="request", versions="0-2", flexible="2+")
 class DeleteRecordsRequest(Message):
-    """Where partitions are to begin; their leader answers when all of its followers have followed."""
+    """The new starts of partitions; their leader answers when all followers have followed."""
 
     topics: list[DeleteRecordsTopic] = field(array(DeleteRecordsTopic))
     timeout_ms: int = field(INT32)
@@ -34,7 +34,7 @@ class DeleteRecordsRequest(Message):
 
 @struct
 class DeleteRecordsPartitionResult(Message):
-    """Where one partition begins now."""
+    """The present start of one partition."""
 
     partition_index: int = field(INT32)
     low_watermark: int = field(INT64)

@@ -21,7 +21,7 @@ class DeleteTopicState(Message):
 
 @message(key=20, kind="request", versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Message):
-    """Up to version 5 the topics are in `topic_names`, after it in `topics`."""
+    """Topics to delete: up to version 5 in `topic_names`, after it in `topics`."""
 
     topics: list[DeleteTopicState] = field(array(DeleteTopicState), since=6)
     topic_names: list[str] = field(array(STRING), until=5)
@@ -30,7 +30,7 @@ class DeleteTopicsRequest(Message):
 
 @struct
 class DeletableTopicResult(Message):
-    """What became of one topic; `name` is None where an id was asked for that nobody knows."""
+    """The result for one topic; `name` is None if an unknown id was asked for."""
 
     name: str | None = field(STRING, nullable=6)
     topic_id: bytes = field(UUID, since=6)

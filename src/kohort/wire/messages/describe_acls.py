@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): the entries of the access control lists that a filter lets through.
+"""DescribeAcls (key 29): the entries of the access control lists that a filter matches.
 
 Versions begin with 1 (KIP-896), in which resources have a pattern type (KIP-290). Version 2: flexible (KIP-482).
 Version 3: users are resources (KIP-373).
@@ -11,7 +11,7 @@ from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field
 
 @message(key=29, kind="request", versions="1-3", flexible="2+")
 class DescribeAclsRequest(Message):
-    """A filter: texts that are null and numbers that are 1 let everything through."""
+    """A filter; null texts and numbers of 1 match everything."""
 
     resource_type_filter: int = field(INT8)
     resource_name_filter: str | None = field(STRING, nullable=0)
@@ -44,7 +44,7 @@ class DescribeAclsResource(Message):
 
 @message(key=29, kind="response", versions="1-3", flexible="2+")
 class DescribeAclsResponse(Message):
-    """What was found, by resource."""
+    """The matching entries, by resource."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,4 +1,4 @@
-"""DescribeBroker (key 10004): how a broker of kohort's is doing. An API of kohort's own.
+"""DescribeBroker (key 10004): the state of a broker of kohort's. An API of kohort's own.
 
 Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
 """
@@ -10,12 +10,12 @@ from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, mess
 
 @message(key=10_004, kind="request", versions="0", flexible="0+")
 class DescribeBrokerRequest(Message):
-    """Of the broker that is asked."""
+    """A request for the facts about the broker that gets it."""
 
 
 @struct
 class BrokerFact(Message):
-    """One thing that is so; names are never given another meaning."""
+    """One fact about the broker; names never change their meaning."""
 
     name: str = field(STRING)
     value: str = field(STRING)
@@ -23,7 +23,7 @@ class BrokerFact(Message):
 
 @message(key=10_004, kind="response", versions="0", flexible="0+")
 class DescribeBrokerResponse(Message):
-    """What is so, in an order to be read; other versions know other facts."""
+    """The facts, in an order for readers; other versions of kohort have other facts."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), KIP-546: how much clients may send, fetch and ask.
+"""DescribeClientQuotas (key 48), KIP-546: the quotas of clients.
 
 Version 1: flexible (KIP-482).
 """
@@ -19,7 +19,7 @@ class ComponentData(Message):
 
 @message(key=48, kind="request", versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest(Message):
-    """All parts have to match; with `strict` an entity has no part besides."""
+    """A filter of which all parts have to match; with `strict` an entity has no other part."""
 
     components: list[ComponentData] = field(array(ComponentData))
     strict: bool = field(BOOL)
@@ -51,7 +51,7 @@ class EntryData(Message):
 
 @message(key=48, kind="response", versions="0-1", flexible="1+")
 class DescribeClientQuotasResponse(Message):
-    """What was found; null if that could not be looked for."""
+    """The matching entities; null if the search was impossible."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

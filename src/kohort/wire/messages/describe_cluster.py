@@ -12,7 +12,7 @@ from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array,
 
 @message(key=60, kind="request", versions="0-2", flexible="0+")
 class DescribeClusterRequest(Message):
-    """What to list; `endpoint_type` is 1 for brokers, 2 for controllers."""
+    """The endpoints to list; `endpoint_type` is 1 for brokers, 2 for controllers."""
 
     include_cluster_authorized_operations: bool = field(BOOL)
     endpoint_type: int = field(INT8, since=1, default=1)
@@ -21,7 +21,7 @@ class DescribeClusterRequest(Message):
 
 @struct
 class DescribeClusterBroker(Message):
-    """Where a broker listens."""
+    """A broker and its address."""
 
     broker_id: int = field(INT32)
     host: str = field(STRING)

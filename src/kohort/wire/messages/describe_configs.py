@@ -11,7 +11,7 @@ from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array,
 
 @struct
 class DescribeConfigsResource(Message):
-    """One thing with settings; `configuration_keys` None asks for all of them."""
+    """One resource; `configuration_keys` None asks for all of its configs."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -20,7 +20,7 @@ class DescribeConfigsResource(Message):
 
 @message(key=32, kind="request", versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Message):
-    """What to describe, and how fully."""
+    """The resources to describe, with or without synonyms and documentation."""
 
     resources: list[DescribeConfigsResource] = field(array(DescribeConfigsResource))
     include_synonyms: bool = field(BOOL)

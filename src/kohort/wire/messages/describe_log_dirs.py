@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35), KIP-113: a broker's directories, and what is in them.
+"""DescribeLogDirs (key 35), KIP-113: a broker's log directories and the logs in them.
 
 Version 2: flexible (KIP-482). Version 3: an error for all of it. Version 4: how large the volume is and what is left of
 it (KIP-827). Version 5: whether a directory takes nothing new (KIP-1066).
@@ -19,14 +19,14 @@ class DescribableLogDirTopic(Message):
 
 @message(key=35, kind="request", versions="1-5", flexible="2+")
 class DescribeLogDirsRequest(Message):
-    """What to look for; null: everything."""
+    """The partitions to describe; null means all."""
 
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable=0)
 
 
 @struct
 class DescribeLogDirsPartition(Message):
-    """One log; a future one will take the place of the present one when it has caught up."""
+    """One log; a future one replaces the present one when it has caught up."""
 
     partition_index: int = field(INT32)
     partition_size: int = field(INT64)

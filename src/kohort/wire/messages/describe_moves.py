@@ -1,4 +1,4 @@
-"""DescribeMoves (key 10003): the partitions of a group that are on their way. An API of kohort's own.
+"""DescribeMoves (key 10003): the moves of a group's partitions. An API of kohort's own.
 
 Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
 """
@@ -18,7 +18,7 @@ class DescribeMovesRequest(Message):
 
 @struct
 class DescribedMove(Message):
-    """One partition on its way; times in milliseconds since 1970, -1: not yet, or forgotten."""
+    """One partition's move; times in milliseconds since 1970, -1: not yet, or forgotten."""
 
     move_id: str = field(STRING)
     topic: str = field(STRING)
@@ -36,7 +36,7 @@ class DescribedMove(Message):
 
 @message(key=10_003, kind="response", versions="0", flexible="0+")
 class DescribeMovesResponse(Message):
-    """Open moves by topic and partition, then those that ended, the latest first; `total`: how many there are."""
+    """Open moves by topic and partition, then ended ones, the latest first; `total` is their number."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), KIP-664: who writes to a partition, asked of its leader.
+"""DescribeProducers (key 61), KIP-664: the producers of a partition, asked of its leader.
 
 There is one version. The epoch of a producer is an int32 here, an int16 everywhere else.
 """
@@ -25,7 +25,7 @@ class DescribeProducersRequest(Message):
 
 @struct
 class ProducerState(Message):
-    """What the leader remembers of one producer; -1 where there is nothing, such as no open transaction."""
+    """The leader's state of one producer; -1 where there is none, such as no open transaction."""
 
     producer_id: int = field(INT64)
     producer_epoch: int = field(INT32)

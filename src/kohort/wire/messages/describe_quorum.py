@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55), KIP-595: who keeps the metadata of a cluster, and how far each has come.
+"""DescribeQuorum (key 55), KIP-595: the voters of the cluster metadata, and their progress.
 
 Version 1: when each was heard of last (KIP-836). Version 2: error messages, directories and listeners (KIP-853).
 Flexible from the first version.
@@ -11,7 +11,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, UINT16, UUID, Messag
 
 @struct
 class PartitionData(Message):
-    """A partition whose quorum is to be described."""
+    """A partition with a quorum to describe."""
 
     partition_index: int = field(INT32)
 
@@ -33,7 +33,7 @@ class DescribeQuorumRequest(Message):
 
 @struct
 class ReplicaState(Message):
-    """One that keeps the partition; times in milliseconds since 1970, -1 where they are not known."""
+    """A replica of the partition; times in milliseconds since 1970, -1 where they are not known."""
 
     replica_id: int = field(INT32)
     replica_directory_id: bytes = field(UUID, since=2)
@@ -44,7 +44,7 @@ class ReplicaState(Message):
 
 @struct
 class PartitionDataResponse(Message):
-    """The quorum of one partition: those who vote, and those who only follow."""
+    """The quorum of one partition: its voters and its observers."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -66,7 +66,7 @@ class TopicDataResponse(Message):
 
 @struct
 class Listener(Message):
-    """Where a controller listens."""
+    """The address of a controller."""
 
     name: str = field(STRING)
     host: str = field(STRING)
@@ -75,7 +75,7 @@ class Listener(Message):
 
 @struct
 class Node(Message):
-    """One of the quorum."""
+    """A member of the quorum."""
 
     node_id: int = field(INT32)
     listeners: list[Listener] = field(array(Listener))

@@ -27,7 +27,7 @@ class Cursor(Message):
 
 @message(key=75, kind="request", versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Message):
-    """Topics to describe (none means all) and at most how many partitions a page may have."""
+    """Topics to describe (none means all), and the most partitions of a page."""
 
     topics: list[TopicRequest] = field(array(TopicRequest))
     response_partition_limit: int = field(INT32, default=2000)

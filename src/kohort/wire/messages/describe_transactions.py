@@ -10,7 +10,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, fiel
 
 @message(key=65, kind="request", versions="0", flexible="0+")
 class DescribeTransactionsRequest(Message):
-    """Ids of producers; none means none."""
+    """Transactional ids of producers; an empty list gives an empty answer."""
 
     transactional_ids: list[str] = field(array(STRING))
 
@@ -25,7 +25,7 @@ class TopicData(Message):
 
 @struct
 class TransactionState(Message):
-    """One transaction; once it is being ended, the partitions are those that do not know it yet."""
+    """One transaction; while it ends, the partitions are those without its marker."""
 
     error_code: int = field(INT16)
     transactional_id: str = field(STRING)

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), KIP-554: who can log in by SCRAM, and how many rounds it has."""
+"""DescribeUserScramCredentials (key 50), KIP-554: users' SCRAM mechanisms and iterations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DescribeUserScramCredentialsResult(Message):
 
 @message(key=50, kind="response", versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse(Message):
-    """An answer per user; the outer code is that of the question as a whole."""
+    """An answer per user; the outer code is that of the whole request."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

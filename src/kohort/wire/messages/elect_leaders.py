@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43), KIP-183: partitions are to be led by others.
+"""ElectLeaders (key 43), KIP-183: elect the leaders of partitions.
 
 Version 1: unclean elections, and an error for all of it (KIP-460). Version 2: flexible (KIP-482).
 """
@@ -18,7 +18,7 @@ class TopicPartitions(Message):
 
 @message(key=43, kind="request", versions="0-2", flexible="2+")
 class ElectLeadersRequest(Message):
-    """Type 0: the first of the replicas; 1: any that is alive, where none in sync is. Null: all partitions."""
+    """Partitions (null: all); type 0 elects the first replica, 1 any live one if none is in sync."""
 
     election_type: int = field(INT8, since=1)
     topic_partitions: list[TopicPartitions] | None = field(array(TopicPartitions), nullable=0)
@@ -27,7 +27,7 @@ class ElectLeadersRequest(Message):
 
 @struct
 class PartitionResult(Message):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_id: int = field(INT32)
     error_code: int = field(INT16)

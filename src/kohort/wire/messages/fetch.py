@@ -22,7 +22,7 @@ from kohort.wire.schema import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID,
 
 @struct
 class ReplicaState(Message):
-    """Who fetches, if a broker does; -1 means a consumer."""
+    """The broker that fetches; -1 means a consumer."""
 
     replica_id: int = field(INT32, default=-1)
     replica_epoch: int = field(INT64, default=-1)
@@ -30,7 +30,7 @@ class ReplicaState(Message):
 
 @struct
 class FetchPartition(Message):
-    """Where to read one partition and how much; the fields of replicas keep their defaults in a consumer."""
+    """The offset and limits for one partition; the fields of replicas keep their defaults in a consumer."""
 
     partition: int = field(INT32)
     current_leader_epoch: int = field(INT32, since=9, default=-1)
@@ -62,7 +62,7 @@ class ForgottenTopic(Message):
 
 @message(key=1, kind="request", versions="4-18", flexible="12+")
 class FetchRequest(Message):
-    """What to read and how long to wait for it.
+    """The partitions to read, and the longest wait for their data.
 
     `session_epoch` -1 stands for a fetch without a session, 0 opens one (or closes it, with a `session_id`).
     """
@@ -79,13 +79,13 @@ class FetchRequest(Message):
     topics: list[FetchTopic] = field(array(FetchTopic))
     forgotten_topics_data: list[ForgottenTopic] = field(array(ForgottenTopic), since=7)
     rack_id: str = field(STRING, since=11)
-    #: Ours (wire.private): whose fetches come by this connection from now on; null says nothing new of that.
+    #: Ours (wire.private): the member that fetches by this connection from now on; null is unchanged.
     member: MemberWord | None = field(MemberWord, since=12, nullable=12, tag=10_000, default=None)
 
 
 @struct
 class EpochEndOffset(Message):
-    """Where the reader's log parts from the leader's; -1 means that it does not."""
+    """The point where the reader's log diverges from the leader's; -1 if it does not."""
 
     epoch: int = field(INT32, default=-1)
     end_offset: int = field(INT64, default=-1)
@@ -117,7 +117,7 @@ class AbortedTransaction(Message):
 
 @struct
 class PartitionData(Message):
-    """What was read of one partition; -1 means unknown in every offset, and no preference as a replica."""
+    """The data of one partition; -1 means unknown in every offset, and no preference as a replica."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -160,5 +160,5 @@ class FetchResponse(Message):
     session_id: int = field(INT32, since=7)
     responses: list[FetchableTopicResponse] = field(array(FetchableTopicResponse))
     node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint), since=16, tag=0)
-    #: Ours: what the coordinator tells that member.
+    #: Ours: the coordinator's news for that member.
     member_news: MemberNews | None = field(MemberNews, since=12, nullable=12, tag=10_000, default=None)

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker coordinates a group or a transaction.
+"""FindCoordinator (key 10): the broker that coordinates a group or a transaction.
 
 Version 1: kinds of keys (KIP-98), throttle time and error messages. Version 2: throttled after the answer (KIP-219).
 Version 3: flexible (KIP-482). Version 4: many keys at once; the single key of the request and the single answer are

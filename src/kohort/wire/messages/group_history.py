@@ -1,4 +1,4 @@
-"""GroupHistory (key 10001): what the broker's journal still has of one group. An API of kohort's own.
+"""GroupHistory (key 10001): the rows of the broker's journal about one group. An API of kohort's own.
 
 Version 1 adds pages of the topic `__group_journal`, from its end to its beginning. Announced to kohort's clients only;
 Apache Kafka has no such API.
@@ -32,7 +32,7 @@ class HistoryDetail(Message):
 
 @struct
 class HistoryRow(Message):
-    """One row: `cause` made it, `origin` began the rebalance that it belongs to; times in milliseconds since 1970."""
+    """One row, with its `cause` and its rebalance's `origin`; times in milliseconds since 1970."""
 
     sequence: int = field(INT64)
     time_ms: int = field(INT64)
@@ -48,7 +48,7 @@ class HistoryRow(Message):
 
 @struct
 class HistoryCount(Message):
-    """How often something happened that changed nothing but a number."""
+    """The count of an event that changed only a number."""
 
     name: str = field(STRING)
     count: int = field(INT64)
@@ -56,7 +56,7 @@ class HistoryCount(Message):
 
 @message(key=10_001, kind="response", versions="0-1", flexible="0+")
 class GroupHistoryResponse(Message):
-    """`is_complete`: the group has no rows that are older than these. `has_more`: there are later ones in memory.
+    """Rows of the group; `is_complete`: none are older than these; `has_more`: later ones are in memory.
 
     `older_offset`: the `before_offset` for older rows; -1: there are none in the topic, or no topic.
     """

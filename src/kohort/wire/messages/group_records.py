@@ -1,4 +1,4 @@
-"""Keys and values of `__consumer_offsets`: what a group coordinator remembers.
+"""Keys and values of the records of `__consumer_offsets`, the group coordinator's log.
 
 Every record's key and value begin with an int16 that is no part of these messages: in a key it is the record's type,
 in a value the version of the value. Types 0 and 1 share one key layout: 0 is the oldest form of an offset, 1 today's.
@@ -70,7 +70,7 @@ class GroupMetadataKey(Message):
 
 @struct
 class MemberMetadata(Message):
-    """A member of a classic group; `rebalance_timeout` -1 means that the session timeout stands for it."""
+    """A member of a classic group; `rebalance_timeout` -1 means the session timeout."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, since=3, nullable=3, default=None)
@@ -159,7 +159,7 @@ class ClassicProtocol(Message):
 
 @struct
 class ClassicMemberMetadata(Message):
-    """What must be known of a member that still speaks the classic protocol within a new group."""
+    """The state of a member that speaks the classic protocol in a group of the new one."""
 
     session_timeout_ms: int = field(INT32)
     supported_protocols: list[ClassicProtocol] = field(array(ClassicProtocol))
@@ -167,7 +167,7 @@ class ClassicMemberMetadata(Message):
 
 @message(key=5, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member asked for; `classic_member_metadata` is None for a member of the new protocol.
+    """A member's subscription; `classic_member_metadata` is None for a member of the new protocol.
 
     That null must be written: Kafka takes a record without the field for a classic member with a timeout of 0.
     """
@@ -192,7 +192,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 @message(key=6, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """The group epoch that the target was computed for, and when (0: unknown)."""
+    """The group epoch of the target, and the time of its computation (0: unknown)."""
 
     assignment_epoch: int = field(INT32)
     assignment_timestamp: int = field(INT64, tag=0)
@@ -208,7 +208,7 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
 
 @struct
 class TopicPartition(Message):
-    """Partitions of one topic that a member shall own."""
+    """Partitions of one topic that a member is to own."""
 
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))
@@ -216,7 +216,7 @@ class TopicPartition(Message):
 
 @message(key=7, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """The partitions that a member shall own in the end."""
+    """The partitions that a member is to own in the end."""
 
     topic_partitions: list[TopicPartition] = field(array(TopicPartition))
 
@@ -240,7 +240,7 @@ class TopicPartitions(Message):
 
 @message(key=8, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """A member's epochs, the number of its state, what it owns and what it has yet to give up."""
+    """A member's epochs, state number, owned partitions and partitions to revoke."""
 
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
@@ -259,7 +259,7 @@ class ConsumerGroupRegularExpressionKey(Message):
 
 @message(key=16, kind="coordinator-value", versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue(Message):
-    """The topics that an expression matched, for which version of the cluster's metadata and when."""
+    """The topics that an expression matched, with the metadata version and the time."""
 
     topics: list[str] = field(array(STRING))
     version: int = field(INT64)

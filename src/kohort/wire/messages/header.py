@@ -1,4 +1,4 @@
-"""What stands before every request and every answer.
+"""The headers of requests and responses.
 
 Request header: version 1 has the client id, version 2 is flexible (KIP-482); version 0 is gone since Kafka 4.0.
 Response header: version 1 is flexible. ApiVersions is always answered with version 0, so that a client that asks for
@@ -14,7 +14,7 @@ from kohort.wire.schema import INT16, INT32, STRING, Message, field, message
 
 @message(kind="header", versions="1-2", flexible="2+")
 class RequestHeader(Message):
-    """Which API at which version, and the number that the answer will carry."""
+    """The API and version of a request, and the correlation id for its answer."""
 
     request_api_key: int = field(INT16)
     request_api_version: int = field(INT16)
@@ -24,6 +24,6 @@ class RequestHeader(Message):
 
 @message(kind="header", versions="0-1", flexible="1+")
 class ResponseHeader(Message):
-    """The number of the request that is answered."""
+    """The correlation id of the request that is answered."""
 
     correlation_id: int = field(INT32)

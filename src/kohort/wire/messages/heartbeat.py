@@ -1,4 +1,4 @@
-"""Heartbeat (key 12): a member of a classic group is alive, and learns of rebalances.
+"""Heartbeat (key 12): keep a member of a classic group alive, and tell it of rebalances.
 
 Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-219). Version 3: static members
 (KIP-345). Version 4: flexible (KIP-482).

@@ -1,4 +1,4 @@
-"""InitProducerId (key 22), KIP-98: a producer gets the id and epoch under which its batches are counted.
+"""InitProducerId (key 22), KIP-98: assign a producer the id and epoch of its batches.
 
 Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482). Version 3: a producer may offer its
 present id and epoch to have the epoch raised (KIP-360). Version 4: the error PRODUCER_FENCED (KIP-588).
@@ -12,7 +12,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, field, mess
 
 @message(key=22, kind="request", versions="0-5", flexible="2+")
 class InitProducerIdRequest(Message):
-    """Without a `transactional_id` the producer is only idempotent; -1 means no id or epoch so far."""
+    """The producer to assign an id; only idempotent without `transactional_id`; -1: no id or epoch yet."""
 
     transactional_id: str | None = field(STRING, nullable=0)
     transaction_timeout_ms: int = field(INT32)

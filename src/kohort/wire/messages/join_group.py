@@ -23,7 +23,7 @@ class JoinGroupRequestProtocol(Message):
 
 @message(key=11, kind="request", versions="0-9", flexible="6+")
 class JoinGroupRequest(Message):
-    """A member's wish to join; `member_id` is empty the first time."""
+    """The join of a member; `member_id` is empty the first time."""
 
     group_id: str = field(STRING)
     session_timeout_ms: int = field(INT32)
@@ -33,7 +33,7 @@ class JoinGroupRequest(Message):
     protocol_type: str = field(STRING)
     protocols: list[JoinGroupRequestProtocol] = field(array(JoinGroupRequestProtocol))
     reason: str | None = field(STRING, since=8, nullable=8, default=None)
-    #: Ours (wire.private): by what a group without members becomes a static one when this member is the first to join.
+    #: Ours (wire.private): timeouts that make a group static when this member is the first to join it.
     registration_timeout_ms: int = field(INT32, since=6, tag=10_000, default=-1)
     expansion_timeout_ms: int = field(INT32, since=6, tag=10_001, default=-1)
 

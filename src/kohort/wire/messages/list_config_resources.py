@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74), KIP-1142: what has configs of its own.
+"""ListConfigResources (key 74), KIP-1142: the resources with configs of their own.
 
 Version 0 lists resources of client metrics only (KIP-714). Version 1 names kinds of resources, and says of which kind
 each of the answer is. Flexible from the first version.
@@ -11,7 +11,7 @@ from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field
 
 @message(key=74, kind="request", versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Message):
-    """Which kinds to list; none asks for all that the broker has."""
+    """The kinds to list; an empty list asks for all that the broker has."""
 
     resource_types: list[int] = field(array(INT8), since=1)
 

@@ -11,7 +11,7 @@ from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, mess
 
 @message(key=16, kind="request", versions="0-5", flexible="3+")
 class ListGroupsRequest(Message):
-    """Which groups to list; an empty filter lets everything through."""
+    """The filters of groups; an empty filter matches everything."""
 
     states_filter: list[str] = field(array(STRING), since=4)
     types_filter: list[str] = field(array(STRING), since=5)

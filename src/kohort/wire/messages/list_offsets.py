@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): the offset that belongs to a timestamp, or to the start or end of a log.
+"""ListOffsets (key 2): the offset of a timestamp, or of the start or end of a log.
 
 Version 1, the oldest since Kafka 4.0: one offset with its timestamp per partition (KIP-79).
 Version 2: isolation level (KIP-98) and throttle time. Version 3: throttled after the answer (KIP-219).
@@ -32,7 +32,7 @@ class ListOffsetsTopic(Message):
 
 @message(key=2, kind="request", versions="1-11", flexible="6+")
 class ListOffsetsRequest(Message):
-    """What to look up; a consumer sends `replica_id` -1 (the default of the field is 0)."""
+    """The offsets to look up; a consumer sends `replica_id` -1 (the default of the field is 0)."""
 
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, since=2)

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), KIP-455: the partitions whose copies are on their way to other brokers.
+"""ListPartitionReassignments (key 46), KIP-455: the partitions that are being reassigned.
 
 There is one version.
 """
@@ -18,7 +18,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 @message(key=46, kind="request", versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest(Message):
-    """What to look for; null: everything."""
+    """The partitions to look for; null means all."""
 
     timeout_ms: int = field(INT32, default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = field(
@@ -28,7 +28,7 @@ class ListPartitionReassignmentsRequest(Message):
 
 @struct
 class OngoingPartitionReassignment(Message):
-    """One partition; `replicas` are all that have a copy now, those that are to go too."""
+    """One partition; `replicas` are all present replicas, those to be removed included."""
 
     partition_index: int = field(INT32)
     replicas: list[int] = field(array(INT32))
@@ -46,7 +46,7 @@ class OngoingTopicReassignment(Message):
 
 @message(key=46, kind="response", versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse(Message):
-    """What is on its way."""
+    """The reassignments under way."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

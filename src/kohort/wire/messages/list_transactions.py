@@ -11,7 +11,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, fiel
 
 @message(key=66, kind="request", versions="0-2", flexible="0+")
 class ListTransactionsRequest(Message):
-    """What narrows the list; empty, -1 and null narrow nothing."""
+    """The filters of the list; empty, -1 and null match everything."""
 
     state_filters: list[str] = field(array(STRING))
     producer_id_filters: list[int] = field(array(INT64))
@@ -30,7 +30,7 @@ class TransactionState(Message):
 
 @message(key=66, kind="response", versions="0-2", flexible="0+")
 class ListTransactionsResponse(Message):
-    """What the broker coordinates; of the states asked for it names those that it does not know."""
+    """The broker's transactions, and the requested states that it does not know."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,4 +1,4 @@
-"""Ours: what Fetch and OffsetCommit carry of a member of a KIP-848 group, in tagged fields (wire.private).
+"""Ours: KIP-848 membership data in tagged fields of Fetch and OffsetCommit (wire.private).
 
 A request says whose fetches, or commits, these are and what the member knows; the answer says what a heartbeat's would
 if that is not what the coordinator has told the member, or would tell it now.
@@ -12,7 +12,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, fiel
 
 @struct
 class MemberWord(Message):
-    """Who asks, at which epoch, and all the partitions that it was told it may have."""
+    """The asking member, its epoch, and all partitions that it was told it may have."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -22,7 +22,7 @@ class MemberWord(Message):
 
 @struct
 class MemberNews(Message):
-    """What the coordinator tells the member; `number` puts it in order with the answers to its heartbeats.
+    """The coordinator's news for a member; `number` orders it among the answers to its heartbeats.
 
     With an `error_code` it is a heartbeat at `member_epoch` that would be answered so.
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kohort.wire.schema import BOOL, INT16, INT32, STRING, UUID, Message, array, field, message, struct
 
-#: Stands in every field of authorised operations that was not asked for.
+#: The value of fields of authorised operations that were not asked for.
 OPERATIONS_NOT_REQUESTED = -2147483648
 
 
@@ -37,7 +37,7 @@ class MetadataRequest(Message):
 
 @struct
 class MetadataResponseBroker(Message):
-    """Where a broker listens; `rack` None means that it has none."""
+    """A broker and its address; `rack` None means that it has none."""
 
     node_id: int = field(INT32)
     host: str = field(STRING)
@@ -60,7 +60,7 @@ class MetadataResponsePartition(Message):
 
 @struct
 class MetadataResponseTopic(Message):
-    """One topic; `name` is None where an id was asked for that nobody knows."""
+    """One topic; `name` is None if an unknown id was asked for."""
 
     error_code: int = field(INT16)
     name: str | None = field(STRING, nullable=12)

@@ -15,7 +15,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, UUID, Message, array
 
 @struct
 class OffsetCommitRequestPartition(Message):
-    """The next offset to read and what the committer wants to remember with it."""
+    """The next offset to read, and the committer's metadata."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -42,13 +42,13 @@ class OffsetCommitRequest(Message):
     group_instance_id: str | None = field(STRING, since=7, nullable=7, default=None)
     retention_time_ms: int = field(INT64, until=4, default=-1)
     topics: list[OffsetCommitRequestTopic] = field(array(OffsetCommitRequestTopic))
-    #: Ours (wire.private): what the member that commits knows; null: it does not want to hear.
+    #: Ours (wire.private): the state that the committing member knows; null if it wants no news.
     member: MemberWord | None = field(MemberWord, since=8, nullable=8, tag=10_000, default=None)
 
 
 @struct
 class OffsetCommitResponsePartition(Message):
-    """Whether one offset was stored."""
+    """The result for one offset."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
@@ -69,5 +69,5 @@ class OffsetCommitResponse(Message):
 
     throttle_time_ms: int = field(INT32, since=3)
     topics: list[OffsetCommitResponseTopic] = field(array(OffsetCommitResponseTopic))
-    #: Ours: what the coordinator tells that member.
+    #: Ours: the coordinator's news for that member.
     member_news: MemberNews | None = field(MemberNews, since=8, nullable=8, tag=10_000, default=None)

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), KIP-496: forget committed offsets of partitions that no member reads.
+"""OffsetDelete (key 47), KIP-496: delete committed offsets of partitions that no member reads.
 
 There is one version, and it is not flexible. The response begins with the error code, not with the throttle time.
 """
@@ -10,7 +10,7 @@ from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, mess
 
 @struct
 class OffsetDeleteRequestPartition(Message):
-    """A partition whose offset is to be forgotten."""
+    """A partition with an offset to delete."""
 
     partition_index: int = field(INT32)
 
@@ -25,7 +25,7 @@ class OffsetDeleteRequestTopic(Message):
 
 @message(key=47, kind="request", versions="0", flexible="none")
 class OffsetDeleteRequest(Message):
-    """Offsets of one group to forget."""
+    """Offsets of one group to delete."""
 
     group_id: str = field(STRING)
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
@@ -33,7 +33,7 @@ class OffsetDeleteRequest(Message):
 
 @struct
 class OffsetDeleteResponsePartition(Message):
-    """What became of one offset."""
+    """The result for one offset."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)

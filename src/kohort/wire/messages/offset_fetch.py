@@ -42,7 +42,7 @@ class OffsetFetchRequestGroup(Message):
 
 @message(key=9, kind="request", versions="1-10", flexible="6+")
 class OffsetFetchRequest(Message):
-    """Up to version 7 one group in `group_id` and `topics`, after it `groups`."""
+    """The groups to read: up to version 7 one in `group_id` and `topics`, after it `groups`."""
 
     group_id: str = field(STRING, until=7)
     topics: list[OffsetFetchRequestTopic] | None = field(array(OffsetFetchRequestTopic), until=7, nullable=2)
@@ -100,7 +100,7 @@ class OffsetFetchResponseGroup(Message):
 
 @message(key=9, kind="response", versions="1-10", flexible="6+")
 class OffsetFetchResponse(Message):
-    """Up to version 7 the offsets of one group in `topics`, after it one entry per group in `groups`."""
+    """The offsets: up to version 7 of one group in `topics`, after it one entry per group in `groups`."""
 
     throttle_time_ms: int = field(INT32, since=3)
     topics: list[OffsetFetchResponseTopic] = field(array(OffsetFetchResponseTopic), until=7)

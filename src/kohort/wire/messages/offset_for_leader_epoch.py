@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), KIP-101: where an epoch of leadership ends, to find out whether a log was cut.
+"""OffsetForLeaderEpoch (key 23), KIP-101: the end offset of a leader epoch, to detect truncation.
 
 Version 2, the oldest since Kafka 4.0: open to consumers, with the reader's own idea of the leader epoch and the
 throttle time (KIP-320). Version 3: who asks (KIP-392). Version 4: flexible (KIP-482).
@@ -11,7 +11,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, fiel
 
 @struct
 class OffsetForLeaderPartition(Message):
-    """The epoch whose end is asked for."""
+    """The epoch to look up in one partition."""
 
     partition: int = field(INT32)
     current_leader_epoch: int = field(INT32, default=-1)
@@ -28,7 +28,7 @@ class OffsetForLeaderTopic(Message):
 
 @message(key=23, kind="request", versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Message):
-    """Epochs to look up; `replica_id` is -1 for a consumer, -2 for one that may see beyond the high watermark."""
+    """Epochs to look up; `replica_id` -1: a consumer, -2: one that may read above the high watermark."""
 
     replica_id: int = field(INT32, since=3, default=-2)
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
@@ -36,7 +36,7 @@ class OffsetForLeaderEpochRequest(Message):
 
 @struct
 class EpochEndOffset(Message):
-    """The largest epoch not above the one asked for, and the offset after its last record; -1 where there is none."""
+    """The largest epoch up to the requested one, and the offset after its last record; -1: none."""
 
     error_code: int = field(INT16)
     partition: int = field(INT32)

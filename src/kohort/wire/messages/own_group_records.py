@@ -1,4 +1,4 @@
-"""Keys and values that kohort alone puts into `__consumer_offsets`; their numbers are in `wire.private`.
+"""Keys and values of kohort's own records in `__consumer_offsets`; `wire.private` has their numbers.
 
 Apache Kafka skips record types that it does not know, with a line in its log. As in Kafka's own records, an int16 with
 the type, or with the version of the value, stands before each message and is no part of it.
@@ -42,7 +42,7 @@ class SubmittedMoveKey(Message):
 
 @message(key=20_002, kind="coordinator-value", versions="0", flexible="0+")
 class SubmittedMoveValue(Message):
-    """The latest move of the partition that was asked for; times in milliseconds since 1970, -1: not yet."""
+    """The latest requested move of the partition; times in milliseconds since 1970, -1: not yet."""
 
     granted_epoch: int = field(INT32)
     from_member_id: str = field(STRING)
@@ -64,7 +64,7 @@ class OfflineMemberKey(Message):
 
 @message(key=20_003, kind="coordinator-value", versions="0", flexible="0+")
 class OfflineMemberValue(Message):
-    """Since when it is offline, by the group's clock, milliseconds."""
+    """The time since which it is offline, by the group's clock, milliseconds."""
 
     since_ms: int = field(INT64)
 
@@ -78,7 +78,10 @@ class StaticClockKey(Message):
 
 @message(key=20_004, kind="coordinator-value", versions="0", flexible="0+")
 class StaticClockValue(Message):
-    """When the broker was last known to run, by how much the clock is behind its; -1: no new members wait."""
+    """The time at which the broker was last known to run, and the group clock's lag behind it.
+
+    -1 stands for a group in which no new members wait.
+    """
 
     noted_ms: int = field(INT64)
     lost_ms: int = field(INT64)
@@ -94,7 +97,7 @@ class ClassicRebalanceKey(Message):
 
 @message(key=20_005, kind="coordinator-value", versions="0", flexible="0+")
 class ClassicRebalanceValue(Message):
-    """A rebalance is under way: why, and who of the group's record is no member any more."""
+    """A rebalance under way: its reason, and the recorded members that have left."""
 
     reason: str = field(STRING)
     removed: list[str] = field(array(STRING))
@@ -110,7 +113,7 @@ class ClientAssignorsKey(Message):
 
 @struct
 class StoredClientAssignor(Message):
-    """An assignor that the member can run itself, as it said last."""
+    """An assignor that the member can run itself, as it last sent it."""
 
     name: str = field(STRING)
     minimum_version: int = field(INT16)
@@ -122,14 +125,14 @@ class StoredClientAssignor(Message):
 
 @message(key=20_006, kind="coordinator-value", versions="0", flexible="0+")
 class ClientAssignorsValue(Message):
-    """In the order of the member's preference."""
+    """The member's assignors, in the order of its preference."""
 
     assignors: list[StoredClientAssignor] = field(array(StoredClientAssignor))
 
 
 @message(key=20_007, kind="coordinator-key", versions="0", flexible="none")
 class ClientAssignmentKey(Message):
-    """One member of one group; an empty member id: all of them."""
+    """One member of one group; an empty member id means all members."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
@@ -137,7 +140,7 @@ class ClientAssignmentKey(Message):
 
 @message(key=20_007, kind="coordinator-value", versions="0", flexible="0+")
 class ClientAssignmentValue(Message):
-    """What the member that computed the target said beside it; `error` other than 0: the latest could not."""
+    """The computing member's metadata beside the target; `error` is not 0 if the latest failed."""
 
     error: int = field(INT8)
     metadata_version: int = field(INT16)
@@ -154,7 +157,7 @@ class MemberMetadataKey(Message):
 
 @message(key=20_008, kind="coordinator-value", versions="0", flexible="0+")
 class MemberMetadataValue(Message):
-    """What the member publishes, and since when; milliseconds since 1970."""
+    """The member's published metadata, and its time, in milliseconds since 1970."""
 
     metadata: bytes = field(BYTES)
     published_ms: int = field(INT64)

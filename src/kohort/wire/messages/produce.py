@@ -61,7 +61,7 @@ class LeaderIdAndEpoch(Message):
 
 @struct
 class PartitionProduceResponse(Message):
-    """Where the batch went; `log_append_time_ms` is -1 where the producer's timestamps were kept."""
+    """The place of the appended batch; `log_append_time_ms` -1: the producer's timestamps were kept."""
 
     index: int = field(INT32)
     error_code: int = field(INT16)

@@ -10,7 +10,7 @@ from kohort.wire.schema import BYTES, INT16, INT64, STRING, Message, field, mess
 
 @message(key=36, kind="request", versions="0-2", flexible="2+")
 class SaslAuthenticateRequest(Message):
-    """What the client says in its mechanism; it is a secret, and not shown."""
+    """The client's token of the mechanism; it is secret, and not shown."""
 
     auth_bytes: bytes = field(BYTES)
 
@@ -20,7 +20,7 @@ class SaslAuthenticateRequest(Message):
 
 @message(key=36, kind="response", versions="0-2", flexible="2+")
 class SaslAuthenticateResponse(Message):
-    """What the broker says in the mechanism; after `session_lifetime_ms` it wants to hear it again, 0: never."""
+    """The broker's token; a new login is due after `session_lifetime_ms`, 0: never."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)

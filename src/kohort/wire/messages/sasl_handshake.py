@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17): which mechanism a client logs in with.
+"""SaslHandshake (key 17): the mechanism by which a client logs in.
 
 Version 1: what follows travels in SaslAuthenticate (KIP-152); in version 0 it followed without headers.
 """
@@ -17,7 +17,7 @@ class SaslHandshakeRequest(Message):
 
 @message(key=17, kind="response", versions="0-1", flexible="none")
 class SaslHandshakeResponse(Message):
-    """Whether it may; `mechanisms` are those that the listener offers."""
+    """The result; `mechanisms` are those that the listener offers."""
 
     error_code: int = field(INT16)
     mechanisms: list[str] = field(array(STRING))

@@ -1,4 +1,4 @@
-"""SubmitMoves (key 10002): which members of a group shall have which partitions. An API of kohort's own.
+"""SubmitMoves (key 10002): move partitions of a group to named members. An API of kohort's own.
 
 Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
 """
@@ -10,7 +10,7 @@ from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field
 
 @struct
 class MoveToSubmit(Message):
-    """One partition and the member that shall have it, whoever has it now."""
+    """One partition and its new owner, whichever its present one."""
 
     topic: str = field(STRING)
     partition: int = field(INT32)
@@ -19,7 +19,7 @@ class MoveToSubmit(Message):
 
 @message(key=10_002, kind="request", versions="0", flexible="0+")
 class SubmitMovesRequest(Message):
-    """At most 10,000 moves; `validate_only`: say what would be answered and change nothing."""
+    """At most 10,000 moves; with `validate_only` they are only checked."""
 
     group_id: str = field(STRING)
     validate_only: bool = field(BOOL)
@@ -28,7 +28,7 @@ class SubmitMovesRequest(Message):
 
 @struct
 class SubmittedMoveResult(Message):
-    """What became of one move; `move_id` is empty where it was refused, or where there is nothing to hand over."""
+    """The result of one move; `move_id` is empty if it was refused, or nothing has to move."""
 
     topic: str = field(STRING)
     partition: int = field(INT32)
@@ -39,7 +39,7 @@ class SubmittedMoveResult(Message):
 
 @message(key=10_002, kind="response", versions="0", flexible="0+")
 class SubmitMovesResponse(Message):
-    """`error_code`: why nothing was taken; without one, a result for each move, in the order of the request."""
+    """A result for each move in order, or an `error_code` if none was taken."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

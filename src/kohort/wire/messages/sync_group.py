@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader of a classic group hands in the assignment, every member gets its part.
+"""SyncGroup (key 14): the leader of a classic group hands in the assignment, members get theirs.
 
 Version 1: throttle time (KIP-124). Version 2: throttled after the answer (KIP-219). Version 3: static members
 (KIP-345). Version 4: flexible (KIP-482). Version 5: both sides name the kind of protocol and the chosen one, so that a

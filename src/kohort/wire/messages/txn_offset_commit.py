@@ -12,7 +12,7 @@ from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, fiel
 
 @struct
 class TxnOffsetCommitRequestPartition(Message):
-    """The next offset to read and what the committer wants to remember with it."""
+    """The next offset to read, and the committer's metadata."""
 
     partition_index: int = field(INT32)
     committed_offset: int = field(INT64)
@@ -44,7 +44,7 @@ class TxnOffsetCommitRequest(Message):
 
 @struct
 class TxnOffsetCommitResponsePartition(Message):
-    """Whether one offset was kept for the transaction."""
+    """The result for one offset."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)

@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57), KIP-584: the levels that a cluster's features are switched to.
+"""UpdateFeatures (key 57), KIP-584: set the levels of a cluster's features.
 
 Version 1: in place of `allow_downgrade` the kind of the change, and whether it is only tried (KIP-778). Version 2:
 all or none, so that there is one error and no result per feature. Flexible from the first version.
@@ -30,7 +30,7 @@ class UpdateFeaturesRequest(Message):
 
 @struct
 class UpdatableFeatureResult(Message):
-    """What became of one feature."""
+    """The result for one feature."""
 
     feature: str = field(STRING)
     error_code: int = field(INT16)

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27), KIP-98: the end of transactions, written by those who lead their partitions.
+"""WriteTxnMarkers (key 27), KIP-98: write the ends of transactions at their partitions' leaders.
 
 Coordinators send it, and administrators for a transaction that no coordinator ends (KIP-664). Version 0 is gone;
 version 1 is flexible (KIP-482). Version 2: the version of the protocol of transactions (KIP-1228).
@@ -31,14 +31,14 @@ class WritableTxnMarker(Message):
 
 @message(key=27, kind="request", versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest(Message):
-    """Ends to be written."""
+    """Markers to write."""
 
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker))
 
 
 @struct
 class WritableTxnMarkerPartitionResult(Message):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = field(INT32)
     error_code: int = field(INT16)
