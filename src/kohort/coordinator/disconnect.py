@@ -1,4 +1,4 @@
-"""Removal of a member whose connection closed without a leave, before its session ends.
+"""Removal of a member after its connection closed without a leave, before its session ends.
 
 With `group.disconnect.grace.ms` a member stays for that long, unless it is heard of again; without it (-1, as in Apache
 Kafka) its session timeout decides alone. The grace of a KIP-848 member begins when its next heartbeat is due: a client

@@ -132,7 +132,7 @@ def _check_pair(configs: Mapping[str, str], base: GroupSettings) -> None:
 def _rearm(
     group: ConsumerGroup, old: GroupSettings, new: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
 ) -> list[Effect]:
-    """Return the effects for deadlines of a group whose settings change from `old` to `new`."""
+    """Return the effects of a change of settings from `old` to `new` on a group's deadlines."""
     effects: list[Effect] = []
     session_ms = new.group_consumer_session_timeout_ms
     is_shorter = session_ms < old.group_consumer_session_timeout_ms

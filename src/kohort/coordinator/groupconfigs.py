@@ -86,7 +86,7 @@ class GroupConfig:
 
 
 def _of_consumers(name: str, doc: str) -> GroupConfig:
-    """Build one of Kafka's configs, whose bounds are the broker's options with min and max in their names."""
+    """Build one of Kafka's configs; the broker's options with min and max in their names are its bounds."""
     what = name.replace(".", "_")
     return GroupConfig(
         option=Option(name=f"consumer.{name}", parse=parse_int, default=None, doc=doc),

@@ -85,7 +85,7 @@ def pending_interval_ms(
 
 
 def waiting_interval_ms(settings: GroupSettings, member_count: int, proposed_ms: int, *, left_ms: int) -> int:
-    """Return the interval of a waiting new member of a static group whose next heartbeat may be held.
+    """Return the interval to a heartbeat that may be held, for a waiting new member of a static group.
 
     The window ends `left_ms` from now. A heartbeat that is held at that time gets the news at once; a hold that ends
     before that cannot. A hold is shorter than the interval, but longer than half of it.

@@ -86,7 +86,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
 
 
 class News:
-    """Members for whom there may be news."""
+    """Members that there may be news for."""
 
     __slots__ = ("_paced", "_places", "_wanted")
 

@@ -57,7 +57,7 @@ _FENCING: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "pending", "jo
 
 
 class EndedHold(NamedTuple):
-    """A held heartbeat whose time is over, its response, and the session deadline to arm with it, if any."""
+    """A held heartbeat at the end of its time, its response, and the session deadline to arm, if any."""
 
     key: TimerKey
     reply: Reply
@@ -208,7 +208,7 @@ class Shard:
         return bool(self._news)
 
     def abandon(self, command: asked.AnyHeartbeat | asked.WatchMember, *, now_ms: int) -> None:
-        """Drop a held heartbeat or a watch whose client has disconnected."""
+        """Drop a held heartbeat or a watch of a client that has disconnected."""
         if isinstance(command, asked.WatchMember):
             if aside.is_watched(self.groups, command):
                 self.commit(drop_watch(command), now_ms=now_ms)

@@ -1,1 +1,1 @@
-"""What happened to every group and why: rows, the ring that keeps the latest of them, and `why`, which explains."""
+"""Journal of group events: rows, the ring with the latest of them, and `why` with explanations."""

@@ -1,9 +1,9 @@
-"""The latest rows of a broker, in memory.
+"""Latest rows of a broker's journal, in memory.
 
-Laws: bounded in rows and in the length of each text. Where there is no room left, the group that has most rows loses
-its oldest: no group washes out the rows of one that has fewer. All that happens to a group between two targets, or
-between two generations, has one origin: the first of what set it off. What repeats (a heartbeat that changes nothing, a
-commit) is counted; a refusal that repeats, or what a member does while others wait for it, is one row with a count.
+Laws: bounded in rows and in the length of each text. Where no room is left, the group with most rows loses its oldest:
+no group displaces the rows of one that has fewer. All rows of a group between two targets, or between two generations,
+have one origin: the first trigger. Repeated events without a change (heartbeats, commits) are counted. A repeated
+refusal, or an action of a member for which others wait, is one row with a count.
 Source: requirement J1.
 """
 
@@ -17,30 +17,29 @@ from typing import Final
 
 from kohort.journal.rows import TEXT_LIMIT, Entry, Row
 
-#: Events with which a rebalance begins: what follows in the group has them for its origin.
+#: Events that begin a rebalance: the next rows of the group have them as origin.
 BEGINNINGS: Final = frozenset({"epoch_bumped", "rebalance_began"})
-#: What answers them: whatever changes after it sets off another rebalance.
+#: Events that answer them: any later change begins another rebalance.
 ANSWERS: Final = frozenset({"target_computed", "generation_began", "group_converted"})
-#: What an administrator asks for: neither it nor what follows at once belongs to the rebalance before it.
+#: Commands of an administrator: neither they nor their direct effects belong to the rebalance before.
 APART: Final = frozenset({"AlterGroupConfigs", "DeleteGroup", "DeleteOffsets"})
-#: The group of rows that tell of the broker.
+#: Group id of rows about the broker.
 OF_NO_GROUP: Final = ""
-#: After this the group is gone, and what was counted for it.
+#: Event after which the group is gone, with its counts.
 END: Final = "group_forgotten"
-#: Events of which a member's rows are counted up as long as nothing else happens to it.
+#: Events whose rows of a member are counted up as long as no other row of the member comes.
 REPEATED: Final = frozenset({"refused", "meanwhile"})
-#: A part of so many of a group's rows may be gone before they are moved up.
+#: Removed rows stay in the list until they are more than one part in so many.
 _MOST_GONE: Final = 8
-#: Repeated rows are sought among this many groups and members, and this many of each.
+#: Most groups and members among which repeated rows are sought, and most rows of each.
 _REPEATS_LIMIT: Final = 1_024
 _REPEATS_OF_MEMBER: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Rows of one group, oldest first, and what was only counted.
-
-    `is_complete`: the group has no older rows, be it in an earlier life. `has_more`: the limit cut the list.
+    """Rows of one group, oldest first, and the counts of events without rows.
+    `is_complete`: the group has no older rows, also not from before a restart. `has_more`: the limit cut the list.
     """
 
     rows: tuple[Row, ...]
@@ -50,13 +49,13 @@ class History:
 
 
 class _Shelf:
-    """The rows of one group, oldest first, and whether older ones are gone."""
+    """Rows of one group, oldest first, and whether older ones were dropped."""
 
     __slots__ = ("_gone", "_rows", "is_cut")
 
     def __init__(self, *, is_cut: bool) -> None:
         self._rows: Final[list[Row]] = []
-        #: So many at the front are no more; to take each out by itself would move all that are behind it.
+        #: Number of removed rows at the front; to delete each by itself would move all the others.
         self._gone = 0
         self.is_cut = is_cut
 
@@ -64,15 +63,15 @@ class _Shelf:
         return len(self._rows) - self._gone
 
     def all(self) -> list[Row]:
-        """Every row."""
+        """Return every row."""
         return self._rows[self._gone :]
 
     def append(self, row: Row) -> None:
-        """Put a row behind the others."""
+        """Append a row."""
         self._rows.append(row)
 
     def drop_oldest(self) -> None:
-        """Put the first row away."""
+        """Drop the oldest row."""
         self._gone += 1
         self.is_cut = True
         if self._gone * _MOST_GONE > len(self._rows):
@@ -81,7 +80,7 @@ class _Shelf:
 
 
 class Journal:
-    """Takes rows and gives them back.
+    """Journal of all groups of a broker.
 
     >>> from kohort.journal.rows import RowKind
     >>> journal = Journal(limit=100)
@@ -92,45 +91,48 @@ class Journal:
     """
 
     def __init__(self, *, limit: int, counted_groups: int = 100_000) -> None:
-        """`limit`: how many rows are kept; 0 keeps none. `counted_groups`: for how many groups each number is kept."""
+        """Create a journal of at most `limit` rows; 0 keeps none.
+
+        `counted_groups`: number of groups for which each count is kept.
+        """
         self._counted_groups: Final = counted_groups
         self._limit: Final = limit
         self._next = self._first = 1
-        #: Called with each new row, and with one that was repeated whenever its number has doubled.
+        #: Called with each new row, and with a repeated one whenever its count has doubled.
         self.on_row: Callable[[Row], None] = lambda _: None
-        #: How many rows there are.
+        #: Number of rows.
         self._size = 0
         #: Group -> its rows, at least one.
         self._shelves: Final[dict[str, _Shelf]] = {}
-        #: Number of rows -> the groups that have so many, in the order in which they came to it; none is empty. Nobody
-        #: asks before the journal is full for the first time.
+        #: Number of rows -> groups with so many, in the order in which they reached it; no empty entry. Filled when the
+        #: journal is full for the first time.
         self._by_size: Final[dict[int, OrderedDict[str, None]]] = {}
-        #: No group has more rows than this.
+        #: Largest number of rows of a group, or more.
         self._largest = 0
-        #: Whether all the rows of some group are gone, whichever it was.
+        #: Whether a group, any of them, has lost all of its rows.
         self._has_lost_groups = False
-        #: Group -> the input that began its latest rebalance, and why there is one.
+        #: Group -> the input that began its latest rebalance, and the reason.
         self._origins: Final[dict[str, int]] = {}
-        #: Groups whose latest rebalance has no target or generation yet: what comes now belongs to it.
+        #: Groups whose latest rebalance has no target or generation yet: new triggers belong to it.
         self._unanswered: Final[set[str]] = set()
         self._reasons: Final[dict[str, str]] = {}
-        #: What was counted -> group -> how often; by groups within, since they are many and the names are few.
+        #: Counted event -> group -> count; by groups within, as they are many and the events are few.
         self._counts: Final[dict[str, dict[str, int]]] = {}
         #: (group, member) -> its latest rows that may be repeated.
         self._repeatable: Final[dict[tuple[str, str], list[Row]]] = {}
 
     @property
     def is_on(self) -> bool:
-        """Whether rows are kept at all."""
+        """Whether the journal keeps rows."""
         return self._limit > 0
 
     @property
     def first_sequence(self) -> int:
-        """The number of this life's first row."""
+        """Return the sequence number of the first row since the start."""
         return self._first
 
     def record(self, entries: Iterable[Entry], *, cause: int, now_ms: int) -> None:
-        """Append what one input led to; `now_ms` is the time of day."""
+        """Append the rows of one input; `now_ms` is the time of day."""
         entries = list(entries)
         is_apart = False
         for entry in entries:
@@ -168,12 +170,12 @@ class Journal:
                     counts.pop(group_id, None)
 
     def resume(self, last_sequence: int) -> None:
-        """Go on behind the rows of an earlier life, before any row of this one."""
+        """Continue after the rows of an earlier run, before the first row of this one."""
         assert self._next == 1, "a life begins once"
         self._next = self._first = last_sequence + 1
 
     def count(self, group_id: str, what: str) -> None:
-        """Something happened that changed nothing but a number."""
+        """Count an event without a row."""
         counts = self._counts.get(what)
         if counts is None:
             counts = self._counts[what] = {}
@@ -183,18 +185,18 @@ class Journal:
             del counts[next(iter(counts))]
 
     def reason(self, group_id: str) -> str | None:
-        """Why the group's latest rebalance began; `None` if none has since the broker started."""
+        """Return why the group's latest rebalance began; `None` if none has since the broker started."""
         return self._reasons.get(group_id)
 
     def history(self, group_id: str, *, after: int = 0, limit: int = 10_000) -> History:
-        """The rows of one group with a sequence above `after`; at most `limit`, the oldest of them.
+        """Return at most `limit` rows of a group with a sequence above `after`, the oldest first.
 
-        Rows of no group, which tell of the broker, are among those of each that has, or may have, older ones.
+        Rows about the broker are included between the group's own, and before them where older ones may be missing.
         """
         shelf = self._shelves.get(group_id)
         rows = [] if shelf is None else shelf.all()
         is_cut = self._has_lost_groups if shelf is None else shelf.is_cut
-        # An earlier life has had rows, and this group perhaps some of them.
+        # An earlier run has had rows, perhaps also of this group.
         is_complete = not is_cut and self._first == 1
         common = self._shelves.get(OF_NO_GROUP)
         if common is not None and group_id != OF_NO_GROUP and (rows or not is_complete):
@@ -210,7 +212,7 @@ class Journal:
         )
 
     def _keep(self, row: Row) -> None:
-        """Put a row where its group's are, and another one away where there is no room."""
+        """Append a row to its group's, and drop another one where no room is left."""
         if self._limit <= 0:
             return
         group_id = row.entry.group_id
@@ -219,7 +221,7 @@ class Journal:
             shelf = self._shelves[group_id] = _Shelf(is_cut=self._has_lost_groups)
         shelf.append(row)
         if self._by_size and self._size == self._limit and group_id in self._by_size[self._largest]:
-            # It has more than any other by now.
+            # The group has more rows than any other by now.
             shelf.drop_oldest()
             return
         self._size += 1
@@ -241,7 +243,7 @@ class Journal:
         self._resized(group_id, len(shelf) + 1, len(shelf))
 
     def _resized(self, group_id: str, before: int, after: int) -> None:
-        """Note how many rows a group has; it is one more or one less than before."""
+        """Note a group's new number of rows, one more or one less than before."""
         if before:
             groups = self._by_size[before]
             del groups[group_id]
@@ -255,7 +257,7 @@ class Journal:
             self._largest = after
 
     def _is_repeated(self, row: Row) -> bool:
-        """Whether one of the member's latest rows said the same; then that one is counted up."""
+        """Whether a row repeats one of the member's latest rows, which is then counted up."""
         key = (row.entry.group_id, row.entry.member_id)
         latest = self._repeatable.get(key, [])
         for last in latest:
@@ -272,7 +274,7 @@ class Journal:
 
 
 def _reason(beginning: Entry, entries: Iterable[Entry]) -> str:
-    """In the coordinator's words; where these do not say it, the member that is in the same rows stands behind them."""
+    """Return the reason of a rebalance in the coordinator's words, with a member of the same rows."""
     details = dict(beginning.details)
     trigger = details.get("trigger", "")
     why = details.get("why") or next((entry.member_id for entry in entries if entry.member_id), "")

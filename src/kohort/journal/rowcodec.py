@@ -1,7 +1,7 @@
-"""Rows as they stand in the topic `__group_journal`: JSON, keyed by group.
+"""Format of rows in the topic `__group_journal`: JSON, keyed by group.
 
-Laws: `decode_row` gives back what `encode_row` took, and `None` for whatever is no row, or is one of a newer version;
-it never raises.
+Laws: `decode_row` returns the row that `encode_row` took, and `None` for any other bytes and for a newer version; it
+never raises.
 Source: requirement J1; the fields are those of `kohort group history --json`.
 """
 
@@ -13,15 +13,15 @@ from typing import Any, Final
 from kohort.journal.rows import Entry, Row, RowKind
 from kohort.jsontext import parse_json
 
-#: Raised where a reader of today would misread what is written.
+#: Version of the format; raised where a reader of today would misread new rows.
 VERSION: Final = 1
 
 
 def encode_row(row: Row) -> tuple[bytes, bytes]:
-    """Key and value of a record."""
+    """Encode a row as key and value of a record."""
     entry, quote = row.entry, encode_basestring
     details = ",".join([f"{quote(name)}:{quote(value)}" for name, value in entry.details])
-    # A broker writes thousands of them in a second: put together by hand it takes half as long.
+    # A broker writes thousands of rows in a second: formatted by hand they take half as long.
     value = (
         f'{{"v":{VERSION},"group_id":{quote(entry.group_id)},"sequence":{row.sequence},"time_ms":{row.time_ms},'
         f'"last_time_ms":{row.last_time_ms},"times":{row.times},"cause":{row.cause},"origin":{row.origin},'
@@ -32,12 +32,12 @@ def encode_row(row: Row) -> tuple[bytes, bytes]:
 
 
 def encode_key(group_id: str) -> bytes:
-    """Key of a group's rows; what a client sent may be no text that UTF-8 has."""
+    """Encode the key of a group's rows; a client's group id may not be valid UTF-8."""
     return group_id.encode("utf-8", "replace")
 
 
 def decode_row(value: bytes | None) -> Row | None:
-    """The row of a record."""
+    """Decode the row of a record; `None` if there is none."""
     try:
         found: dict[str, Any] = parse_json(value or b"")
         if found["v"] != VERSION:

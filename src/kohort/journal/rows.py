@@ -1,8 +1,8 @@
-"""What one row of the journal says.
+"""Rows of the journal.
 
-Laws: a row holds no payload: ids, epochs, codes and names of topics, nothing that a client wrote into records or
-metadata. `cause` is the input that made the row; `origin` is the input that began the rebalance it belongs to, so that
-every step of one rebalance can be found from any of them.
+Laws: a row holds no payload: only ids, epochs, codes and names of topics, no content of records or metadata. `cause` is
+the input that made the row; `origin` is the input that began the rebalance it belongs to, so that every step of one
+rebalance can be found from any of them.
 Source: requirement J1; architecture rule 9.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-#: Characters of one text of a row that are kept.
+#: Most characters of one text of a row.
 TEXT_LIMIT: Final = 256
 
 
 class RowKind(StrEnum):
-    """What came in, what was decided, and what has changed by it."""
+    """Kind of a row: the input, a decision, or a change by it."""
 
     STIMULUS = "stimulus"
     DECISION = "decision"
@@ -25,10 +25,10 @@ class RowKind(StrEnum):
 
 
 class Entry(NamedTuple):
-    """What a coordinator tells; the journal adds when, in what order, and why.
+    """Report of a coordinator; the journal adds time, order and origin.
 
-    `event`: one of a fixed set of names, lower case with underscores. `member_id`: empty where it is about the group.
-    `details`: (name, value) in a fixed order per event.
+    `event`: one of a fixed set of names, lower case with underscores. `member_id`: empty where the row is about the
+    group. `details`: (name, value) in a fixed order per event.
     """
 
     kind: RowKind
@@ -40,9 +40,9 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """One entry in its place; `times` above 1: it was repeated until `last_time_ms` with nothing else in between.
+    """One entry in its place; `times` above 1: it was repeated until `last_time_ms` with no other between.
 
-    `sequence`: rises by one per row of a broker's life. `time_ms`, `last_time_ms`: milliseconds since 1970.
+    `sequence`: rises by one per row while the broker runs. `time_ms`, `last_time_ms`: milliseconds since 1970.
     """
 
     sequence: int

@@ -1,7 +1,7 @@
-"""Short words for what rows name: members, partitions, times.
+"""Short texts for the contents of rows: members, partitions, times.
 
-Laws: a short name belongs to one member (or to all the processes that bore one instance id), and does not change while
-rows are followed.
+Laws: a short name belongs to one member (or to all processes with one instance id), and does not change while rows are
+followed.
 Source: `coordinator/events/`, which writes the rows.
 """
 
@@ -16,22 +16,22 @@ from typing import Final, Protocol
 
 from kohort.journal.rows import TEXT_LIMIT
 
-#: Topic and number.
+#: Topic and partition number.
 Partition = tuple[str, int]
-#: Partitions that one text of a row names; the rest is a number.
+#: Most partitions that one text of a row names; the rest is a number.
 PARTITIONS_SHOWN: Final = 32
-#: Characters of their names; what follows is short.
+#: Most characters of their names; a short text follows.
 _NAMES_LIMIT: Final = TEXT_LIMIT - len(" and 1000000 more")
-#: The pace of moves of which none begins.
+#: The pace of paused moves.
 PAUSED: Final = "paused"
-#: Texts that are remembered: what one member is asked for, gives back and another gets is one text.
+#: Number of cached texts: one member revokes and another gets partitions with the same text.
 _TEXTS: Final = 256
-#: Characters of a member id that are shown at least.
+#: Least number of shown characters of a member id.
 _SHORTEST: Final = 4
 
 
 class JournalRow(Protocol):
-    """What is read of a row; `HistoryEvent` of an admin client is one. Times in milliseconds since 1970."""
+    """Readable fields of a row, as `HistoryEvent` of an admin client has them; ms since 1970."""
 
     @property
     def sequence(self) -> int: ...
@@ -50,21 +50,21 @@ class JournalRow(Protocol):
 
 
 class ToldRow(JournalRow, Protocol):
-    """The same with the input that has led to it."""
+    """A row with the input that led to it."""
 
     @property
     def cause(self) -> int: ...
 
 
 class MemberNames:
-    """What members are called: their instance id, their client id, or that with the beginning of their member id."""
+    """Short names of members: instance id, client id, or client id with the beginning of the member id."""
 
     def __init__(self) -> None:
         #: Member id -> name.
         self._names: dict[str, str] = {}
 
     def learn(self, events: Iterable[ToldRow]) -> None:
-        """Name the members of these rows; those that have a name keep it."""
+        """Name the members of these rows; members with a name keep it."""
         clients: dict[str, str] = {}
         instances: dict[str, str] = {}
         for event in events:
@@ -84,18 +84,18 @@ class MemberNames:
                 self._names[member_id] = client if is_alone else self._shorten(member_id, client)
 
     def of(self, member_id: str) -> str:
-        """The name of a member that was learnt; the id of any other."""
+        """Return the name of a member, or its id if it has none."""
         return self._names.get(member_id, member_id)
 
     def within(self, text: str) -> str:
-        """A text with every member id in it replaced by the name."""
+        """Replace every member id in a text by its name."""
         for member_id, name in self._names.items():
             if member_id in text:
                 text = text.replace(member_id, name)
         return text
 
     def _shorten(self, member_id: str, client: str) -> str:
-        # A classic coordinator puts the client's id in front of what makes the member's own.
+        # A classic coordinator puts the client id in front of the member's own part of the id.
         own = member_id.removeprefix(f"{client}-")
         used = set(self._names.values())
         prefix = f"{client}/" if client else ""
@@ -107,7 +107,7 @@ class MemberNames:
 
 @lru_cache(_TEXTS)
 def read_partitions(text: str) -> tuple[tuple[Partition, ...], int]:
-    """The partitions that a row names, and how many it does not name.
+    """Read the named partitions of a row, and the number of the others.
 
     >>> read_partitions("orders-0 my-topic-11 and 3 more")
     ((('orders', 0), ('my-topic', 11)), 3)
@@ -120,14 +120,14 @@ def read_partitions(text: str) -> tuple[tuple[Partition, ...], int]:
 
 
 def write_partitions(partitions: Iterable[Partition]) -> str:
-    """Partitions as a row names them; `read_partitions` reads it.
+    """Format partitions for a row; `read_partitions` reads the text.
 
     >>> write_partitions([("orders", 1), ("orders", 0)])
     'orders-0 orders-1'
     """
     shown = sorted(partitions)
     names = [f"{topic}-{number}" for topic, number in shown[:PARTITIONS_SHOWN]]
-    # The journal would cut a longer text in the middle of a name, which would then be that of another partition.
+    # The journal would cut a longer text within a name, which would then be that of another partition.
     while names and sum(map(len, names)) + len(names) > _NAMES_LIMIT:
         names.pop()
     more = len(shown) - len(names)
@@ -135,7 +135,7 @@ def write_partitions(partitions: Iterable[Partition]) -> str:
 
 
 def show_partitions(partitions: Iterable[Partition]) -> str:
-    """Short text for a set of partitions.
+    """Format a set of partitions as a short text.
 
     >>> show_partitions([("orders", 0), ("returns", 1), ("orders", 1)])
     'orders:0-1 returns:1'
@@ -151,12 +151,12 @@ def show_partitions(partitions: Iterable[Partition]) -> str:
 
 
 def show_clock(time_ms: int) -> str:
-    """A time of day for a person, where it is."""
+    """Format a time of day in the local time zone."""
     return f"{datetime.fromtimestamp(time_ms / 1000):%H:%M:%S.%f}"[:-3]
 
 
 def show_duration(ms: int) -> str:
-    """A time span for a person.
+    """Format a time span.
 
     >>> [show_duration(ms) for ms in (0, 350, 5_040, 61_000, 3_723_000)]
     ['0 ms', '350 ms', '5.0 s', '61 s', '62 min']

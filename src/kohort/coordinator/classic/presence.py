@@ -63,7 +63,7 @@ def come_back(draft: Draft, member_id: str) -> None:
 def decide_connection_closed(
     group: ClassicGroup, member_id: str, settings: GroupSettings, groups: GroupsState, *, heard_ms: int, now_ms: int
 ) -> Decision:
-    """Mark a static member offline whose connection is closed, and drop its parked requests.
+    """Mark a static member with a closed connection offline, and drop its parked requests.
 
     A new member with a parked JoinGroup is removed: it has no partitions to come back to.
 

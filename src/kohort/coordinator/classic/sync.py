@@ -81,7 +81,7 @@ def _draft(group: ClassicGroup, now_ms: int, image: TopicImage | None, groups: G
 
 
 def _supersede(group: ClassicGroup, command: SyncGroup) -> tuple[Reply, ...]:
-    """Answer an older SyncGroup of the same member, whose connection is probably closed."""
+    """Answer an older SyncGroup of the same member; its connection is probably closed."""
     older = group.awaiting_sync.get(command.member_id)
     return () if older is None else (Reply(older, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)),)
 

@@ -53,7 +53,7 @@ class MemberRemoved(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticMemberReplaced(VolatileRecord):
-    """`member` takes over the instance id of `replaced_id`, whose parked requests are dropped."""
+    """`member` takes over the instance id of `replaced_id`; that one's parked requests are dropped."""
 
     replaced_id: str
     member: ClassicMember
@@ -115,7 +115,7 @@ class SyncsAnswered(VolatileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewcomerHosted(VolatileRecord):
-    """The member just put is in the present generation, whose leader does not know it."""
+    """The member just put is in the present generation without the leader's knowledge."""
 
     member_id: str
 

@@ -178,7 +178,7 @@ def session_timeout_ms(member: ConsumerMember, settings: GroupSettings) -> int:
 
 
 def _former(group: ConsumerGroup, command: JoinGroup) -> ConsumerMember | None:
-    """Return the known member of a JoinGroup, or the one whose instance id it takes; `None`: a new one."""
+    """Return the known member of a JoinGroup, or the one that it replaces by instance id, if any."""
     if command.instance_id is None:
         return _own(group, command.member_id)
     if not command.member_id:

@@ -70,7 +70,7 @@ def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
 
 
 def find_moving(groups: GroupsState, group_id: str) -> ConsumerGroup:
-    """Return the KIP-848 group whose moves an administrator asks for.
+    """Return the KIP-848 group of an administrator's request about moves.
 
     Raises:
         Refused: GROUP_ID_NOT_FOUND; INCONSISTENT_GROUP_PROTOCOL for a classic one, whose leader assigns.

@@ -52,7 +52,7 @@ def describe_moves(groups: GroupsState, group: ConsumerGroup) -> Iterator[MoveSt
 
 
 def _find_open(group: ConsumerGroup) -> Iterator[tuple[Place, MoveFacts]]:
-    """Yield the open and waiting moves, also those whose progress a restart has forgotten."""
+    """Yield the open and waiting moves, also those without the progress that a restart has forgotten."""
     takers = {move.taker for move in group.waiting.values()} & group.members.keys()
     for member_id in group.behind | takers:
         for topic_id, partitions in group.targets.get(member_id, NO_TARGET).items():

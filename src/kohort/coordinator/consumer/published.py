@@ -134,7 +134,7 @@ def edition_key(group_id: str) -> TimerKey:
 def decide_edition(
     groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, *, now_ms: int
 ) -> Decision | None:
-    """Issue an edition whose deadline has passed; `None` if there are no changes."""
+    """Issue an edition at its deadline; `None` if there are no changes."""
     board = group.published
     if board is None or board.edition == board.version:
         return None

@@ -1,9 +1,9 @@
-"""A classic group with members becomes a KIP-848 group, because somebody joins it by the consumer protocol.
+"""Conversion of a classic group with members to a KIP-848 group, when a KIP-848 member joins.
 
-Laws: who is in the group stays in it with what it holds, at an epoch that it knows as its generation; the tombstone of
-the old group and the records of the new one are one batch. A request that waits is answered: a JoinGroup with the
-generation that the member is in anyway, since some clients take an error there as fatal; a SyncGroup with
-REBALANCE_IN_PROGRESS. A group that cannot be moved is left as it is, and only the one who wanted to join is refused.
+Laws: the members stay with their partitions, at an epoch that they know as their generation. The tombstone of the old
+group and the records of the new one are one batch. Parked requests are answered: a JoinGroup with the member's present
+generation, since some clients take an error there as fatal; a SyncGroup with REBALANCE_IN_PROGRESS. A group that cannot
+be converted stays as it is, and only the join that asked for it is refused.
 Source: KIP-848 (online migration); Apache Kafka's `validateOnlineUpgrade`, `ConsumerGroup.fromClassicGroup`.
 """
 
@@ -44,20 +44,20 @@ from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
-#: What a consumer-protocol member is told that cannot join a classic group. Kafka says GROUP_ID_NOT_FOUND, which sends
-#: whoever reads it to look for a group that is there. This one is fatal to Java's client and to librdkafka's just the
-#: same, says what is wrong, and is what a classic member is told that cannot join a KIP-848 group.
+#: Error for a KIP-848 member that cannot join a classic group. Kafka's GROUP_ID_NOT_FOUND sends its reader to look for
+#: a group that exists. This one is fatal to Java's client and to librdkafka's just the same, names the problem, and is
+#: the error for a classic member that cannot join a KIP-848 group.
 UPGRADE_REFUSED: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-#: Assignors whose data of their own in an assignment says again what was assigned: librdkafka's cooperative-sticky
-#: writes it, and Kafka refuses to move such a group. Nothing is lost with it.
+#: Assignors whose user data in an assignment only repeats the assignment: librdkafka's cooperative-sticky writes it,
+#: and Kafka refuses to convert such a group. No information is lost with it.
 STICKY_ASSIGNORS: Final = frozenset({"sticky", "cooperative-sticky"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """What a group's move to the consumer protocol takes; `group` is what it will be then."""
+    """The conversion of a group to the consumer protocol; `group` is the group after it."""
 
     records: list[Record]
     effects: list[Effect]
@@ -66,9 +66,9 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moved:
-    """A classic member, its subscription and assignment read.
+    """A classic member with its decoded subscription and assignment.
 
-    `gone`: what it was given and does not exist any more. `said_owned`: what it had when it joined last.
+    `gone`: assigned partitions that do not exist any more. `said_owned`: partitions in its last JoinGroup.
     """
 
     member: ClassicMember
@@ -81,10 +81,10 @@ class _Moved:
 
 
 def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSettings, *, now_ms: int) -> Upgrade:
-    """Move a classic group that has members to the consumer protocol.
+    """Convert a classic group with members to the consumer protocol.
 
     Raises:
-        Refused: `UPGRADE_REFUSED` where policy, type, size or what the members said forbid it.
+        Refused: `UPGRADE_REFUSED` where policy, protocol type, size or the members' metadata forbid it.
     """
     _check_group(classic, settings)
     moved = [_read_member(classic, classic.members[member_id], groups.image) for member_id in sorted(classic.members)]
@@ -93,7 +93,7 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
     epoch = max(classic.generation, 1)
     granted_at = min(max(_generation_of_assignment(classic), 1), epoch)
     records = _build_records(classic, moved, groups.image, epoch=epoch, granted_at=granted_at)
-    # In a static group these are offline still, until they say something.
+    # In a static group these members stay offline until their next request.
     offline = offline_ids(groups, classic.group_id)
     records.extend(
         MemberConnectionSeen(group_id=classic.group_id, member_id=member_id, is_gone=True)
@@ -112,10 +112,10 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
 
 
 def _generation_of_assignment(classic: ClassicGroup) -> int:
-    """The oldest generation in whose name a member may speak of what it has been given."""
+    """Return the oldest generation in which a member may commit for its assignment."""
     if classic.was_consumer_group:
         return 0
-    # Until the leader has spoken everybody has what the generation before gave it.
+    # Until the leader has sent the assignment, all members have that of the generation before.
     return classic.generation if classic.stored is None else classic.stored.generation
 
 
@@ -171,7 +171,7 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
 def _by_id(
     partitions: NamedPartitions, image: TopicImage
 ) -> tuple[dict[TopicId, tuple[int, ...]], dict[TopicId, tuple[int, ...]]]:
-    """What exists of it, and what does not: a topic that was deleted meanwhile."""
+    """Return the existing partitions by topic id, and those of topics deleted meanwhile."""
     found: dict[TopicId, tuple[int, ...]] = {}
     gone: dict[TopicId, tuple[int, ...]] = {}
     for name, numbers in partitions.items():
@@ -186,15 +186,17 @@ def _by_id(
 
 
 def _id_of_gone(name: str) -> TopicId:
-    """An id for a topic whose own is forgotten: its partitions are to be given up, and are nobody else's then."""
+    """Build an id for a deleted topic: its partitions have to be revoked, and no other member gets them."""
     return TopicId(blake2b(f"gone {name}".encode(), digest_size=16).digest())
 
 
 def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
-    """member id -> what it may still be at work on, and has to join again without.
+    """Return member id -> partitions that it may still process, and has to revoke.
 
-    What does not exist any more: by name, it would be taken for a topic that is made again. What its leader took from
-    it and gave to nobody yet, in the middle of a cooperative rebalance (KIP-429); of two that said they own one
+    These are deleted partitions: by name they would be taken for those of a re-created topic. And partitions that the
+    leader has taken from the member and given to no other, in the middle of a cooperative rebalance (KIP-429). Of two
+    members that list one partition, the one with the newer generation has it (KIP-792). Apache Kafka takes both for
+    free.
     partition, the one of the younger generation has it (KIP-792). Apache Kafka takes both for free.
     """
     taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
@@ -208,14 +210,15 @@ def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[Top
     for each in moved if classic.was_consumer_group else ():
         member_id = each.member.member_id
         if member_id not in classic.awaiting_join and member_id not in found:
-            # Up again before it has joined: of a topic that was deleted just before the group was moved down only the
-            # id was known, which no assignment says. Whatever that is, it is none of its own any more.
+            # The group was converted back before the member has joined: of a topic deleted just before the downgrade
+            # only the id was known, which is in no assignment. Whatever that topic was, it is none of the member's own
+            # any more.
             found[member_id] = {_id_of_gone(f"member {member_id}"): [0]}
     return found
 
 
 def _check_disjoint(classic: ClassicGroup, moved: list[_Moved]) -> None:
-    """The leader of a classic group may have given a partition to two members; a KIP-848 group never has that."""
+    """Refuse a classic group with a partition assigned to two members, as no KIP-848 group may have."""
     owners: dict[tuple[TopicId, int], str] = {}
     for each in moved:
         for topic_id, partitions in each.assigned.items():
@@ -244,7 +247,7 @@ def _build_records(
     names = {name for each in moved for name in each.topics}
     records: list[Record] = [
         ClassicGroupForgotten(group_id=group_id),
-        # What a leader gave is not yet a target: one is computed even where the one who joins changes nothing.
+        # A leader's assignment is not a target yet: one is computed even where the joining member changes nothing.
         ConsumerGroupEpochSet(group_id=group_id, epoch=epoch + 1, metadata_hash=hash_topics(image, names)),
     ]
     if classic.due is not None:
@@ -302,9 +305,9 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
         Disarm(TimerKey("sync", group_id)),
         Disarm(TimerKey("initial_delay", group_id)),
     ]
-    # Whoever was handed an id comes back with it, and is let in like anybody else.
+    # A member that got an id joins with it, like any other.
     effects.extend(Disarm(TimerKey("pending", group_id, member_id)) for member_id in classic.pending)
-    # A session that runs goes on, short if its connection was lost. Who is answered has a whole one.
+    # A running session goes on, shortened if its connection was lost. An answered member has a whole one.
     answered = classic.awaiting_join.keys() | classic.awaiting_sync.keys()
     effects.extend(
         Arm(
@@ -328,7 +331,7 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
 
 
 def build_hosted_join_reply(member_id: str, protocol_name: str, *, generation_id: int) -> JoinGroupReply:
-    """The answer to a classic member of a KIP-848 group: nobody leads, so nobody runs an assignor."""
+    """Build the JoinGroup reply to a classic member of a KIP-848 group, which has no leader."""
     return JoinGroupReply(
         error=ErrorCode.NONE,
         generation_id=generation_id,

@@ -1,7 +1,7 @@
-"""The only place that changes committed offsets: the living coordinator and recovery both come here.
+"""Changes of committed offsets by records: live decisions and recovery both come here.
 
-Laws: the order of the log decides. A commit of a transaction takes effect with its marker, unless a commit that came
-after it in the log counts already.
+Laws: the order of the log decides. A commit of a transaction takes effect with its marker, unless a later commit in the
+log is in effect already.
 Source: Apache Kafka's `OffsetMetadataManager.replay` and `replayEndTransactionMarker`.
 """
 
@@ -17,7 +17,7 @@ from kohort.coordinator.records import (
 
 
 def apply_offset_committed(groups: GroupsState, record: OffsetCommitted) -> None:
-    """Type 1."""
+    """Set a committed offset (type 1)."""
     topics = groups.offsets.setdefault(record.group_id, {})
     topics.setdefault(record.topic, {})[record.partition] = record
     if groups.pending_offsets:
@@ -25,7 +25,7 @@ def apply_offset_committed(groups: GroupsState, record: OffsetCommitted) -> None
 
 
 def apply_transactional_offset_committed(groups: GroupsState, record: TransactionalOffsetCommitted) -> None:
-    """Type 1 in a batch of a transaction."""
+    """Keep a commit aside until its transaction's marker (type 1 in a transactional batch)."""
     commit, producer_id = record.commit, record.producer_id
     partitions = groups.pending_offsets.setdefault(record.group_id, {})
     claims = partitions.setdefault((commit.topic, commit.partition), {})
@@ -37,7 +37,7 @@ def apply_transactional_offset_committed(groups: GroupsState, record: Transactio
 
 
 def apply_transaction_completed(groups: GroupsState, record: TransactionCompleted) -> None:
-    """A marker; one of a transaction that is not open here says nothing."""
+    """End a transaction by its marker; without effect if it is not open here."""
     transaction = groups.transactions.pop(record.producer_id, None)
     if transaction is None:
         return
@@ -48,7 +48,7 @@ def apply_transaction_completed(groups: GroupsState, record: TransactionComplete
 
 
 def apply_offset_forgotten(groups: GroupsState, record: OffsetForgotten) -> None:
-    """Tombstone of type 1: what open transactions wrote before it is forgotten as well."""
+    """Remove a committed offset, and earlier commits of open transactions (tombstone of type 1)."""
     _drop_claims(groups, record.group_id, (record.topic, record.partition))
     topics = groups.offsets.get(record.group_id)
     partitions = None if topics is None else topics.get(record.topic)
@@ -62,7 +62,7 @@ def apply_offset_forgotten(groups: GroupsState, record: OffsetForgotten) -> None
 
 
 def _supersede(groups: GroupsState, record: OffsetCommitted) -> None:
-    """A commit that counts: older ones that wait for their markers do not any more."""
+    """Cancel older commits that wait for their markers, as a newer one is in effect."""
     claims = groups.pending_offsets.get(record.group_id, {}).get((record.topic, record.partition))
     for producer_id in claims or ():
         assert claims is not None
@@ -77,7 +77,7 @@ def _settle(groups: GroupsState, group_id: str, place: tuple[str, int], record: 
         for producer_id in claims:
             if producer_id == record.producer_id:
                 break
-            # It came before in the log, and what counts now is newer.
+            # The commit came earlier in the log than the one in effect.
             claims[producer_id] = None
     del claims[record.producer_id]
     if not claims:

@@ -1,11 +1,11 @@
-"""OffsetCommit: who may commit what, and the records of it.
+"""OffsetCommit: validation of commits, and their records.
 
-Laws: while one member of a KIP-848 group holds a partition, no other member's commit of it is accepted, whatever epoch
-it carries. Refused partitions do not hold up the others of the request.
+Laws: while one member of a KIP-848 group has a partition, no other member's commit of it is accepted, whatever its
+epoch. Refused partitions do not hold up the others of the request.
 Source: KIP-848 and KIP-1251 (commits are fenced by the epoch at which a partition was granted); Apache Kafka's
-`ConsumerGroup.validateOffsetCommit`, which refuses the whole request for one old partition, and never asks who holds
-a partition where the epoch is current. The latter would let the old owner of a partition that was released on its own
-overwrite the new owner's commit.
+`ConsumerGroup.validateOffsetCommit`. Kafka refuses the whole request for one old partition, and does not check the
+owner of a partition where the epoch is current: the old owner of a partition released on its own could overwrite the
+new owner's commit.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Store offsets; one code per partition. Raises `Refused` where the whole request is."""
+    """Store offsets, with one code per partition; raises `Refused` for the whole request."""
     group = groups.consumer.get(command.group_id)
     member = None if group is None else check_consumer_member(group, command)
     sign = Decision()
     if member is not None and member.classic is not None:
-        # A classic member that commits is alive.
+        # A commit is a sign of life of a classic member.
         sign = Decision(effects=(Arm(member.session_key, now_ms + member.classic.session_timeout_ms),))
     if group is None:
         sign = _check_other_group(groups, command, now_ms=now_ms)
@@ -45,7 +45,7 @@ def decide_commit(groups: GroupsState, command: CommitOffsets, settings: GroupSe
 def examine_partitions(
     groups: GroupsState, command: CommitOffsets, settings: GroupSettings, *, member: ConsumerMember | None, now_ms: int
 ) -> tuple[list[OffsetCommitted], list[ErrorCode]]:
-    """What is to be stored, and one code per partition of the request; `member`: whose grants are asked for."""
+    """Build the records to store, and one code per partition; `member`: the owner to check."""
     group, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     share = None if classic is None else former_share(classic, command)
     expire_ms = _expire_timestamp_ms(command, now_ms=now_ms)
@@ -70,22 +70,21 @@ def examine_partitions(
 
 
 def _unknown_id(group: ConsumerGroup | None, topic_id: TopicId) -> ErrorCode:
-    """The code for an id that no topic has: the topic was deleted while the group consumed it, or never was.
+    """Return the code for an unknown topic id: a topic deleted while the group consumed it, or none ever.
 
-    Kafka says UNKNOWN_TOPIC_ID for both. The Java consumer takes that for a picture of the topics that is not up to
-    date, and repeats the commit before it gives the partition up until its max.poll.interval is over; a topic that is
-    gone it believes at once.
+    Kafka returns UNKNOWN_TOPIC_ID for both. The Java consumer takes that for outdated metadata, and repeats the commit
+    before it revokes the partition until its max.poll.interval is over; it accepts at once that a topic is deleted.
     """
     is_deleted = group is not None and topic_id in group.holders
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> ConsumerMember | None:
-    """The member that commits, `None` for an administrator's commit to an empty group."""
+    """Return the member that commits, `None` for an administrator's commit to an empty group."""
     epoch = command.generation_or_member_epoch
     if epoch < 0 and not group.members:
         return None
-    # KIP-345: who lost its name to another process is told so, and does not merely join again.
+    # KIP-345: a member that lost its instance id to another process is fenced, and does not merely join again.
     bearer_of(group, command.instance_id, command.member_id)
     member = group.members.get(command.member_id)
     if member is None:
@@ -105,22 +104,22 @@ def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Consu
 
 
 def _check_other_group(groups: GroupsState, command: CommitOffsets, *, now_ms: int) -> Decision:
-    """A commit to a classic group, a simple one or one that is not there yet."""
+    """Check a commit to a classic group, a simple one or one that does not exist yet."""
     classic = groups.classic.get(command.group_id)
     if classic is not None:
         check_commit(classic, command)
         return decide_sign(classic, command, now_ms=now_ms, groups=groups)
     if command.generation_or_member_epoch < 0:
-        # A simple consumer or an administrator; its offsets are what makes the group.
+        # A simple consumer or an administrator; its offsets make the group.
         return Decision()
     if command.is_member_epoch_aware:
-        # Kafka says GROUP_ID_NOT_FOUND; a member whose group was lost has to rejoin, not to give up.
+        # Kafka returns GROUP_ID_NOT_FOUND; a member whose group was lost has to rejoin, not to give up.
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no members")
     raise Refused(ErrorCode.ILLEGAL_GENERATION, f"the group {command.group_id} has no members")
 
 
 def _check_partition(image: TopicImage, offset: OffsetToCommit, settings: GroupSettings) -> tuple[TopicId, ErrorCode]:
-    """The topic's id as far as it is known, and whether the partition is there and the text short enough."""
+    """Return the topic's id if known, and whether the partition exists and the metadata is short enough."""
     topic_id = offset.topic_id
     if image.version:
         facts = image.by_name.get(offset.topic)
@@ -137,9 +136,10 @@ def _check_partition(image: TopicImage, offset: OffsetToCommit, settings: GroupS
 def _check_grant(
     group: ConsumerGroup, member: ConsumerMember, place: tuple[TopicId, TopicPartition], epoch: int
 ) -> ErrorCode:
-    """Whether this member may commit this partition with this epoch."""
+    """Check whether a member may commit a partition with an epoch."""
     topic_id, (topic, partition) = place
-    # Whom newer epochs left alone may have given a partition up before them, which others are about to take.
+    # A member that newer epochs did not concern may have revoked a partition before them, and others are about to take
+    # it.
     is_left_alone = member.member_epoch != group.target_epoch and member.member_id not in group.behind
     if epoch == member.member_epoch and not (is_left_alone and any(topic in each for each in group.subscriptions)):
         holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
@@ -149,12 +149,13 @@ def _check_grant(
         is_allowed = granted_at is not None and epoch >= granted_at
     if is_allowed:
         return ErrorCode.NONE
-    # ILLEGAL_GENERATION would cost a classic member all that it has; this makes it rejoin, and learn what it has lost.
+    # ILLEGAL_GENERATION would cost a classic member all its partitions; this code makes it rejoin and learn its lost
+    # ones.
     return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def _granted_at(member: ConsumerMember, topic_id: TopicId, partition: int) -> int | None:
-    """Since which epoch the member has the partition, be it to give up; `None` if it has it not."""
+    """Return the epoch of a partition's grant to the member, also if it is to be revoked; `None`: none."""
     for grants in (member.assigned, member.pending_revocation):
         granted_at = grants.get(topic_id, {}).get(partition)
         if granted_at is not None:
@@ -163,7 +164,7 @@ def _granted_at(member: ConsumerMember, topic_id: TopicId, partition: int) -> in
 
 
 def _expire_timestamp_ms(command: CommitOffsets, *, now_ms: int) -> int:
-    """When offsets that were committed with a retention of their own are over; -1 without one."""
+    """Return the expiry time of offsets with a retention of their own, ms; -1 without one."""
     return -1 if command.retention_ms < 0 else min(now_ms + command.retention_ms, _INT64_MAX)
 
 
@@ -175,7 +176,7 @@ def _build_record(
         topic=offset.topic,
         partition=offset.partition,
         offset=offset.offset,
-        # Kafka's format of an offset with an expiry has neither of the two.
+        # Kafka's format of an offset with an expiry has no field for the two.
         leader_epoch=offset.leader_epoch if expire_ms == -1 else -1,
         metadata=offset.metadata,
         commit_timestamp_ms=now_ms,

@@ -1,4 +1,4 @@
-"""Forgetting offsets: OffsetDelete, DeleteGroups, and the end of a topic.
+"""Removal of committed offsets: OffsetDelete, DeleteGroups, and deleted topics.
 
 Source: Apache Kafka's `OffsetMetadataManager.deleteOffsets` and `GroupMetadataManager.deleteGroups`.
 """
@@ -19,7 +19,7 @@ from kohort.errors import ErrorCode, Refused
 
 
 def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decision:
-    """Forget offsets of partitions that nobody in the group subscribes to; raises `Refused` for all of them."""
+    """Forget offsets of partitions without subscribers in the group; raises `Refused` for the request."""
     is_subscribed = _subscription_test(groups, command.group_id)
     known = set(_partitions_of(groups, command.group_id))
     image = groups.image
@@ -41,7 +41,8 @@ def decide_delete_offsets(groups: GroupsState, command: DeleteOffsets) -> Decisi
 
 
 def decide_delete_group(groups: GroupsState, command: DeleteGroup) -> Decision:
-    """Forget an empty group and what it committed: offsets first, so that a torn log has no group without a head."""
+    """Forget an empty group and its offsets."""
+    # Offsets come first, so that a torn log has no offsets of a removed group.
     group_id = command.group_id
     group = groups.consumer.get(group_id)
     classic = groups.classic.get(group_id)
@@ -62,7 +63,7 @@ def decide_delete_group(groups: GroupsState, command: DeleteGroup) -> Decision:
 def build_offset_tombstones(
     groups: GroupsState, group_id: str, topics: Collection[str] | None = None
 ) -> list[OffsetForgotten]:
-    """Forget what a group has committed for `topics`, `None` being all, and what open transactions are about to."""
+    """Build tombstones of a group's offsets for `topics`, `None`: all, also of pending ones."""
     return [
         OffsetForgotten(group_id=group_id, topic=topic, partition=partition)
         for topic, partition in sorted(_partitions_of(groups, group_id))
@@ -71,7 +72,7 @@ def build_offset_tombstones(
 
 
 def _partitions_of(groups: GroupsState, group_id: str) -> Iterator[tuple[str, int]]:
-    """Every partition for which something is committed, or is about to be, each once."""
+    """Yield every partition with a committed or pending offset, each once."""
     topics, pending = groups.offsets.get(group_id, {}), groups.pending_offsets.get(group_id, {})
     for topic, partitions in topics.items():
         for partition in partitions:
@@ -82,7 +83,7 @@ def _partitions_of(groups: GroupsState, group_id: str) -> Iterator[tuple[str, in
 
 
 def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bool]:
-    """Whether a topic is in use in the group; raises `Refused` if nothing of the group may be deleted."""
+    """Return a test for subscribed topics; raises `Refused` if no offset of the group may be deleted."""
     group = groups.consumer.get(group_id)
     if group is not None:
         return group.topic_subscribers.__contains__
@@ -96,7 +97,7 @@ def _subscription_test(groups: GroupsState, group_id: str) -> Callable[[str], bo
     if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise Refused(ErrorCode.NON_EMPTY_GROUP, f"the group {group_id} has members")
     in_use = topics_of(classic)
-    # A subscription that nobody can read may be to any topic.
+    # A subscription that cannot be decoded may be to any topic.
     return _always if in_use is None else in_use.__contains__
 
 

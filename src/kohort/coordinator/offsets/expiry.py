@@ -1,11 +1,11 @@
-"""Offsets that nobody reads by any more are forgotten after a while, and with the last of them the group.
+"""Expiry of unused offsets, and of the group with the last of them.
 
 Laws: an offset of a topic that a living group subscribes to, or that an open transaction is about to replace, is kept,
-whatever its age. A group is forgotten only while it is empty and nothing is kept for it. One decision forgets only so
-much, so that a batch of the log and a turn of the loop stay small.
+whatever its age. A group is removed only while it is empty and has no offsets. One decision removes a bounded number,
+so that a batch of the log and a turn of the loop stay small.
 Source: Apache Kafka's `OffsetMetadataManager.cleanupExpiredOffsets` and the offset expiration conditions of its groups
-(KIP-211, KIP-496). Kafka counts from the moment at which the group became empty even for what was committed later, by
-an administrator; here the later one of the two counts.
+(KIP-211, KIP-496). Kafka counts from the time at which the group became empty, even for later commits by an
+administrator; here the later one of the two counts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import ClassicGroupForgotten, OffsetCommitted, OffsetForgotten, Record
 from kohort.coordinator.settings import GroupSettings
 
-#: Offsets that one decision forgets at most.
+#: Most offsets that one decision removes.
 EXPIRED_AT_ONCE: Final = 1_000
 _MINUTE_MS: Final = 60_000
 
 
 def decide_expire(groups: GroupsState, command: ExpireOffsets, settings: GroupSettings, *, now_ms: int) -> Decision:
-    """Look at the groups in the order in which they are named, until as much is forgotten as one decision may."""
+    """Expire offsets of the named groups in order, until the limit of one decision."""
     retention_ms = settings.offsets_retention_minutes * _MINUTE_MS
     records: list[Record] = []
     effects: list[Effect] = []
@@ -55,13 +55,13 @@ def decide_expire(groups: GroupsState, command: ExpireOffsets, settings: GroupSe
 
 
 def _expired(groups: GroupsState, group_id: str, retention_ms: int, *, now_ms: int) -> Iterator[OffsetCommitted]:
-    """The offsets of one group that may be forgotten."""
+    """Yield the expired offsets of one group."""
     topics = groups.offsets.get(group_id)
     in_use = _topics_in_use(groups, group_id)
     if not topics or in_use is None:
         return
     classic = groups.classic.get(group_id)
-    # A group without a type never had a member: who commits to it comes and goes unseen.
+    # A group without a protocol type never had a member: its clients commit without joining.
     since_ms = classic.state_timestamp_ms if classic is not None and classic.protocol_type else 0
     if classic is not None and classic.members:
         since_ms = 0
@@ -73,13 +73,13 @@ def _expired(groups: GroupsState, group_id: str, retention_ms: int, *, now_ms: i
             if (topic, partition) in pending:
                 continue
             over_ms = max(since_ms, offset.commit_timestamp_ms) + retention_ms
-            # A client that named a time of its own is taken at its word.
+            # A retention that the client named takes precedence.
             if now_ms >= (over_ms if offset.expire_timestamp_ms == -1 else offset.expire_timestamp_ms):
                 yield offset
 
 
 def _topics_in_use(groups: GroupsState, group_id: str) -> Collection[str] | None:
-    """What the members of a group read; `None` where that is not known or about to change."""
+    """Return the topics of a group's members; `None` where they are unknown or about to change."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     if consumer is not None:
         return consumer.topic_subscribers
@@ -100,7 +100,7 @@ def _keeps_more(groups: GroupsState, group_id: str, count: int) -> bool:
 
 
 def _forget_group(groups: GroupsState, group_id: str) -> list[Record]:
-    """The tombstones of a group in which nobody is and nobody is expected; none if somebody is."""
+    """Build the tombstones of a group without members and pending members; none for any other."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     if consumer is not None:
         return [] if consumer.members else build_group_tombstones(consumer)

@@ -1,9 +1,9 @@
-"""OffsetFetch: what is committed.
+"""OffsetFetch: committed offsets.
 
-Laws: a member whose group or membership is gone is told so; "nothing committed" would send it to auto.offset.reset.
-Who asks for stable offsets gets none that an open transaction may replace (KIP-447).
-Source: KIP-848; Apache Kafka's `OffsetMetadataManager.fetchOffsets`. The previous epoch is accepted, too: the answer
-that carried the current one may still be on its way (KAFKA-20765).
+Laws: a member whose group or membership is gone gets an error; "nothing committed" would send it to auto.offset.reset.
+A request for stable offsets gets none that an open transaction may replace (KIP-447).
+Source: KIP-848; Apache Kafka's `OffsetMetadataManager.fetchOffsets`. The previous epoch is accepted, too: the response
+with the current one may still be on its way (KAFKA-20765).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId
 
 
 def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
-    """Look up committed offsets; raises `Refused` if the member is not who it says."""
+    """Look up committed offsets; raises `Refused` if the membership does not match."""
     _check_member(groups, command)
     topics = groups.offsets.get(command.group_id, {})
     pending = groups.pending_offsets.get(command.group_id, {}) if command.require_stable else {}
@@ -62,7 +62,7 @@ def _everything(topics: Mapping[str, Mapping[int, OffsetCommitted]], image: Topi
 
 
 def _unstable(topic: str, partition: int, image: TopicImage) -> CommittedOffset:
-    """What a transaction that is open may replace; the client asks again."""
+    """Build the row of an offset that an open transaction may replace; the client repeats the request."""
     nothing = _committed(topic, partition, None, _known_id(topic, image))
     return nothing._replace(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
@@ -73,7 +73,7 @@ def _known_id(topic: str, image: TopicImage) -> TopicId:
 
 
 def _committed(topic: str, partition: int, found: OffsetCommitted | None, known_id: TopicId) -> CommittedOffset:
-    """`known_id`: of the topic that has the name now."""
+    """Build the row of a committed offset; `known_id`: of the topic that has the name now."""
     if found is None:
         return CommittedOffset(topic, known_id, partition, -1, -1, "")
     topic_id = known_id if found.topic_id == ZERO_TOPIC_ID else found.topic_id

@@ -1,4 +1,4 @@
-"""The laws of committed offsets that hold after every step, as functions that raise `InvariantViolation`.
+"""Invariants of committed offsets that hold after every step; each raises `InvariantViolation`.
 
 The simulation and the tests call them; the broker does not.
 """
@@ -10,7 +10,7 @@ from kohort.errors import InvariantViolation
 
 
 def check_offsets(groups: GroupsState, group_id: str) -> None:
-    """TypeOK of a group's offsets: no empty mapping, and whatever is pending is of a transaction that is open."""
+    """TypeOK of a group's offsets: no empty mapping, and pending offsets only of open transactions."""
     topics = groups.offsets.get(group_id)
     if topics is not None and (not topics or not all(topics.values())):
         raise InvariantViolation(f"TypeOK: group {group_id} has an empty mapping of offsets")

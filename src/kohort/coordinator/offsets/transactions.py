@@ -1,8 +1,8 @@
-"""Offsets that are committed within a producer's transaction: kept aside until its marker comes.
+"""Offset commits within a producer's transaction, kept aside until its marker.
 
-Laws: nothing of a transaction is served before it is committed, and nothing of one that is aborted ever. Who may
-commit is asked when the request comes, as with any commit; the marker asks nobody. An incarnation of a producer that
-has been replaced writes nothing more.
+Laws: no offset of a transaction is served before it is committed, and none of an aborted one ever. The membership is
+checked when the request comes, as with any commit; the marker is not checked. A replaced epoch of a producer writes
+nothing more.
 Source: KIP-98, KIP-447 (the consumer's identity fences it), KIP-1251, KIP-1319; Apache Kafka's
 `OffsetMetadataManager.validateTransactionalOffsetCommit`.
 """
@@ -22,7 +22,7 @@ from kohort.errors import ErrorCode, Refused
 def decide_commit_in_transaction(
     groups: GroupsState, command: CommitTransactionOffsets, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
-    """Keep offsets aside for the producer's transaction; one code per partition.
+    """Keep offsets aside for a producer's transaction, with one code per partition.
 
     Raises:
         Refused: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID,
@@ -48,7 +48,8 @@ def decide_commit_in_transaction(
 
 
 def decide_complete(groups: GroupsState, command: CompleteTransaction) -> Decision:
-    """Write the marker of a transaction that is open here; one that is not was completed before, or never came here."""
+    """Write the marker of a transaction that is open here."""
+    # A transaction that is not open was completed before, or has no offsets here.
     transaction = groups.transactions.get(command.producer_id)
     if transaction is None:
         return Decision(effects=(Reply(command.request, Done()),))
@@ -82,7 +83,7 @@ def _check_producer(groups: GroupsState, command: CommitTransactionOffsets) -> N
 def _check_consumer(
     groups: GroupsState, command: CommitTransactionOffsets, *, now_ms: int
 ) -> tuple[ConsumerMember | None, tuple[Effect, ...]]:
-    """The KIP-848 member whose grants count, and what the commit does to a classic one's session."""
+    """Return the KIP-848 member to check grants of, and the effects on a classic one's session."""
     generation = command.generation_or_member_epoch
     if generation < 0 and not command.member_id and command.instance_id is None:
         return None, ()
@@ -92,11 +93,11 @@ def _check_consumer(
     if classic is None and generation < 0:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no members")
     check_commit(classic, command)
-    # A batch of a transaction has nothing else in it: who is offline is back with its next heartbeat.
+    # A batch of a transaction has no other records: an offline member is back with its next heartbeat.
     return None, decide_sign(classic, command, now_ms=now_ms).effects
 
 
 def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:
-    """Producers before KIP-1319 know no member epochs."""
+    """Translate the code for producers before KIP-1319, which do not know member epochs."""
     is_translated = code == ErrorCode.STALE_MEMBER_EPOCH and not command.is_stale_epoch_aware
     return ErrorCode.ILLEGAL_GENERATION if is_translated else code

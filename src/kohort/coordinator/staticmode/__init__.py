@@ -1,1 +1,1 @@
-"""Static groups, whose members all have instance ids: clocks, mode, and code for both protocols."""
+"""Static groups, with an instance id for every member: clocks, mode, and code for both protocols."""

@@ -323,7 +323,7 @@ def _build_clock(group_id: str, clock: StaticClock, *, now_ms: int) -> StaticClo
 
 
 def without_window(group_id: str, clock: StaticClock) -> StaticClockSet:
-    """Build the record of a clock whose expansion window has ended.
+    """Build the record of a clock after its expansion window has ended.
 
     The progress is not noted anew: while a group is loaded, the time since the last note is not known yet.
     """

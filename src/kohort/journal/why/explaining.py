@@ -1,14 +1,13 @@
-"""Rows of one group in, an explanation out: what set each rebalance off, who gave and took what, who was slow.
+"""Explanation of a group from its rows: triggers of rebalances, moves of partitions, slow members.
 
-A rebalance of the consumer protocol begins with the first change since the latest target and ends when nobody is
-asked for, or waits for, anything more; a classic one begins and ends where the coordinator says so. A partition belongs
-to a member from the row that gives it to the row that takes it.
+A rebalance of the consumer protocol begins with the first change since the latest target, and ends when no member is
+asked for partitions or waits for any; a classic one begins and ends where the coordinator's rows have it. A partition
+belongs to a member from the row that gives it to the row that takes it.
 
-Laws: pure; rows come in order. What the rows do not name is counted, and what they do not say is not guessed: of a
-group whose first rows are missing, the first owner of a partition is unknown. Nothing is concluded over a crash, which
-may have kept rows from the journal: what is found behind it is told as that. A row of a kind that is not known here
-changes nothing.
-Source: requirement J2; `coordinator/events/`, which words the rows.
+Laws: pure; rows come in order. Unnamed members and partitions are counted, and missing information is not guessed: in a
+group whose first rows are missing, the first owner of a partition is unknown. No conclusion spans a crash, which may
+have kept rows from the journal: the state after it is reported as found. A row of an unknown event changes nothing.
+Source: requirement J2; `coordinator/events/`, which writes the rows.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kohort.journal.why.telling import (
 from kohort.journal.why.whywords import ENDS, say_now, say_trigger
 from kohort.journal.words import MemberNames, Partition, ToldRow, read_partitions
 
-#: Reason of the removal of a process whose place another one takes.
+#: Reason for the removal of a process that another one replaces.
 _RETURNED: Final = "static member returned"
 
 
@@ -43,7 +42,7 @@ def explain(
 
     Args:
         rows: of that group, oldest first.
-        now_ms: until when what goes on has lasted, milliseconds since 1970; `None`: until the latest row.
+        now_ms: end of the time of open events, milliseconds since 1970; `None`: the latest row.
         is_complete: whether no older row is missing.
     """
     rows = list(rows)
@@ -57,7 +56,7 @@ def explain(
 
 
 class _Explainer:
-    """Reads the rows of one group in order."""
+    """Reader of one group's rows, in order."""
 
     def __init__(self, group_id: str, names: MemberNames) -> None:
         self._group_id: Final = group_id
@@ -65,24 +64,24 @@ class _Explainer:
         self._members: dict[str, FollowedMember] = {}
         self._rebalances: Final = FollowedRebalances()
         self._holdings = Holdings()
-        #: Partition -> the move that has brought it where it is.
+        #: Partition -> the move that brought it to its member.
         self._arrivals: dict[Partition, OpenMove] = {}
         self._is_gone = False
-        #: The input whose rows come, the members that they are about, and the reason that it gave.
+        #: The input of the present rows, the members that they concern, and its reason.
         self._cause = -1
         self._about: list[FollowedMember] = []
         self._said = ""
         self._silences: list[Silence] = []
-        #: From when to when nothing is known, since the broker crashed; and the members that were found behind that.
+        #: The unknown time of a broker's crash, and the members that were found after it.
         self._gap: Gap | None = None
         self._confirmed: set[str] = set()
-        #: Members that are counted and not named.
+        #: Number of members without a name in the rows.
         self._unnamed = 0
-        #: Until when new members of a static group wait, ms; `None`: none do.
+        #: End of the wait of a static group's new members, ms; `None`: none wait.
         self._window_ms: int | None = None
 
     def read(self, row: ToldRow) -> None:
-        """Take the next row in."""
+        """Read the next row."""
         if row.cause != self._cause:
             self._cause, self._about, self._said, self._silences = row.cause, [], "", []
         if row.event in ("JoinGroup", "LeaveGroup"):
@@ -92,7 +91,7 @@ class _Explainer:
             self._is_gone = False
             reader(self, row)
             if row.event != "member_found":
-                # How it came to what is found is not known.
+                # The way to a found state is not known.
                 self._close_if_at_rest(row.time_ms)
 
     # Members.
@@ -197,7 +196,7 @@ class _Explainer:
             self._gap = Gap(began_ms=int(row.details.get("last_ms", row.time_ms)), ended_ms=row.time_ms)
             self._confirmed = set()
             for member in self._members.values():
-                # What was waited for may have come.
+                # The awaited event may have come.
                 member.planned_since_ms, member.meanwhile = None, []
 
     def _found_member(self, row: ToldRow) -> None:
@@ -216,7 +215,7 @@ class _Explainer:
             member.asked, member.asked_since_ms, member.waits_since_ms = {}, None, None
 
     def _found(self, row: ToldRow) -> None:
-        """The group is told whole: who is not named is no member any more, as far as all are named."""
+        """Take the found group as the whole one: a member that is not named has left, if all are named."""
         details, gap = row.details, self._gap
         count = int(details.get("members", 0))
         self._unnamed = max(0, count - len(self._confirmed))
@@ -308,7 +307,7 @@ class _Explainer:
         taker, giver = self._member(row.member_id).name, self._names.of(details.get("from", ""))
         for partition in read_partitions(details.get("partitions", ""))[0]:
             move = latest.moves.setdefault(partition, OpenMove(giver=giver, taker=taker, granted_ms=row.time_ms))
-            # What it came from may be in rows that are gone.
+            # The move may have begun in rows that are gone.
             move.giver = move.giver or giver
             move.learn(details)
 
@@ -324,7 +323,7 @@ class _Explainer:
 
     def _add_trigger(self, rebalance: FollowedRebalance, row: ToldRow, trigger: str, why: str = "") -> None:
         if rebalance.trigger_cause == row.cause and rebalance.triggers and rebalance.triggers[-1].trigger == trigger:
-            # One input, told with the rows of two protocols: the later ones know the members.
+            # One input, reported with the rows of two protocols: the later ones know the members.
             rebalance.triggers.pop()
         members = tuple(dict.fromkeys(member.name for member in self._about))
         why = why or self._names.within(self._said)
@@ -339,7 +338,7 @@ class _Explainer:
             rebalance.joined[member.member_id] = row.time_ms
 
     def _add_late_trigger(self, row: ToldRow, trigger: str) -> None:
-        """Who comes or goes while a classic group rebalances begins no other rebalance."""
+        """Add a join or leave during a classic group's rebalance, which begins no other one."""
         latest = self._rebalances.open
         if latest is not None and latest.protocol == "classic" and latest.number is None:
             self._add_trigger(latest, row, trigger)
@@ -365,7 +364,7 @@ class _Explainer:
     def _computed(self, row: ToldRow) -> None:
         self._rebalances.compute(row)
         for member in self._members.values():
-            # Who still has to give something up is named once more.
+            # A member that still has partitions to revoke is named once more.
             member.former_plan_ms, member.planned_since_ms, member.planned = member.planned_since_ms, None, ()
 
     def _planned(self, row: ToldRow) -> None:
@@ -434,7 +433,7 @@ class _Explainer:
     # Who is waited for.
 
     def _heard(self, member: FollowedMember, now_ms: int, *, end: str = "") -> None:
-        """A member that had to be told something has been told, or is gone."""
+        """Note that a member has been told, or is gone."""
         since_ms, member.planned_since_ms = member.planned_since_ms, None
         if since_ms is not None and now_ms > since_ms:
             self._delay(member, "hear", since_ms, now_ms, end=end)
@@ -454,7 +453,7 @@ class _Explainer:
     # The end.
 
     def result(self, now_ms: int) -> GroupExplanation:
-        """What the rows come to."""
+        """Build the explanation from the rows."""
         latest, rebalances = self._rebalances.open, self._rebalances.all
         members = build_standings(self._members.values(), self._holdings, self._window_ms, now_ms=now_ms)
         now = build_waits(self._members.values(), latest, self._holdings, self._names, now_ms=now_ms)
@@ -498,7 +497,7 @@ def _silence_of(name: str, row: ToldRow) -> Silence:
     )
 
 
-#: Event -> what it does; other rows change nothing here.
+#: Event -> function that reads its row; other rows change nothing.
 _READERS: Final[dict[str, Callable[[_Explainer, ToldRow], None]]] = {
     "member_joined": _Explainer._joined,
     "member_rejoined": _Explainer._joined,

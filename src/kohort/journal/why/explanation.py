@@ -1,6 +1,6 @@
-"""What became of a group, explained: rebalances, the owners of partitions, who keeps whom waiting.
+"""Explanation of a group's history: rebalances, owners of partitions, members that others wait for.
 
-Laws: values; all times are of rows that the coordinator wrote, milliseconds since 1970. What is over has an end.
+Laws: values; all times are those of the coordinator's rows, milliseconds since 1970. A finished event has an end.
 Source: requirement J2.
 """
 
@@ -15,10 +15,10 @@ from kohort.journal.words import show_partitions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """One thing that set a rebalance off.
+    """One trigger of a rebalance.
 
-    `trigger`: the coordinator's words ("member joined"). `members`: whom it is about, by their short names. `why`: what
-    was said about it, empty if nothing. `sentence`: the same for a person.
+    `trigger`: the coordinator's words ("member joined"). `members`: the members concerned, by their short names. `why`:
+    the given reason, empty if none. `sentence`: the same for a person.
     """
 
     time_ms: int
@@ -30,15 +30,15 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One partition that changed hands.
+    """One partition that changes its owner.
 
-    `giver` `None`: nobody had it; `taker` `None`: nobody has it yet. `asked_ms`: when the giver was told to give it up,
-    `None` if it was not asked. `committed_ms`: when it committed its position last after that, `None` if it did not.
-    `released_ms` `None`: not yet, or nobody had it. `granted_ms` `None`: not yet.
-    `reader`: the last member that read it before, the giver unless that never did. `read_ms`: its last fetch or commit,
-    or the last sign of it; `read_again_ms`: the taker's first fetch. `None`: not yet, or not known. `is_at_most`: not
-    every fetch could be told from those of others, and it may have been read for longer. `is_found`: the giver had it
-    before the broker crashed, and what became of it then is not known; `released_ms` is when the broker was back.
+    `giver` `None`: it had no owner; `taker` `None`: it has none yet. `asked_ms`: when the giver was told to revoke it,
+    `None` if it was not. `committed_ms`: its last commit after that, `None` if there was none. `released_ms` `None`:
+    not yet, or there was no owner. `granted_ms` `None`: not yet. `reader`: the last member that read it before, the
+    giver unless that never did. `read_ms`: its last fetch or commit, or the last sign of it; `read_again_ms`: the
+    taker's first fetch. `None`: not yet, or not known. `is_at_most`: not every fetch could be told from those of
+    others, and the partition may have been read for longer. `is_found`: the giver had it before the broker crashed, and
+    its way since then is not known; `released_ms` is when the broker was back.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class Move:
 
     @property
     def unread_ms(self) -> int | None:
-        """For how long nobody has read it, `None` if that is not known, or goes on."""
+        """Return for how long no member has read it, ms; `None`: unknown, or not over."""
         if self.read_ms is None or self.read_again_ms is None:
             return None
         return max(0, self.read_again_ms - self.read_ms)
@@ -65,12 +65,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One part of a rebalance; some lie side by side.
+    """One phase of a rebalance; some run at the same time.
 
-    `name`: "unnoticed" (from the last sign of a member that is given up, or the end of its connection, until the
-    coordinator acts), "gathered" (until the assignor is asked), "computed" (by it, or by the leader), "given up" (from
-    when a member was to give up until it has) and "taken" (until each partition is read by its new owner, or has it).
-    `member`: whom it is about, `None`: the group. `ended_ms` `None`: it goes on.
+    `name`: "unnoticed" (from the last sign of a removed member, or the end of its connection, until the coordinator
+    acts), "gathered" (until the assignor is asked), "computed" (by the assignor, or by the leader), "given up" (from
+    the time at which a member was to revoke partitions until it has) and "taken" (until the new owner of each partition
+    reads it, or has it). `member`: the member concerned, `None`: the group. `ended_ms` `None`: it is not over.
     """
 
     name: str
@@ -81,12 +81,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """A member for which others had to wait, an assignor of the user's own, or a pace.
+    """A wait of others for a member, an assignor of the user's own, or a pace.
 
-    `what`: "hear" (that it has to give up), "give up", "join again", "share out", "come back", "assign", "begin" (to
-    move: a group's pace holds moves back). `ended_ms` `None`: it goes on. `end`: how it ended, empty if as it should.
-    `meanwhile`: what it did in that time, as far as the coordinator has seen. `is_held`: of who has to
-    hear, whether its heartbeat was held, so that it could be told at once; `None`: not known, or of no matter.
+    `what`: "hear" (that it has to revoke partitions), "give up", "join again", "share out", "come back", "assign",
+    "begin" (to move: a group's pace holds moves back). `ended_ms` `None`: it is not over. `end`: how it ended, empty if
+    as it should. `meanwhile`: the member's actions in that time, as far as the coordinator has seen them. `is_held`: of
+    a member that has to hear, whether its heartbeat was held, so that it could be told at once; `None`: not known, or
+    irrelevant.
     """
 
     member: str
@@ -102,11 +103,11 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRebalance:
-    """One rebalance: all that led to one target of a group, or to one generation, and what followed from it.
+    """One rebalance: the triggers of one target, or of one generation, and what followed from it.
 
     `number`: the group's epoch, or its generation; `None` before a generation has begun. `first_number`: of its first
-    trigger. `computed_ms`: when it was known who shall own what; `None`: not yet. `ended_ms` `None`: it goes on, or
-    `overtaken_by` says which one came before its end. `unnamed`: partitions that moved and that no row names.
+    trigger. `computed_ms`: when the target was known; `None`: not yet. `ended_ms` `None`: it is not over.
+    `overtaken_by`: the rebalance that came before its end. `unnamed`: partitions that moved and that no row names.
     `phases`: in the order in which they began, `timing` the same for a person.
     """
 
@@ -127,16 +128,18 @@ class GroupRebalance:
 
     @property
     def unread_ms(self) -> int | None:
-        """The longest that a partition was read by nobody, milliseconds; `None`: none is known to have been."""
+        """Return the longest time in which no member read a partition, ms; `None`: none is known."""
         return max((move.unread_ms for move in self.moves if move.unread_ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """A member had a partition. `ended_ms` `None`: it has it. `end`: why it has it no more ("asked back", ...).
+    """A member's time as owner of a partition.
 
-    `unread_ms`: for how long nobody had read it when this member did, at most if `is_at_most`; `None`: it has not, or
-    that is not known.
+    `ended_ms` `None`: it still has it. `end`: why it does not have it any more ("asked back", ...).
+
+    `unread_ms`: for how long no member had read it when this one did, at most if `is_at_most`; `None`: this one has
+    not, or that is not known.
     """
 
     topic: str
@@ -152,11 +155,11 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a member has, and why it has no more, where that is not the assignor's even share.
+    """A member's partitions, and why it has no more, unless by the assignor's even share.
 
-    `because`: "window" (it waits to be let into a static group), "no topic" (that it subscribes to), the config that
-    keeps the group uneven, "others" (still have what it shall get), "away"; empty: it has its share. `joined_ms`: when
-    it joined, `None` where no row says it.
+    `because`: "window" (it waits to be admitted to a static group), "no topic" (of its subscription exists), the config
+    that keeps the group uneven, "others" (still have its partitions), "away"; empty: it has its share. `joined_ms`:
+    when it joined, `None` where no row has it.
     """
 
     member: str
@@ -168,13 +171,13 @@ class Standing:
 
     @property
     def is_short(self) -> bool:
-        """Whether it waits for a share though the group is at rest."""
+        """Whether it waits for partitions though the group is at rest."""
         return self.because not in ("", "others", "away")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A time of which nothing is known, as the broker crashed. `gone`: members before it that were none behind it."""
+    """An unknown time, as the broker crashed; `gone`: former members that were none after it."""
 
     began_ms: int
     ended_ms: int
@@ -185,10 +188,10 @@ class Gap:
 class GroupExplanation:
     """A group as its history explains it, oldest first.
 
-    `now`: who keeps others waiting at the moment, nobody if it is empty. `is_gone`: the group was deleted, or is over.
-    `gap`: the latest crash of the broker, if there was one since the first row; nothing is concluded over it.
-    `members`: what each has, and why.
-    `is_complete`: no row of it is missing. `has_older`: the broker has older rows on disk, which were not asked for.
+    `now`: the members that others wait for at present, empty if none. `is_gone`: the group was deleted, or is over.
+    `gap`: the latest crash of the broker since the first row, if any; no conclusion spans it. `members`: the partitions
+    of each, and why. `is_complete`: no row of it is missing. `has_older`: the broker has older rows on disk, which were
+    not requested.
     """
 
     group_id: str
@@ -203,10 +206,10 @@ class GroupExplanation:
     members: tuple[Standing, ...] = ()
 
     def member(self, name: str) -> Standing:
-        """What a member has, and why; by the name that sentences have, or by its member id.
+        """Return a member's partitions and the reason, by the name in sentences or by its member id.
 
         Raises:
-            NotInHistoryError: there is none; says which there are.
+            NotInHistoryError: there is no such member; the error names the known ones.
         """
         for found in self.members:
             if name in (found.member, found.member_id):
@@ -216,14 +219,14 @@ class GroupExplanation:
 
     @property
     def last(self) -> GroupRebalance | None:
-        """The latest rebalance, `None` if none is known."""
+        """Return the latest rebalance, `None` if none is known."""
         return self.rebalances[-1] if self.rebalances else None
 
     def rebalance(self, number: int) -> GroupRebalance:
-        """The latest rebalance with this epoch or generation.
+        """Return the latest rebalance with this epoch or generation.
 
         Raises:
-            NotInHistoryError: there is none; says which there are.
+            NotInHistoryError: there is no such rebalance; the error names the known ones.
         """
         for found in reversed(self.rebalances):
             if found.number is not None and (found.first_number or found.number) <= number <= found.number:
@@ -233,10 +236,10 @@ class GroupExplanation:
         raise NotInHistoryError(self.group_id, f"rebalance {number}", there)
 
     def partition(self, topic: str, partition: int) -> tuple[Ownership, ...]:
-        """Who had a partition, one after the other.
+        """Return the owners of a partition in order.
 
         Raises:
-            NotInHistoryError: no row names the partition; says which are named.
+            NotInHistoryError: no row names the partition; the error has the named ones.
         """
         found = tuple(row for row in self.owners if (row.topic, row.partition) == (topic, partition))
         if not found:

@@ -1,6 +1,6 @@
-"""What is remembered of a group while its rows are explained: members, rebalances.
+"""State of a group while its rows are explained: members and rebalances.
 
-Laws: nothing here decides; `explaining.py` and `rebalances.py` change it row by row.
+Laws: no logic; `explaining.py` and `rebalances.py` change it row by row.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from kohort.journal.words import Partition
 
 @dataclass(slots=True, kw_only=True)
 class FollowedMember:
-    """One member. `settled`: the epoch at which it waits for nothing, -1 while it does not; times in milliseconds.
+    """One member; times in milliseconds.
 
-    `asked`: what it was told to give up and has not, with when. `planned`: what it shall be told so of, since
-    `planned_since_ms`; `former_plan_ms`: the same of the target before. `is_held`: whether its heartbeat was
-    held then, `None` if that is not known. `meanwhile`: what was seen of it since others
-    wait. `is_new`: it waits to be let into a static group; `short`: why it has less than others.
+    `settled`: the epoch at which it waits for no partitions, -1 while it does. `asked`: partitions that it was told to
+    revoke and has not, with the time. `planned`: partitions that it has to be told to revoke, since `planned_since_ms`;
+    `former_plan_ms`: the same of the target before. `is_held`: whether its heartbeat was held then, `None` if that is
+    not known. `meanwhile`: its visible actions since others wait. `is_new`: it waits to be admitted to a static group;
+    `short`: why it has fewer partitions than others.
     """
 
     member_id: str
@@ -41,7 +42,7 @@ class FollowedMember:
 
 @dataclass(slots=True, kw_only=True)
 class HeldBack:
-    """Moves that a pace holds back: since when, how fast they begin, which there were and which have not begun."""
+    """Moves that a pace holds back: since when, the pace, all of them and those that have not begun."""
 
     since_ms: int
     pace: str
@@ -51,10 +52,10 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """A member that was given up because nothing was heard of it, at `noticed_ms`; times in milliseconds.
+    """A member that was removed for its silence at `noticed_ms`; times in milliseconds.
 
-    `began_ms`: the last sign of it. `disconnected_ms`: how long before its connection had ended, `None` if that was not
-    seen, or is of no matter. `session_ms`: how long it may be silent. `is_lost`: it was its connection that counted.
+    `began_ms`: its last sign of life. `disconnected_ms`: how long before its connection had ended, `None` if that is
+    unknown or irrelevant. `session_ms`: its session timeout. `is_lost`: it was removed for its connection.
     """
 
     member: str
@@ -67,14 +68,14 @@ class Silence:
 
 @dataclass(slots=True, kw_only=True)
 class FollowedRebalance:
-    """A rebalance, going on or over; see `explanation.GroupRebalance`.
+    """A rebalance, open or over; see `explanation.GroupRebalance`.
 
-    `held_back`: moves that wait for their turn, `None` if none does. `changed`: how many members the target changes;
-    `touched`: those that something moved for. `joined`: members that have joined, or joined again, and when.
-    `trigger_cause`: the input behind the latest trigger. `is_at_rest`: a row says that it is over.
-    `is_cut`: a crash of the broker has kept its end from the rows; `is_found`: it was found behind one.
-    `computing_ms`: since when an assignor works on it. `silences`: members that it has missed. `short`: member -> why
-    it has less than others, though it is over.
+    `held_back`: moves that wait for their turn, `None` if none does. `changed`: number of members with a new target;
+    `touched`: members with a move. `joined`: members that have joined, or rejoined, and when. `trigger_cause`: the
+    input of the latest trigger. `is_at_rest`: a row says that it is over. `is_cut`: a crash of the broker has kept its
+    end from the rows; `is_found`: it was found after one. `computing_ms`: since when an assignor works on it.
+    `silences`: members whose silence it followed. `short`: member -> why it has fewer partitions than others, though
+    the rebalance is over.
     """
 
     protocol: str

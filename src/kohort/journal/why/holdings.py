@@ -1,6 +1,6 @@
-"""Which member has which partition, and who had it before.
+"""Owners of partitions, present and former.
 
-Laws: a partition has one owner at most; what somebody gave up and nobody has yet is remembered with who it was.
+Laws: a partition has one owner at most; a released partition without a new owner is kept with its former one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from kohort.journal.words import Partition
 
 @dataclass(slots=True, kw_only=True)
 class Holding:
-    """A member, by its short name, and a partition; `ended_ms` `None`: it has it. `end`: why it has it no more.
+    """A member's time with a partition, by the member's short name.
 
-    `unread`: the move that brought it, once it is read, which says for how long it was not.
+    `ended_ms` `None`: the member has it. `end`: why it does not have it any more. `unread`: the move that brought it,
+    once the partition is read again, with the time in which it was not.
     """
 
     partition: Partition
@@ -28,9 +29,10 @@ class Holding:
 
 @dataclass(slots=True, kw_only=True)
 class OpenMove:
-    """A partition on its way; see `explanation.Move`. `is_over`: its taker has lost it without having read it.
+    """A partition on its way; see `explanation.Move`.
 
-    `is_found`: a crash of the broker has kept from the rows when, and to whom, its giver gave it up.
+    `is_over`: its taker has lost it without having read it. `is_found`: a crash of the broker has kept from the rows
+    when, and to which member, its giver released it.
     """
 
     giver: str | None
@@ -47,46 +49,46 @@ class OpenMove:
     is_found: bool = False
 
     def learn(self, details: Mapping[str, str]) -> None:
-        """What the row of its arrival says of its way, as far as no row before has said it."""
+        """Add details of the row of its arrival that no earlier row has given."""
         for name in ("asked_ms", "committed_ms", "released_ms", "read_ms"):
             if getattr(self, name) is None and details.get(name, "").isdecimal():
                 setattr(self, name, int(details[name]))
         self.is_at_most = self.is_at_most or details.get("at_most") == "true"
 
     def read_again(self, details: Mapping[str, str], reader: str, now_ms: int) -> None:
-        """Its taker reads it by now; who did before, and until when."""
+        """Note that its taker reads it, with the former reader and its last time."""
         self.learn(details)
         self.reader, self.read_again_ms = reader, now_ms
 
 
 @dataclass(slots=True)
 class Holdings:
-    """The partitions of one group."""
+    """Owners of the partitions of one group."""
 
-    #: Every holding that there was or is.
+    #: All holdings, present and former.
     all: list[Holding] = field(default_factory=list)
-    #: Partition -> who has it.
+    #: Partition -> its present holding.
     now: dict[Partition, Holding] = field(default_factory=dict)
-    #: Partitions that had an owner and have none, and the move that took them.
+    #: Partitions that have lost their owner, and the move that took them.
     loose: dict[Partition, OpenMove] = field(default_factory=dict)
-    #: Holdings that ended with the latest rows, before the row that says why.
+    #: Holdings that ended with the latest rows, before the row with the reason.
     _unexplained: list[Holding] = field(default_factory=list)
 
     def of(self, member: str) -> list[Partition]:
-        """What a member has."""
+        """Return the partitions of a member."""
         return [partition for partition, holding in self.now.items() if holding.member == member]
 
     def of_partition(self, partition: Partition) -> str | None:
-        """The member that has it."""
+        """Return the owner of a partition, `None` if it has none."""
         holding = self.now.get(partition)
         return None if holding is None else holding.member
 
     def give(self, member: str, partition: Partition, now_ms: int) -> OpenMove:
-        """A member has a partition from now on; from whom it has it."""
+        """Give a partition to a member; return the move."""
         move = self.loose.pop(partition, None)
         holding = self.now.get(partition)
         if holding is not None and holding.member != member:
-            # A classic leader's word: who loses it is told in a row of its own.
+            # The leader's assignment: the former owner's loss has a row of its own.
             holding.ended_ms, holding.end = now_ms, "the leader gave it to another"
             move = OpenMove(giver=holding.member, released_ms=now_ms)
         if holding is None or holding.member != member:
@@ -99,7 +101,7 @@ class Holdings:
     def take(
         self, member: str, partition: Partition, now_ms: int, *, end: str, asked_ms: int | None
     ) -> OpenMove | None:
-        """A member has a partition no more; `None` where another one has it by now."""
+        """Take a partition from a member; return the move, or `None` where another member has it by now."""
         holding = self.now.get(partition)
         if holding is not None and holding.member != member:
             return None
@@ -114,14 +116,14 @@ class Holdings:
         return move
 
     def explain(self, member: str, end: str) -> None:
-        """Why a member has given up what it gave up a moment ago: that row comes after the ones that say what."""
+        """Set the reason for a member's latest releases, whose row comes after theirs."""
         for holding in self._unexplained:
             if holding.member == member:
                 holding.end = end
         self._unexplained = [holding for holding in self._unexplained if not holding.end]
 
     def rename(self, former: str, member: str) -> None:
-        """Another process has the place of one, with all that it had."""
+        """Pass the holdings of a process on to the one that replaces it."""
         for holding in self.now.values():
             if holding.member == former:
                 holding.member = member

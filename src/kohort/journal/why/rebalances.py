@@ -1,6 +1,6 @@
-"""The rebalances of a group, as its rows tell them one after the other.
+"""Rebalances of a group, built row by row.
 
-Laws: at most the latest goes on; one that another overtakes does not come to its end.
+Laws: only the latest one may be open; an overtaken one does not come to its own end.
 Source: requirement J2.
 """
 
@@ -14,7 +14,7 @@ from kohort.journal.why.holdings import OpenMove
 from kohort.journal.why.telling import build_delay, build_pace
 from kohort.journal.words import PAUSED, Partition, ToldRow, read_partitions
 
-#: A config that a group has not set for itself.
+#: Value of a config that the group has not set.
 _DEFAULT: Final = "(default)"
 
 
@@ -26,23 +26,23 @@ class FollowedRebalances:
 
     @property
     def latest(self) -> FollowedRebalance | None:
-        """The latest, be it over or not."""
+        """Return the latest rebalance, open or over."""
         return self.all[-1] if self.all else None
 
     @property
     def open(self) -> FollowedRebalance | None:
-        """The one that goes on."""
+        """Return the open rebalance, `None` if there is none."""
         latest = self.latest
         return latest if latest is not None and latest.ended_ms is None else None
 
     def begin(self, now_ms: int, protocol: str, loose: dict[Partition, OpenMove]) -> FollowedRebalance:
-        """Another one begins; `loose`: what has no owner yet is this one's to give out."""
+        """Begin a rebalance; `loose`: partitions without an owner, which it has to assign."""
         before = None if self.open is None else self.open.held_back
         self.overtake(now_ms)
         begun = FollowedRebalance(protocol=protocol, began_ms=now_ms)
         begun.moves.update(loose)
         if before is not None and before.left:
-            # They wait on, and no row says so once more.
+            # These moves wait on, without another row about it.
             begun.held_back = HeldBack(
                 since_ms=now_ms, pace=before.pace, partitions=set(before.left), left=set(before.left)
             )
@@ -50,23 +50,23 @@ class FollowedRebalances:
         return begun
 
     def overtake(self, now_ms: int) -> None:
-        """Whatever goes on does not come to its end."""
+        """End the open rebalance early, as another one begins."""
         self.let_go(now_ms)
         latest = self.open
         if latest is not None:
             latest.is_overtaken, latest.ended_ms = True, now_ms
 
     def cut(self, now_ms: int) -> None:
-        """What becomes of the one that goes on is not known."""
+        """End the open rebalance at a crash, as its outcome is not known."""
         latest = self.open
         if latest is not None:
             latest.held_back = None
             latest.is_cut, latest.ended_ms = True, max(now_ms, latest.began_ms)
 
     def compute(self, row: ToldRow) -> None:
-        """It is known who shall own what."""
+        """Note that the target is computed."""
         latest = self.open
-        # A group that waits for its first target begins with that of nobody, which is of an epoch before.
+        # A group that waits for its first target begins with an empty one, of an earlier epoch.
         if latest is None or latest.number is None or int(row.details.get("epoch", 0)) < latest.number:
             return
         latest.computed_ms = row.time_ms
@@ -74,7 +74,7 @@ class FollowedRebalances:
         _end_assignor(latest, row.time_ms)
 
     def hold_back(self, row: ToldRow) -> None:
-        """These moves wait for their turn, and no others."""
+        """Set the moves that wait for their turn."""
         latest = self.open
         if latest is None:
             return
@@ -89,7 +89,7 @@ class FollowedRebalances:
             before.partitions |= partitions
 
     def let_begin(self, row: ToldRow) -> None:
-        """Moves begin; who has to give up is told next."""
+        """Note moves that begin; the members that have to revoke partitions are reported next."""
         latest = self.open
         if latest is None or latest.held_back is None:
             return
@@ -98,7 +98,7 @@ class FollowedRebalances:
             self.let_go(row.time_ms)
 
     def change_pace(self, row: ToldRow) -> None:
-        """A config says how fast the moves begin that wait: who waited for the pace before waits for another."""
+        """Note a new pace of waiting moves: the wait for the former one ends."""
         latest = self.open
         if latest is None or latest.held_back is None:
             return
@@ -115,7 +115,7 @@ class FollowedRebalances:
             latest.held_back = HeldBack(since_ms=row.time_ms, pace=pace, partitions=set(left), left=left)
 
     def let_go(self, now_ms: int) -> None:
-        """Nothing waits for its turn any more."""
+        """End the wait of all moves for their turn."""
         latest = self.open
         if latest is None or latest.held_back is None:
             return
@@ -124,7 +124,7 @@ class FollowedRebalances:
             latest.delays.append(build_pace(held_back, held_back.partitions, now_ms))
 
     def ask_assignor(self, row: ToldRow) -> None:
-        """An assignor of the user's own is at work, or has failed."""
+        """Note that an assignor of the user's own works, or has failed."""
         latest = self.open
         if latest is None:
             return

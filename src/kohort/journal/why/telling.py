@@ -1,6 +1,6 @@
-"""Followed rebalances, waits and owners as values with sentences.
+"""Builders of an explanation's values and sentences from followed rebalances, waits and owners.
 
-Laws: nothing is followed here; what goes on has lasted until the time that is given.
+Laws: no rows are read here; an open event has lasted until the given time.
 Source: requirement J2.
 """
 
@@ -15,12 +15,12 @@ from kohort.journal.why.holdings import Holding, Holdings
 from kohort.journal.why.whywords import say_delay, say_ownership, say_phases, say_rebalance, say_short, say_standing
 from kohort.journal.words import PAUSED, MemberNames, Partition
 
-#: Whoever is waited for that long and does nothing is silent, milliseconds: two of the usual heartbeats are due.
+#: Time after which an inactive awaited member counts as silent, ms: two of the usual heartbeats are due.
 SILENT_MS: Final = 10_000
 
 
 def name_of(rebalance: FollowedRebalance) -> str:
-    """What a rebalance is called."""
+    """Return the name of a rebalance for a sentence."""
     what = "epoch" if rebalance.protocol == "consumer" else "generation"
     return f"the rebalance to {what} {rebalance.number}" if rebalance.number is not None else "a rebalance"
 
@@ -37,7 +37,7 @@ def build_delay(
     is_held: bool | None = None,
     now_ms: int = 0,
 ) -> Delay:
-    """A wait for a member, for an assignor or for a pace."""
+    """Build a wait for a member, for an assignor or for a pace."""
     named, seen = tuple(sorted(partitions)), tuple(dict.fromkeys(meanwhile))
     lasted_ms = (now_ms if ended_ms is None else ended_ms) - began_ms
     if not seen and not end and what in ("hear", "give up", "join again") and lasted_ms >= SILENT_MS:
@@ -55,7 +55,7 @@ def build_delay(
 def build_pace(
     held_back: HeldBack, partitions: Iterable[Partition], ended_ms: int | None = None, *, now_ms: int = 0
 ) -> Delay:
-    """A wait for the turn of moves."""
+    """Build a wait for the turn of moves."""
     pace = held_back.pace
     name = "the pause of moves" if pace == PAUSED else f"the pace{' of moves' if not pace else f' of {pace}'}"
     return build_delay(name, "begin", held_back.since_ms, ended_ms, partitions=partitions, now_ms=now_ms)
@@ -69,7 +69,7 @@ def build_waits(
     *,
     now_ms: int,
 ) -> list[Delay]:
-    """Who is waited for; `rebalance`: the one that goes on, `None` if none does."""
+    """Build the present waits; `rebalance`: the open one, `None` if there is none."""
     found: list[Delay] = []
     for member in members:
         if member.planned_since_ms is not None and member.asked_since_ms is None:
@@ -108,7 +108,8 @@ def build_waits(
 def build_standings(
     members: Iterable[FollowedMember], holdings: Holdings, window_ms: int | None, *, now_ms: int
 ) -> list[Standing]:
-    """What each member has, and why it has no more; `window_ms`: until when new members of a static group wait."""
+    """Build each member's partitions with the reason for fewer than others."""
+    # `window_ms` is the end of the wait of a static group's new members.
     found: list[Standing] = []
     for member in members:
         held = tuple(sorted(holdings.of(member.name)))
@@ -131,7 +132,7 @@ def build_standings(
 
 
 def build_ownership(holding: Holding, *, now_ms: int) -> Ownership:
-    """Who had a partition."""
+    """Build a member's time as owner of a partition."""
     member, end, is_over = holding.member, holding.end, holding.ended_ms is not None
     lasted_ms = (now_ms if holding.ended_ms is None else holding.ended_ms) - holding.began_ms
     move = holding.unread
@@ -155,7 +156,7 @@ def build_ownership(holding: Holding, *, now_ms: int) -> Ownership:
 
 
 def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *, now_ms: int) -> GroupRebalance:
-    """A rebalance; `after`: the one that came next, `None` if none did."""
+    """Build a rebalance; `after`: the next one, `None` if there is none."""
     moves = tuple(
         Move(
             topic=topic, partition=number, giver=move.giver, taker=move.taker, asked_ms=move.asked_ms,
@@ -211,7 +212,7 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
 
 
 def _build_phases(found: FollowedRebalance) -> tuple[Phase, ...]:
-    """What a rebalance has spent its time with, as far as the rows say it."""
+    """Build the phases of a rebalance, as far as the rows have them."""
     phases = [
         Phase(name="unnoticed", member=each.member, began_ms=each.began_ms, ended_ms=each.noticed_ms)
         for each in found.silences
@@ -220,7 +221,7 @@ def _build_phases(found: FollowedRebalance) -> tuple[Phase, ...]:
     gathered_ms = found.computing_ms or known_ms
     phases.append(Phase(name="gathered", member=None, began_ms=found.began_ms, ended_ms=gathered_ms))
     if found.protocol == "classic":
-        # Who shall own what is known when the leader has said it.
+        # In a classic group the target is known when the leader has sent it.
         known_ms = found.ended_ms if found.computed_ms is not None else None
     if gathered_ms is not None:
         phases.append(Phase(name="computed", member=None, began_ms=gathered_ms, ended_ms=known_ms))
@@ -237,14 +238,14 @@ def _build_phases(found: FollowedRebalance) -> tuple[Phase, ...]:
         ended_ms = _last([move.read_again_ms or move.granted_ms for move in moves])
         freed = [each.released_ms for each in moves if each.released_ms is not None]
         began_ms = max([known_ms, *(each for each in freed if ended_ms is None or each <= ended_ms)])
-        # What nobody had was given out with the target itself.
+        # Partitions without an owner were assigned with the target itself.
         began_ms = began_ms if ended_ms is None else min(began_ms, ended_ms)
         phases.append(Phase(name="taken", member=None, began_ms=began_ms, ended_ms=ended_ms))
     return tuple(phases)
 
 
 def _last(times: Iterable[int | None]) -> int | None:
-    """The latest of some times; `None` if one is yet to come."""
+    """Return the latest of some times; `None` if one is not reached yet."""
     found = list(times)
     known = [each for each in found if each is not None]
     return max(known) if len(known) == len(found) else None

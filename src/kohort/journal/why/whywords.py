@@ -1,7 +1,7 @@
-"""The sentences of an explanation.
+"""Sentences of an explanation.
 
-Laws: a sentence says nothing that the values beside it do not. Who is not named by the rows is counted.
-Source: requirement J2; `coordinator/events/triggers.py`, which words the triggers.
+Laws: a sentence has no facts beyond the values beside it. Members without a name in the rows are counted.
+Source: requirement J2; `coordinator/events/triggers.py`, which names the triggers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kohort.journal.why.explanation import Delay, Gap, Move, Phase, Trigger
     from kohort.journal.why.followed import Silence
 
-#: Trigger of the coordinator -> what the members did, or what was done to them.
+#: Trigger of the coordinator -> sentence about the members.
 _OF_MEMBERS: Final = {
     "member joined": "{} joined",
     "member left": "{} left",
@@ -34,7 +34,7 @@ _OF_MEMBERS: Final = {
     "registration timeout": "{} {was} offline for the whole registration timeout",
     "group is full": "{} {was} turned away because the group is full",
 }
-#: Trigger -> what happened to the group.
+#: Trigger -> sentence about the group.
 _OF_GROUP: Final = {
     "topics changed": "the topics changed",
     "next step to an even target": "the next of limited moves were due",
@@ -45,11 +45,11 @@ _OF_GROUP: Final = {
     "group became dynamic": "the group became dynamic",
     "group's assignor changed": "the group got another assignor",
 }
-#: Names of members and flows that a sentence has; the rest is a number.
+#: Most names of members and flows in a sentence; the rest is a number.
 _SHOWN: Final = 4
-#: What is said of a rebalance that has changed no owner.
+#: Sentence for a rebalance that changed no owner.
 _NO_MOVES: Final = "nobody had to move"
-#: What a member is waited for -> a verb for it.
+#: Awaited action of a member -> its verb.
 _VERBS: Final = {
     "hear": "to hear that it has to give up",
     "give up": "to give up",
@@ -72,7 +72,7 @@ ENDS: Final = {
 
 
 def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
-    """What set a rebalance off.
+    """Say the trigger of a rebalance.
 
     >>> say_trigger("removed by an administrator", ["ann"], "removed by an administrator")
     'ann was removed by an administrator'
@@ -84,7 +84,7 @@ def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
             said = trigger or "nothing that the rows name"
         else:
             said = words.format(_people(members) or "a member", was="were" if len(members) > 1 else "was")
-    # An administrator's reason is often the very word for it.
+    # An administrator's reason often equals the trigger.
     return f"{said} ({why})" if why and why != trigger else said
 
 
@@ -105,12 +105,12 @@ def say_rebalance(
     is_cut: bool = False,
     is_found: bool = False,
 ) -> str:
-    """Say all of a rebalance.
+    """Say a whole rebalance.
 
-    `overtaken_by`: the name of the one that came before its end, empty if none did. `unread`: what its new owner has
-    not read yet, and for how long nobody has by now, ms. `silences`: members that were missed. `short`: why members
-    have less than others, though it is over. `is_cut`: its end came in a time of which nothing is known; `is_found`:
-    its beginning did.
+    `overtaken_by`: the name of the rebalance that came before its end, empty if none did. `unread`: partitions that the
+    new owner has not read yet, and for how long no member has by now, ms. `silences`: members removed for their
+    silence. `short`: why members have fewer partitions than others, though it is over. `is_cut`: it ended in a time of
+    which nothing is known; `is_found`: it began in such a time.
     """
     unknown = (
         "of what came when the broker crashed, which is not known" if is_found else "of what is not in the history"
@@ -140,7 +140,7 @@ def say_rebalance(
 
 
 def say_phases(phases: Iterable[Phase]) -> str:
-    """What a rebalance has spent its time with.
+    """Say the phases of a rebalance.
 
     >>> from kohort.journal.why.explanation import Phase
     >>> say_phases([Phase(name="gathered", member=None, began_ms=10, ended_ms=60)])
@@ -162,7 +162,7 @@ def say_delay(
     *, member: str, what: str, partitions: Sequence[Partition], lasted_ms: int, is_over: bool, end: str,
     meanwhile: Sequence[str], is_held: bool | None = None,
 ) -> str:  # fmt: skip
-    """Who kept others waiting, for how long and with what; `is_held`: whether it could be told at once."""
+    """Say a member's delay of others; `is_held`: whether it could be told at once."""
     verb = _VERBS[what] + (f" {show_partitions(partitions)}" if partitions and what in ("give up", "hear") else "")
     verb += f" {show_partitions(partitions)} begin to move" if what == "begin" else ""
     if is_held is not None:
@@ -180,7 +180,7 @@ def say_ownership(
     member: str, partition: Partition, *, lasted_ms: int, is_over: bool, end: str, unread_ms: int | None = None,
     is_at_most: bool = False,
 ) -> str:  # fmt: skip
-    """Who had a partition, for how long, and why no longer; before that nobody read it for `unread_ms`."""
+    """Say a member's time as owner of a partition; before it no member read for `unread_ms`."""
     name = show_partitions([partition])
     most = "at most " if is_at_most else ""
     gap = f" (nobody had read it for {most}{show_duration(unread_ms)})" if unread_ms else ""
@@ -192,7 +192,8 @@ def say_ownership(
 def say_standing(
     member: str, held: Sequence[Partition], because: str, short: Mapping[str, str], *, left_ms: int | None
 ) -> str:
-    """What a member has, and why it has no more; `left_ms`: for how long new members of a static group wait still."""
+    """Say a member's partitions and the reason for fewer than others."""
+    # `left_ms` is the remaining wait of a static group's new members.
     has = f"{member} has {show_partitions(held) if held else 'nothing'}"
     match because:
         case "":
@@ -209,7 +210,7 @@ def say_standing(
 
 
 def say_short(has: str, short: Mapping[str, str]) -> str:
-    """Why a member has less than others, behind what it has.
+    """Say why a member has fewer partitions than others, after the ones that it has.
 
     >>> say_short("ann has nothing", {"because": "group.assignor.max.moves", "even": "2"})
     'ann has nothing of the 2 of an even share: group.assignor.max.moves withholds the rest'
@@ -226,9 +227,9 @@ def say_now(
     delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool,
     gap: Gap | None = None, short: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Who is waited for now; what is not known since the broker has crashed stands in front.
+    """Say the present waits, after the latest crash if there was one.
 
-    `short`: of members that have less than others, why; see `_say_now`.
+    `short`: why members have fewer partitions than others; the other arguments: see `_say_now`.
     """
     now = _say_now(
         delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
@@ -247,10 +248,10 @@ def say_now(
 def _say_now(
     delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool
 ) -> str:
-    """Who is waited for now.
+    """Say the present waits.
 
-    `waiting`: members that have yet to get something. `latest`: a rebalance that goes on, empty if none does;
-    `is_computed`: whether it is known who shall own what.
+    `waiting`: members that have yet to get partitions. `latest`: the open rebalance, empty if there is none;
+    `is_computed`: whether its target is known.
     """
     if is_gone:
         return "the group is gone"
@@ -310,7 +311,7 @@ def _say_silence(silences: Sequence[Silence]) -> str:
 
 
 def _say_hint(silence: Silence) -> str:
-    """What would have noticed it sooner."""
+    """Say which setting would have noticed the silence sooner."""
     if silence.is_lost or not silence.session_ms:
         return ""
     if silence.disconnected_ms is not None:
@@ -334,7 +335,7 @@ def _say_cost(moves: Sequence[Move], unread: Mapping[Partition, int]) -> list[st
         said.append(
             f"{show_partitions(unread)} {has} not been read yet, for {show_duration(max(unread.values()))} by now"
         )
-    # Of rows of an earlier version it is only known who had what.
+    # Rows of an earlier version have only the owners.
     ownerless = [
         move.granted_ms - move.released_ms
         for move in moves

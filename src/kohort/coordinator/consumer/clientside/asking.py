@@ -202,7 +202,7 @@ def decide_install(
 
 
 def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decision | None:
-    """Fail the computation of a member whose deadline has passed; `None` if it does not compute any more."""
+    """Fail a member's computation after its deadline; `None` if it does not compute any more."""
     order = group.computing
     if order is None or order.member_id != member_id:
         return None

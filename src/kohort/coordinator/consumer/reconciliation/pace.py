@@ -67,7 +67,7 @@ def hold_back(
 
 
 def hold_open(group: ConsumerGroup, image: TopicImage, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
-    """Hold back all moves whose old owner has not been told: after a new pace or a restart."""
+    """Hold back all moves that the old owner was not told of: after a new pace or a restart."""
     waiting = {
         (topic_id, partition): WaitingMove(keeper=keeper, taker=member_id)
         for member_id, target in group.targets.items()

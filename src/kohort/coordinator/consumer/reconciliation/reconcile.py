@@ -92,7 +92,7 @@ def decide_next_assignment(
 
 
 def is_same(one: Grants, other: Grants) -> bool:
-    """Whether both have the same partitions, whatever the epochs of the grants."""
+    """Whether both have the same partitions, at any epochs of the grants."""
     return one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
 
 

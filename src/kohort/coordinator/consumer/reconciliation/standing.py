@@ -24,7 +24,7 @@ def is_settled(member: ConsumerMember | CurrentAssignmentSet, target: Mapping[To
 
 
 def known_epoch(group: ConsumerGroup, member: ConsumerMember) -> int:
-    """Return the epoch whose target a member has reached, also if no response has told it."""
+    """Return the epoch of the target that a member has reached, also if no response has told it."""
     return member.member_epoch if member.member_id in group.behind else group.target_epoch
 
 
