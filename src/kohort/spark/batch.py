@@ -35,7 +35,7 @@ class KohortBatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks, by partition and offset."""
+        """Return the tasks, by partition and offset."""
         tell_remarks(self._options)
         with Consumer.from_config(_settings(self._options)) as consumer:
             return _plan(consumer, self._options)
@@ -74,7 +74,7 @@ def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
 
 
 def _at(bound: Offsets, which: int, partitions: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
-    """The partitions for which a bound is a word, which is looked up again when a task runs."""
+    """Return the partitions with a word as bound, which is looked up again when a task runs."""
     if isinstance(bound, dict):
         return frozenset(partition for partition, offset in bound.items() if offset == which)
     return frozenset(partitions if bound == which else ())

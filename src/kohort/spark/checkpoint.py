@@ -55,7 +55,7 @@ class BatchNotLoggedError(KohortError):
 
 
 def to_local_path(location: str) -> Path | None:
-    """The folder of a `checkpointLocation`; `None` if it is not on this machine's file system.
+    """Return the folder of a `checkpointLocation`; `None` if it is not on this machine's file system.
 
     >>> to_local_path("file:///tmp/a%20b"), to_local_path("hdfs://host/tmp")
     (PosixPath('/tmp/a b'), None)

@@ -161,7 +161,7 @@ class Follower(StreamingQueryListener):
             self._running.add(event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is finished, or there was nothing to do for a while."""
+        """Note the progress of a query: a batch is finished, or there was nothing to read for a while."""
         self.note(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -201,11 +201,12 @@ class Follower(StreamingQueryListener):
                     self._changed.wait_for(lambda: self._is_closing, _PAUSE_S)
 
     def _commit(self, group: str) -> bool:
-        """One attempt; whether it went well. Nothing that a broker says ends the thread."""
+        """Try once to commit a group's offsets; return whether it went well."""
         consumer = self._consumers.get(group)
         if consumer is None:
             settings = {**self._options, "group_id": group, "enable_auto_commit": False}
             consumer = self._consumers[group] = Consumer(**settings)
+        # No error of a broker ends the thread.
         try:
             with self._changed:
                 unknown = self._standings.unknown(group)
@@ -288,7 +289,7 @@ class Follower(StreamingQueryListener):
 
 
 def check_groups(group_id: object) -> Callable[[str | None], str | None]:
-    """The group of a query by its name, `None` for one that is not followed."""
+    """Return the group of each query by its name; `None` for a query that is not followed."""
     if isinstance(group_id, str):
         check_group(group_id)
         everything = group_id

@@ -56,7 +56,7 @@ def read_topic(
 def read_stream(
     spark: SparkSession, topics: str | Sequence[str] | None = None, **options: Unpack[ReadOptions]
 ) -> DataFrame:
-    """Topics as a streaming DataFrame; with `group_id` its query is a member of that group.
+    """Read topics as a streaming DataFrame; with `group_id` its query is a member of that group.
 
     Args and Raises: as `read_topic`.
 
@@ -87,7 +87,9 @@ def write_topic(frame: DataFrame, topic: str | None = None, **options: Unpack[Wr
 
 
 def write_stream(frame: DataFrame, topic: str | None = None, **options: Unpack[WriteOptions]) -> DataStreamWriter:
-    """A writer of a streaming DataFrame into a topic; trigger, checkpoint and name are Spark's to set, then `start()`.
+    """Return a writer of a streaming DataFrame into a topic.
+
+    Set its trigger, checkpoint and name as Spark does, then call `start()`.
 
     Args and Raises: as `write_topic`.
 

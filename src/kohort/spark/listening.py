@@ -84,7 +84,7 @@ class QueryListener(StreamingQueryListener):
         self._queries: dict[UUID, _Query] = {}
 
     def metrics(self) -> dict[str, float]:
-        """Numbers of the running queries by name, for `kohort.to_prometheus` or to look at.
+        """Return numbers of the running queries by name, for `kohort.to_prometheus` or for a person.
 
         Lag and records are counted in offsets and records, durations in milliseconds; totals are of this run.
         """
@@ -112,7 +112,7 @@ class QueryListener(StreamingQueryListener):
         """Nothing is known of it yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is finished, or there was nothing to do for a while."""
+        """Note the progress of a query: a batch is finished, or there was nothing to read for a while."""
         progress = event.progress
         states = read_sources(progress)
         if not states:

@@ -26,7 +26,7 @@ def settle_positions(
     renewed: Collection[TopicPartition] = (),
     fails: bool,
 ) -> dict[TopicPartition, int]:
-    """Positions that the logs have.
+    """Return the positions that the logs have, in place of those that they do not.
 
     Args:
         positions: where each partition goes on.
@@ -53,7 +53,7 @@ def settle_positions(
 def drop_renewed(
     spans: Mapping[TopicPartition, Span], renewed: Collection[str], *, fails: bool
 ) -> dict[TopicPartition, Span]:
-    """A batch that is to be repeated, without the records of topics that were deleted and made anew: they are gone.
+    """Drop the records of deleted and recreated topics from a batch to repeat: they are gone.
 
     Raises:
         RecordsLostError: there are such, and `fails`.

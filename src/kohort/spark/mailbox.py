@@ -155,7 +155,7 @@ def is_open(name: str, *, folder: Path | None = None) -> bool:
 
 
 def private_folder() -> Path:
-    """The folder of this user's mailboxes, made if it is not there.
+    """Return the folder of this user's mailboxes, which is made if it does not exist.
 
     Raises:
         PermissionError: it belongs to somebody else, or others may enter it.

@@ -75,7 +75,7 @@ class QueryOffset:
     has_starts: bool = True
 
     def outdated_by(self, end: QueryOffset) -> set[str]:
-        """Topics that were made anew between here and `end`."""
+        """Return the topics that were recreated between this offset and `end`."""
         return {topic for topic, known in self.topic_ids.items() if end.topic_ids.get(topic, known) != known}
 
     def following(self, start: QueryOffset) -> dict[TopicPartition, Span]:
@@ -155,7 +155,7 @@ def from_json(offset: OffsetJson | None) -> QueryOffset:
 
 
 def _parse_first_form(given: Mapping[str, Any]) -> QueryOffset:
-    """Topics by their names, at the top: our first form, or Spark's with a number for each partition."""
+    """Parse topics at the top level: the first version of kohort's offsets, or Spark's numbers."""
     numbers = [_is_offset(said) for partitions in given.values() for said in partitions.values()]
     if not numbers or not all(numbers):
         return QueryOffset(spans=_parse_spans(given))

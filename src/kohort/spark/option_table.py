@@ -12,7 +12,7 @@ from kohort.config import Idle, Option, OptionSet, parse_bool, parse_int, parse_
 
 
 def _parse_word(text: object) -> str:
-    """One of several words, in any case."""
+    """Parse one of several words, in any case."""
     return parse_str(text).strip().lower()
 
 

@@ -42,12 +42,12 @@ Offsets = int | dict[TopicPartition, int] | Times
 
 
 def option_of(bound: Offsets, which: str) -> str:
-    """The option that says where a batch starts or ends (`which`: starting or ending), for sentences."""
+    """Name the option that says where a batch starts or ends (`which`: starting or ending)."""
     return bound.option if isinstance(bound, Times) else f"{which}Offsets"
 
 
 def parse_columns(asked: list[str] | None, *, has_headers: bool) -> tuple[str, ...]:
-    """The columns in the order asked; by default Spark's seven, and `headers` if wanted."""
+    """Parse the columns in the order asked; by default Spark's seven, and `headers` if wanted."""
     available = (*ALL_COLUMNS, "headers")
     if asked is None:
         return available if has_headers else ALL_COLUMNS
@@ -77,7 +77,7 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 
 def parse_pattern(text: str) -> str:
-    """A regular expression of Python's; Java's differs in details."""
+    """Parse a regular expression of Python's; Java's differs in details."""
     pattern = text.strip()
     if not pattern:
         raise ConfigError("subscribePattern is empty: a regular expression that names of topics match is expected")

@@ -209,7 +209,7 @@ def _parse_bound(values: Mapping[str, Any], which: str, *, is_latest_else: bool)
 
 
 def _passed_over(own: Mapping[str, object]) -> list[str]:
-    """Sentences for options that another one has made void."""
+    """Build sentences for options that another option has made void."""
     remarks = []
     for which in ("starting", "ending"):
         given = [name for name in (f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets") if name in own]

@@ -43,7 +43,7 @@ class Ownership(Protocol):
         ...
 
     def note_planned(self, end: OffsetJson) -> None:
-        """The offset that stands for the batch that was planned last."""
+        """Note the offset of the end of the last planned batch."""
         ...
 
     def note_logged(self) -> None:

@@ -23,7 +23,7 @@ from kohort.spark.options import SourceOptions
 
 
 def find_topics(consumer: Consumer, options: SourceOptions) -> dict[str, ListedTopic]:
-    """The topics that are read, with their ids, as they are at this moment.
+    """Find the topics that are read now, with their ids.
 
     Raises:
         UnknownTopicError: one that `subscribe` or `assign` names does not exist. A pattern may match none.
@@ -40,7 +40,7 @@ def find_topics(consumer: Consumer, options: SourceOptions) -> dict[str, ListedT
 
 
 def find_partitions(consumer: Consumer, options: SourceOptions) -> list[TopicPartition]:
-    """Every partition of the topics, or those of `assign` if they exist; in order.
+    """Find every partition of the topics, or those of `assign` if they exist; in order.
 
     Raises:
         UnknownTopicError: a topic does not exist.
@@ -61,7 +61,7 @@ def partitions_of(topics: Mapping[str, ListedTopic], options: SourceOptions) -> 
 
 
 def find_renewed(topics: Mapping[str, ListedTopic], known_ids: Mapping[str, str]) -> set[str]:
-    """Topics that were deleted and made anew: their ids are not those under which they were read."""
+    """Find the topics that were deleted and recreated, whose ids differ from those that were read."""
     return {
         name for name, topic in topics.items() if topic.topic_id and known_ids.get(name, "") not in ("", topic.topic_id)
     }
@@ -70,7 +70,7 @@ def find_renewed(topics: Mapping[str, ListedTopic], known_ids: Mapping[str, str]
 def resolve_offsets(
     consumer: Consumer, partitions: Sequence[TopicPartition], asked: Offsets, *, option: str
 ) -> dict[TopicPartition, int]:
-    """Numbers for words and timestamps; a JSON must name every partition, as Spark demands.
+    """Resolve words and timestamps to offsets; a JSON must name every partition, as Spark demands.
 
     Raises:
         ConfigError: a JSON names other partitions, a number is beyond the end, no record is as young as a timestamp.

@@ -45,7 +45,7 @@ class SourceState:
 
 
 def read_sources(progress: StreamingQueryProgress) -> list[SourceState]:
-    """The sources of a query that read Kafka, ours and Spark's own."""
+    """Return the sources of a query that read Kafka, kohort's and Spark's own."""
     return [state for source in progress.sources for state in _read_source(source)]
 
 
@@ -72,7 +72,7 @@ def _is_ours(end: Mapping[str, Any]) -> bool:
 
 
 def _parse(text: object) -> dict[str, Any] | None:
-    """The offset, `None` where there is none: Spark writes null, and py4j None."""
+    """Parse an offset; `None` where there is none: Spark writes null, and py4j None."""
     try:
         found = json.loads(str(text))
     except ValueError:

@@ -37,7 +37,7 @@ exec {python} "$@"
 
 
 def worker_python() -> str:
-    """An executable that is this Python, in which PySpark is not compiled anew each time that Spark starts it."""
+    """Return an executable of this Python that lets Spark start PySpark without compiling it anew."""
     if os.name != "posix":
         return sys.executable
     try:
@@ -81,7 +81,7 @@ def use_file_sockets() -> None:
 
 
 def build_python(place: Path, packages: Sequence[Path]) -> Path:
-    """The one for these packages, made if it is not there yet.
+    """Build the Python for these packages, if it does not exist.
 
     Args:
         place: a folder, made where there is none; each Python and list of packages has a folder of its own in it.

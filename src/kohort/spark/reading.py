@@ -50,7 +50,7 @@ class SpanToRead(InputPartition):
 
 
 def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.RecordBatch]:
-    """The records of one span, in order, as batches of the wanted columns.
+    """Read the records of one span, in order, as batches of the wanted columns.
 
     Raises:
         RecordsLostError: the log does not have the span's start, and `failOnDataLoss` is true; or the topic was made
@@ -73,7 +73,7 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
 
 
 def reading_config(options: SourceOptions) -> dict[str, object]:
-    """Settings of an executor's consumer.
+    """Return the settings of an executor's consumer.
 
     It fetches ahead by one answer: while one is handed to the JVM the next is on its way. More than that would only be
     fetched in vain behind the end of the span.
@@ -133,7 +133,7 @@ def _is_renewed(consumer: Consumer, task: SpanToRead) -> bool:
 
 
 def _bind(consumer: Consumer, partition: TopicPartition, task: SpanToRead) -> Span:
-    """The bounds of a task, those that were left open looked up."""
+    """Return the bounds of a task, looking up those that were left open."""
     start = consumer.beginning_offsets([partition])[partition] if task.start == EARLIEST else task.start
     end = consumer.end_offsets([partition])[partition] if task.end == LATEST else task.end
     return Span(start, end)

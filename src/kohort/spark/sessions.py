@@ -32,7 +32,7 @@ _registered: WeakKeyDictionary[SparkSession, tuple[str, str | None] | None] = We
 
 
 def session(conf: Mapping[str, object] | None = None, /, **more: object) -> SparkSession:
-    """The running Spark session, or a new one, in which `format("kohort")` reads and writes.
+    """Return the running Spark session, or a new one, in which `format("kohort")` reads and writes.
 
     A new session is as Spark makes it, with four differences: Java is found where it is not on the path (the `java`
     extra brings one); on one machine (`local`) Spark's workers are the Python of this process unless `PYSPARK_PYTHON`
@@ -74,7 +74,7 @@ def session(conf: Mapping[str, object] | None = None, /, **more: object) -> Spar
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kohort")` known to a session that was not made by `session`.
+    """Register `format("kohort")` with a session that was not made by `session`.
 
     On one machine its workers are the Python of this process from here on, unless `PYSPARK_PYTHON` names another.
     With a Spark Connect server, or on a cluster, kohort has to be installed for the Python there.
@@ -125,7 +125,7 @@ def is_remote(settings: Mapping[str, str]) -> bool:
 
 
 def require_packages() -> None:
-    """`MissingDependencyError` where the `spark` extra is not installed, or is too old."""
+    """Raise `MissingDependencyError` if the `spark` extra is not installed, or is too old."""
     try:
         import pyarrow  # noqa: F401
         import pyspark
@@ -136,7 +136,7 @@ def require_packages() -> None:
 
 
 def _address(settings: Mapping[str, str]) -> str:
-    """Of a Spark Connect server, or `local[2]` for one that is started here; empty without Spark Connect."""
+    """Return the address of a Spark Connect server, `local[2]` to start one here, or "" without Connect."""
     return settings.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
 
 
@@ -147,7 +147,8 @@ def _share_cores(spark: SparkSession) -> None:
 
 
 def _hand_on_archive(context: Any) -> None:
-    """A stream's reader gets no `--py-files`, as other workers do: it is told of the archive that kohort came in."""
+    """Tell stream readers the archive that kohort came in."""
+    # The reader of a stream gets no `--py-files`, as other workers do.
     archive = Path(kohort.__file__).parents[1]
     paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     if archive.is_file() and str(archive) not in paths:
@@ -155,7 +156,7 @@ def _hand_on_archive(context: Any) -> None:
 
 
 def _context(spark: SparkSession) -> Any:
-    """The session's context; `None` with Spark Connect, where it is on the server."""
+    """Return the session's context; `None` with Spark Connect, where it is on the server."""
     try:
         return spark.sparkContext
     except AttributeError:

@@ -69,11 +69,11 @@ class KohortBatchWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have ended well."""
+        """Note that all tasks have succeeded."""
         _tell_end("the batch is written", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed for good."""
+        """Report a task that has failed for good."""
         _tell_failure("the batch has failed", messages)
 
 
@@ -93,11 +93,11 @@ class KohortStreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._options, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks have ended well; Spark's commit log does not have the batch yet."""
+        """Note that all tasks have succeeded; Spark's commit log does not have the batch yet."""
         _tell_end(f"batch {batchId} is written", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task has failed for good, or the query was stopped; Spark will repeat the batch."""
+        """Report a failed task or a stopped query; Spark will repeat the batch."""
         _tell_failure(f"batch {batchId} has failed", messages)
 
 

@@ -98,7 +98,7 @@ def _bytes_per_record(consumer: Consumer, partition: TopicPartition, span: Span,
 
 
 def weigh(spans: Mapping[TopicPartition, Span], sizes: Mapping[TopicPartition, float]) -> float:
-    """Bytes of all records."""
+    """Return the bytes of all records."""
     return sum(span.size * sizes[partition] for partition, span in spans.items() if span.size > 0)
 
 

@@ -40,7 +40,7 @@ class KohortDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The word for `format()`."""
+        """Return the word for `format()`."""
         return "kohort"
 
     def schema(self) -> str:
@@ -48,26 +48,29 @@ class KohortDataSource(DataSource):
         return ", ".join(f"{column} {_TYPES[column]}" for column in self._parsed().columns)
 
     def reader(self, schema: StructType) -> KohortBatchReader:
-        """A batch over fixed offsets; it joins no group."""
+        """Return a batch reader over fixed offsets, which joins no group."""
         from kohort.spark.batch import KohortBatchReader
 
         return KohortBatchReader(for_batch(self._parsed()))
 
     def streamReader(self, schema: StructType) -> KohortStreamReader:
-        """A stream of micro-batches; with a group id its partitions come from the group."""
+        """Return a reader of micro-batches; with a group id its partitions come from the group."""
         from kohort.spark.stream import KohortStreamReader, require_streaming_support
 
         require_streaming_support()
         return KohortStreamReader(for_stream(self._parsed()))
 
     def writer(self, schema: StructType, overwrite: bool) -> KohortBatchWriter:
-        """A batch that is appended to topics."""
+        """Return a writer that appends a batch to topics."""
         from kohort.spark.sink import KohortBatchWriter
 
         return KohortBatchWriter(parse_sink_options(dict(self.options)), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KohortStreamWriter:
-        """A streaming query that is appended to topics; `overwrite` is complete mode, which appends whole results."""
+        """Return a writer that appends a streaming query to topics.
+
+        `overwrite` is complete mode, which appends whole results.
+        """
         from kohort.spark.sink import KohortStreamWriter, require_stream_sink
 
         require_stream_sink()

@@ -29,7 +29,7 @@ class Standings:
         self._known: dict[str, Offsets] = {}
 
     def note(self, group: str, query: object, ends: Iterable[tuple[TopicPartition, int]]) -> None:
-        """A batch of a query is finished; a partition that it reads twice is where its slower side is."""
+        """Note a finished batch of a query; a partition that it reads twice is at its slower position."""
         found: Offsets = {}
         for partition, end in ends:
             found[partition] = min(end, found.get(partition, end))
@@ -37,14 +37,14 @@ class Standings:
         self._ended.get(group, set()).discard(query)
 
     def end(self, query: object) -> None:
-        """A query has ended, in whichever group."""
+        """Note the end of a query, in whichever group."""
         for group, queries in self._ends.items():
             if query in queries:
                 self._ended.setdefault(group, set()).add(query)
         self._forget()
 
     def groups(self) -> list[str]:
-        """Those with something to commit, in order."""
+        """Return the groups with something to commit, in order."""
         return [group for group in sorted(self._ends) if self.due(group)]
 
     def due(self, group: str) -> Offsets:
@@ -61,7 +61,7 @@ class Standings:
         return self.due(group).keys() - self._known.get(group, {}).keys()
 
     def know(self, group: str, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """The group has committed so far, by whomever."""
+        """Note the offsets that the group has committed, by any member."""
         self._known.setdefault(group, {}).update(
             {partition: NONE if offset is None else offset for partition, offset in offsets.items()}
         )
@@ -72,7 +72,7 @@ class Standings:
         self._known.pop(group, None)
 
     def drop(self, group: str, topics: Collection[str]) -> None:
-        """Topics that do not exist any more."""
+        """Drop topics that do not exist any more."""
         for offsets in (*self._ends.get(group, {}).values(), self._known.get(group, {})):
             for partition in [partition for partition in offsets if partition.topic in topics]:
                 del offsets[partition]

@@ -71,13 +71,13 @@ class SparkTooOldError(KohortError):
 
 
 def require_streaming_support() -> None:
-    """`SparkTooOldError` where the stream reader cannot work."""
+    """Raise `SparkTooOldError` if the stream reader cannot work."""
     if _SPARK_IS_TOO_OLD:
         raise SparkTooOldError
 
 
 class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process of its own beside the driver for as long as the query; `read` runs in the executors.
+    """The reader of a stream, in a process of its own beside the driver; `read` runs in executors.
 
     Spark makes several of these and pickles them: nothing is live before the first call that needs it.
     """
@@ -105,12 +105,13 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
-        """Nothing is read yet; where to start is decided when partitions are known. Spark asks twice."""
+        """Return an empty offset: the start is chosen once partitions are known. Spark asks twice."""
         return to_json({}, name=self._known_as(None))
 
     def getDefaultReadLimit(self) -> Any:
-        """One of the options that limit a batch, if one is set; Spark's limits are one each, here all hold."""
+        """Return one of the options that limit a batch, if one is set."""
         options = self._options
+        # A limit of Spark's is one option; in kohort all that are set hold.
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
         if options.max_bytes_per_trigger is not None:
@@ -127,7 +128,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = True
 
     def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
-        """Everything up to `start` is finished; plan the next batch."""
+        """Plan the next batch; everything up to `start` is finished."""
         with self._reasons():
             ownership = self._open(from_json(start))
             try:
@@ -146,7 +147,10 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return report or None
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        """The tasks of the batch that ends at `end`; also the first call after a crash, with the batch to repeat."""
+        """Return the tasks of the batch that ends at `end`.
+
+        It is also the first call after a crash, with the batch to repeat.
+        """
         if start == end:
             return []
         before, wanted = from_json(start), from_json(end)
@@ -169,14 +173,15 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the rest of Spark's calls ------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Runs in an executor."""
+        """Read the records of a task; runs in an executor."""
         return read_span(self._options, cast(SpanToRead, partition))
 
     def commit(self, end: OffsetJson) -> None:
-        """Too late and not always called: see the module's laws."""
+        """Do nothing: Spark's call is late and not certain; see the module's laws."""
 
     def stop(self) -> None:
-        """Called when a call has failed or the JVM is gone; a query that ends normally sends SIGTERM instead."""
+        """Close the stream after a failed call or the end of the JVM."""
+        # A query that ends normally sends SIGTERM instead.
         self._limits.close()
         if self._ownership is not None:
             self._ownership.close()
@@ -184,7 +189,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _plan(self, ownership: Ownership, start: OffsetJson, limit: Any) -> OffsetJson:
-        """The end of the next batch; `start` itself if there is nothing to do."""
+        """Return the end of the next batch; `start` itself if there is nothing to do."""
         done = from_json(start)
         # That a topic is gone is said before anything of it is committed, or waited for.
         topics = find_topics(ownership.consumer, self._options)
@@ -221,7 +226,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._options.group_id is None else self._name.take(stored)
 
     def _open(self, offset: QueryOffset) -> Ownership:
-        """Made on first use, in the one process that plans."""
+        """Open the ownership on first use, in the one process that plans."""
         if self._ownership is None:
             tell_remarks(self._options)
             name = self._known_as(offset.name)
@@ -252,7 +257,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._seen_ids.setdefault(name, topic.topic_id)
 
     def _find_renewed(self, topics: Mapping[str, ListedTopic], offset: QueryOffset) -> set[str]:
-        """Topics that are not those that the offset is about."""
+        """Return the topics with other ids than those of the offset."""
         renewed = find_renewed(topics, {**self._seen_ids, **offset.topic_ids})
         assert self._existing_first is not None
         # What is in them has come since the query began.
@@ -275,7 +280,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise
 
     def _choose(self, consumer: Consumer, places: Places, *, renewed: Collection[str], is_limited: bool) -> Spans:
-        """Spans for the next batch: from where each partition stands to its end, under the cap; empty ones to wait."""
+        """Choose the spans of the next batch under the limits; empty ones to wait."""
         assert self._existing_first is not None
         partitions = list(places)
         fresh = [partition for partition, place in places.items() if place is None]
@@ -306,7 +311,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def is_own(place: Place | None) -> bool:
-    """Whether it is the query's checkpoint that says so, and no other member of the group.
+    """Whether the query's checkpoint gives this place, and no other member of the group.
 
     Who deletes a topic deletes what groups remember of it, so that others' offsets are about the new one.
     """

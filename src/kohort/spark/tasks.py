@@ -29,7 +29,7 @@ def plan_tasks(
     open_ends: frozenset[TopicPartition] = frozenset(),
     topic_ids: Mapping[str, str] | None = None,
 ) -> list[SpanToRead]:
-    """The tasks of a batch, by partition and offset; a partition without records gives none.
+    """Plan the tasks of a batch, by partition and offset; a partition without records gives none.
 
     Args:
         spans: what to read, as of now.

@@ -106,7 +106,7 @@ class NullTopicError(KohortError):
 
 
 def check_schema(schema: StructType, topic: str | None) -> tuple[int, ...]:
-    """Places of the columns to be written; `ConfigError`, in the words of Spark's sink, where one cannot be sent.
+    """Return the places of the columns to write; `ConfigError`, as Spark's sink words it, for a bad one.
 
     Args:
         topic: the option; with it a column of that name is not looked at.
@@ -212,7 +212,7 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
 
 
 def writing_config(options: SinkOptions) -> dict[str, object]:
-    """Settings of an executor's producer.
+    """Return the settings of an executor's producer.
 
     It waits for room as long as records may take: whatever keeps these from being stored is what the task fails with.
     """

@@ -112,7 +112,7 @@ class Membership:
         return self.state in OPEN
 
     def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """The group gives these in addition, perhaps none."""
+        """Take partitions that the group assigns in addition, perhaps none."""
         self.owned.update(partitions)
         self.has_ever_joined = True
         if partitions:
@@ -121,7 +121,7 @@ class Membership:
             self._move(Step.ASSIGNED)
 
     def on_wanted_back(self, partitions: Collection[TopicPartition]) -> None:
-        """The group wants these back, as soon as `may_give_up` says so."""
+        """Note partitions that the group wants back, to be given up as soon as `may_give_up` allows."""
         self.wanted_back.update(partitions)
         if self.state is State.PLANNED and not self.flight.keys().isdisjoint(partitions):
             self._move(Step.WANTED_BACK)
@@ -140,7 +140,7 @@ class Membership:
             self._move(Step.GIVEN_UP)
 
     def on_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """The group has fenced us; it gave them to others already, perhaps."""
+        """Drop partitions after a fence; the group may have assigned them to others already."""
         self._forget(partitions)
         if self.is_joined:
             self._move(Step.LOST)
@@ -216,7 +216,7 @@ class Membership:
         return {**gone, **left}
 
     def finish_open(self) -> Steps[bool]:
-        """The open batch is known to be finished without Spark's next call; whether the group has taken it."""
+        """Finish the open batch without Spark's next call; return whether the group has taken it."""
         if self.state is State.IN_DOUBT:
             return False
         for partition, span in self.flight.items():
@@ -227,12 +227,12 @@ class Membership:
         return (yield from self._settle(self._due | self._unsettled))
 
     def take_back(self) -> Steps[bool]:
-        """The open batch was planned, but Spark has not written it down: nothing of it is in doubt."""
+        """Drop a planned batch that Spark has not written into its log, so that none of it is in doubt."""
         self._close_batch()
         return (yield from self._settle(self._due | self._unsettled))
 
     def part(self, batch: BatchState) -> Steps[bool]:
-        """The query ends: tell the group how far everything is read; whether to leave it for good.
+        """Tell the group the position everywhere as the query ends; return whether to leave for good.
 
         Args:
             batch: how far Spark is with the open batch, as far as that can be found out.
@@ -250,12 +250,12 @@ class Membership:
         return goes or not self._waits
 
     def on_ending(self) -> None:
-        """The query ends."""
+        """Note that the query ends."""
         if self.state not in ENDING:
             self._move(Step.ENDING)
 
     def on_left(self) -> None:
-        """The group has been told."""
+        """Note that the group has been left."""
         if self.state in ENDING and self.state is not State.LEFT:
             self._move(Step.LEFT)
 
@@ -386,7 +386,7 @@ class Membership:
         return self._known.get(partition, outdated)
 
     def _pick(self, readable: set[TopicPartition], now_ms: int, *, is_last: bool) -> Steps[Plan | None]:
-        """One attempt; `None` if the group has changed meanwhile, or has to be waited for."""
+        """Try once to pick spans; `None` if the group has changed meanwhile, or has to be waited for."""
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
         fetched: dict[TopicPartition, Ledger] = (yield Fetch(tuple(wanted))) if wanted else {}
         found = self._heed({**self._ledgers, **fetched})

@@ -96,7 +96,7 @@ class Place(NamedTuple):
 
 
 def parse_ledger(offset: int, metadata: str) -> Ledger:
-    """The inverse of `format_ledger`; of metadata that is not ours only the offset counts."""
+    """Parse metadata of `format_ledger`; of foreign metadata only the offset counts."""
     try:
         said = json.loads(metadata)
         if said["kohort"] != _VERSION:
@@ -115,7 +115,7 @@ def parse_ledger(offset: int, metadata: str) -> Ledger:
 
 
 def format_ledger(ledger: Ledger) -> str:
-    """The metadata to commit with the ledger's offset.
+    """Return the metadata to commit with the ledger's offset.
 
     >>> format_ledger(Ledger(offset=30, chain=(Holder("q-1", 0), Holder("q-2", 20)), planned=40))
     '{"kohort":1,"by":[["q-1",0],["q-2",20]],"to":40}'
@@ -266,7 +266,7 @@ def _index(ledger: Ledger, taken: Holder) -> int | None:
 
 
 def _append(chain: tuple[Holder, ...], holder: Holder) -> tuple[Holder, ...]:
-    """One more holder; those before it that took the partition there have read nothing."""
+    """Append a holder, without those before it that took the partition there and have read nothing."""
     while chain and chain[-1].since >= holder.since:
         chain = chain[:-1]
     return (*chain, holder)

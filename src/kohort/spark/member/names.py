@@ -49,7 +49,7 @@ class NameTakenError(KohortError):
 
 
 def find_names(client: Mapping[str, str], group_id: str) -> set[str]:
-    """Names of the group's members, those that are away for a while included.
+    """Return names of the group's members, those that are away for a while included.
 
     Args:
         client: settings of the connection, and perhaps others.

@@ -49,7 +49,7 @@ def to_offsets(
 def from_offsets(
     found: Mapping[TopicPartition, OffsetAndMetadata | None], topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, Ledger]:
-    """The inverse; nothing for a partition of which the group remembers nothing, or of another topic of that name."""
+    """Convert committed offsets to ledgers, without unknown partitions and former topics of a name."""
     ledgers = {each: parse_ledger(entry.offset, entry.metadata) for each, entry in found.items() if entry is not None}
     return {
         each: ledger

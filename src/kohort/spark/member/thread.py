@@ -112,7 +112,7 @@ class GroupMember:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the run ends where the topics end now: then it waits until it owns something."""
+        """Whether the run ends at the topics' present ends (AvailableNow), and so waits until it owns some."""
         return self._core.is_bounded
 
     @is_bounded.setter
@@ -134,7 +134,7 @@ class GroupMember:
         return self._carry_out(lambda: self._core.plan(start, _now_ms(), renewed=renewed), choose=choose)
 
     def note_planned(self, end: OffsetJson) -> None:
-        """The offset that stands for the batch that was planned last."""
+        """Note the offset of the end of the last planned batch."""
         self._planned = end
         if self._options.checkpoint_location is None:
             self._lookout.watch(end)
@@ -167,7 +167,8 @@ class GroupMember:
             self._thread.join(2 * _CLOSE_S)
 
     def leave_on_sigterm(self) -> None:
-        """Spark ends the reader's process by SIGTERM, twice, without a call of `stop` and without waiting."""
+        """Leave the group on SIGTERM."""
+        # Spark ends the reader's process by SIGTERM, twice, without a call of `stop` and without waiting.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, lambda *_: self._leave_and_exit())
 
@@ -331,7 +332,7 @@ class GroupMember:
             self._changed.notify_all()
 
     def _on_revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Runs inside `poll`: blocks until the running batch is done with them, unless we are fenced or leaving."""
+        """Block inside `poll` until the running batch is done, unless the member is fenced or leaves."""
         deadline_s = time.monotonic() + self._options.group_rebalance_timeout_ms / 1000
         with self._changed:
             self._core.on_wanted_back(partitions)
@@ -354,7 +355,7 @@ class GroupMember:
     # -- what is known without Spark's calls --------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """The driver says in the mailbox that a batch is finished, or to drain; Spark's log says it of a batch, too."""
+        """Act on the driver's messages, and on finished batches in Spark's log."""
         for message in self._mailbox.take():
             match message:
                 case Drain():
@@ -363,11 +364,12 @@ class GroupMember:
                 case BatchDone(end=end):
                     self._has_listener = True
                     self._end_batch(end)
+        # Without a message Spark's log tells of the end of a batch.
         self._end_batch(None)
         self._tell_of_checkpoint()
 
     def _tell_of_checkpoint(self) -> None:
-        """Say once where the reader has seen no checkpoint, or one that does not outlive the query."""
+        """Warn once if no checkpoint was seen, or only one that does not outlive the query."""
         location = self._lookout.location
         if self._has_told or self._options.checkpoint_location is not None:
             return
@@ -421,7 +423,7 @@ class GroupMember:
         return self.has_drained
 
     def _part(self) -> None:
-        """Leave for good if nothing is in doubt, else as one that comes back."""
+        """Leave for good if nothing is in doubt, else as a member that comes back."""
         try:
             goes = self._failure is None and self._say_last_words()
             with self._changed:
@@ -434,7 +436,7 @@ class GroupMember:
             self._mailbox.close()
 
     def _say_last_words(self) -> bool:
-        """Tell the group how far everything is read; whether to leave it for good."""
+        """Tell the group the position everywhere; return whether to leave for good."""
         self._listen()
         if not self._turn.acquire(timeout=_LAST_WORDS_S):
             # Spark's thread was interrupted in the middle of a plan.
