@@ -12,7 +12,7 @@ from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, Kohor
 
 
 def explain(why: BaseException, options: argparse.Namespace) -> str:
-    """One sentence about an error of a verb that was called with these options."""
+    """Explain in one sentence an error of a verb that was called with these options."""
     if isinstance(why, OSError) and why.filename is not None and why.strerror:
         return f"{os.fsdecode(why.filename)} cannot be opened: {why.strerror}"
     if "bootstrap" not in options:
@@ -56,7 +56,7 @@ def _no_group(why: BrokerError, options: argparse.Namespace) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one; `None` if none is."""
+    """Return the known name that is most like this one; `None` if none is."""
     others = {other.casefold(): other for other in known if other != name}
     return next((others[hit] for hit in get_close_matches(name.casefold(), others, n=1, cutoff=0.7)), None)
 

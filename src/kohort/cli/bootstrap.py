@@ -21,7 +21,7 @@ _FOREIGN_FILES: Final = ("-F", "--consumer.config", "--producer.config")
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:
-    """The options that every verb with a cluster has."""
+    """Add the options that every verb with a cluster has."""
     parser.add_argument(
         "-b",
         "--bootstrap",

@@ -107,7 +107,7 @@ def _add_changes(actions: Any) -> list[Any]:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """The brokers by their ids."""
+    """Print the brokers by their ids."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -168,7 +168,7 @@ def run_quorum(options: argparse.Namespace) -> int:
 
 
 def run_log_dirs(options: argparse.Namespace) -> int:
-    """A directory a row, or with a topic a log a row."""
+    """Print a directory a row, or with a topic a log a row."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

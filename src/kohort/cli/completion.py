@@ -143,7 +143,7 @@ _VERB: Final = (
 
 
 def _rooms(verbs: list[Verb]) -> str:
-    """The words behind which a verb stands."""
+    """Return the words that may precede a verb."""
     return " ".join(dict.fromkeys(verb.path[0] for verb in verbs if len(verb.path) > 1))
 
 

@@ -66,7 +66,7 @@ def _add_resource(parser: Any) -> None:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """A row for each config."""
+    """Print a row for each config."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

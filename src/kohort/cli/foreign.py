@@ -135,7 +135,7 @@ _OPTIONS: Final[dict[str, dict[str, str]]] = {
 
 
 def instead_of_words(words: Sequence[str]) -> str | None:
-    """One sentence about a command line that begins with a word of another tool; `None` if it does not."""
+    """Answer a command line that begins with a word of another tool in one sentence; else `None`."""
     room = words[0] if words and words[0] in _VERBS else "kohort"
     word = next(iter(words[1:] if room != "kohort" else words), "")
     said = _VERBS[room].get(word)
@@ -148,7 +148,7 @@ def instead_of_option(verb: str, option: str) -> str | None:
 
 
 def foreign_words() -> Iterator[tuple[str, ...]]:
-    """Every beginning of a command line that `instead_of_words` answers."""
+    """Return every beginning of a command line that `instead_of_words` answers."""
     for room, table in _VERBS.items():
         for word in table:
             yield (word,) if room == "kohort" else (room, word)

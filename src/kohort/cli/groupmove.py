@@ -126,7 +126,7 @@ class MemberFinder:
                     self._called.setdefault(name, []).append(member.member_id)
 
     def find(self, name: str) -> str:
-        """The id of the member that is meant.
+        """Return the id of the named member.
 
         Raises:
             ConfigError: nobody is called so, or several are.

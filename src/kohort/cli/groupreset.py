@@ -190,7 +190,7 @@ def run_remove_members(options: argparse.Namespace) -> int:
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """Partition -> offset, of lines of topic,partition,offset; a heading is passed over.
+    """Read offsets by partition from lines of topic,partition,offset; a heading is skipped.
 
     Raises:
         ConfigError: what is wrong, and in which line.

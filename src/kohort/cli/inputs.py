@@ -14,7 +14,7 @@ def input_name(path: str) -> str:
 
 
 def read_input(path: str, most_bytes: int, *, remark: str = "") -> bytes:
-    """All of it; `remark` ends the sentence about one that is too long.
+    """Read the whole input; `remark` ends the sentence about one that is too long.
 
     Raises:
         ConfigError: it is longer than that.

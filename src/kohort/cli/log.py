@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """A row for each partition, then a line for each damage."""
+    """Print a row for each partition, then a line for each damage."""
     from kohort.storage.files.fs import DiskFileSystem
 
     _, found = read_directory(DiskFileSystem(reads_only=True), options.directory)

@@ -44,7 +44,7 @@ def add_dump(actions: Any) -> Any:
 
 
 def run_dump(options: argparse.Namespace) -> int:
-    """A line or a JSON document for each batch, in order."""
+    """Print a line or a JSON document for each batch, in order."""
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.offline.inspection import Damage
 
@@ -123,7 +123,7 @@ def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups
 
 
 def _records(batch: FoundBatch, *, decode_groups: bool) -> list[tuple[object, str]]:
-    """Each record as JSON and as a line; one that cannot be read ends its batch."""
+    """Yield each record as JSON and as a line; one that cannot be read ends its batch."""
     from kohort.records.batch import iterate_records
 
     rows: list[tuple[object, str]] = []

@@ -54,7 +54,7 @@ def add_import(actions: Any) -> Any:
 
 
 def run_import(options: argparse.Namespace) -> int:
-    """A row for each topic that was taken."""
+    """Print a row for each topic that was taken."""
     from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
     from kohort.storage.offline.takeover import read_topic, survey_directories, take_over
     from kohort.storage.offline.transactions import read_decisions
@@ -131,7 +131,7 @@ def _endings(fs: FileSystem, survey: Survey) -> Iterator[Ending]:
 
 
 def _groups(fs: FileSystem, folder: str, transactions: Transactions) -> list[str]:
-    """Groups that have offsets in open transactions."""
+    """Return the groups that have offsets in open transactions."""
     from kohort.coordinator.logbatch import read_log_batch
     from kohort.storage.offline.inspection import FoundBatch, walk_segment
     from kohort.storage.segments.segment import segment_base
@@ -213,13 +213,13 @@ class _Progress:
         self._is_told = sys.stderr.isatty()
 
     def add(self, count_bytes: int) -> None:
-        """So many bytes more."""
+        """Add copied bytes to the progress."""
         self._copied_bytes += count_bytes
         if self._is_told:
             done, total = self._copied_bytes / 1_000_000, self._total_bytes / 1_000_000
             sys.stderr.write(f"\r{done:,.0f} of {total:,.0f} MB copied")
 
     def end(self) -> None:
-        """All of it."""
+        """Clear the line of the progress."""
         if self._is_told:
             sys.stderr.write("\r\x1b[K")

@@ -39,7 +39,7 @@ def add_repair(actions: Any) -> Any:
 
 
 def run_repair(options: argparse.Namespace) -> int:
-    """A row for each damage; 1 where only a backup or another disk helps."""
+    """Print a row for each damage; return 1 if only a backup or another disk helps."""
     from kohort.cli.log import read_directory
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.offline.repair import Remedy, plan_repair, repair
@@ -79,7 +79,7 @@ def run_repair(options: argparse.Namespace) -> int:
 
 
 def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
-    """The topics of a catalog that was missing, which is made if the user says so; none where it is there."""
+    """Make a missing catalog if the user says so, and return its topics; none if it exists."""
     from kohort.storage.directory.catalogfile import CATALOG_NAME, has_catalog
     from kohort.storage.files.fs import DiskFileSystem
     from kohort.storage.offline.inspection import hold_offline

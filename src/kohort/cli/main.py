@@ -43,7 +43,7 @@ kohort --help lists every verb, kohort VERB --help explains one.
 
 
 def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
-    """The parser of the whole command; loads the modules of `verbs` only."""
+    """Build the parser of the whole command; only the modules of `verbs` are loaded."""
     parser = Parser(
         prog="kohort",
         description="Kafka consumer groups for Python and PySpark: a broker, a client and a Spark source.",
@@ -57,7 +57,7 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option of every verb that prints data."""
+    """Add the option of every verb that prints data."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

@@ -17,7 +17,7 @@ _NARROWEST: Final = 8
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can carry it: dataclasses become objects, bytes text, or marked base64 where they are none."""
+    """Convert a value to JSON's types: dataclasses to objects, bytes to text or marked base64."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -40,12 +40,12 @@ def _plain_bytes(value: bytes) -> str | dict[str, str]:
 
 
 def text(value: bytes | None) -> str | None:
-    """Bytes for a person: UTF-8 where they are, escaped where not, `None` stays `None`."""
+    """Convert bytes to text for a person, escaped where they are not UTF-8; `None` stays `None`."""
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on a line of its own; where the output is not UTF-8, in ASCII."""
+    """Print one JSON document on a line of its own, in ASCII if the output is not UTF-8."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     sys.stdout.write(json.dumps(plain(value), ensure_ascii=not is_utf8) + "\n")
 
@@ -53,7 +53,7 @@ def print_json(value: Any) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, has_heading: bool = True
 ) -> None:
-    """A table without frills; without rows `empty` is said. Where it is piped, a row is a line, however long."""
+    """Print a table, or `empty` if it has no rows."""
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if not cells:
         sys.stdout.write(empty + "\n")
@@ -62,6 +62,7 @@ def print_table(
     else:
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for row in (columns, *cells) if has_heading else cells:
+            # A row is one line, however long, for the program that reads it.
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             sys.stdout.write(line.rstrip() + "\n")
 
@@ -96,5 +97,5 @@ def _print_as_lists(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> N
 
 
 def complain(sentence: object) -> None:
-    """One line on the error output."""
+    """Print one line on the error output."""
     sys.stderr.write(f"kohort: {sentence}\n")

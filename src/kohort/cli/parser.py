@@ -125,7 +125,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def unknown_words(message: str) -> list[str]:
-    """The words that argparse complains about: a wrong choice, or the options among unrecognized arguments."""
+    """Return the words that argparse complains about: a wrong choice, or unrecognized options."""
     choice = re.search(r"invalid choice: '(.*?)' \(choose from", message)
     if choice:
         return [choice[1]]

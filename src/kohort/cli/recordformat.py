@@ -61,7 +61,7 @@ def unescape(text_: str) -> str:
 
 
 def compile_format(text_: str) -> Callable[[ConsumerRecord], str]:
-    """A function that shows a record as a format says; `ArgumentTypeError` for a token that there is not."""
+    """Build a function that formats a record; `ArgumentTypeError` for an unknown token."""
     pieces: list[Callable[[ConsumerRecord], str]] = []
     for piece in _PIECES.findall(text_):
         if not piece.startswith("%"):
@@ -96,7 +96,7 @@ def _columns(options: argparse.Namespace) -> list[str]:
 
 
 def json_of(record: ConsumerRecord) -> dict[str, Any]:
-    """A record as one JSON object; a key, value or header that is not UTF-8 is an object with its base64."""
+    """Convert a record to a JSON object; a field that is not UTF-8 becomes an object with base64."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -109,7 +109,7 @@ def json_of(record: ConsumerRecord) -> dict[str, Any]:
 
 
 def add_key_separator(group: Any, *, help_text: str) -> None:
-    """The option that `send` and `tail` share."""
+    """Add the option that `send` and `tail` share."""
     group.add_argument("-K", "--key-separator", dest="separator", type=_separator, metavar="SEP", help=help_text)
 
 

@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 8 * 1024 * 1024
 
 
 def read_schedule(path: str) -> dict[TopicPartition, str]:
-    """Partition -> member, as the file (`-`: the standard input) names it.
+    """Read a member for each partition from a file (`-`: the standard input).
 
     Raises:
         ConfigError: what is wrong with it, and where.

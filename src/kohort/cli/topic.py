@@ -117,7 +117,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """One table a topic."""
+    """Print one table a topic."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

@@ -65,7 +65,7 @@ def add_delete_records(actions: Any) -> Any:
 
 
 def run_offsets(options: argparse.Namespace) -> int:
-    """A row for each partition."""
+    """Print a row for each partition."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

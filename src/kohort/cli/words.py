@@ -19,7 +19,7 @@ _LONGEST: Final = 100_000
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:
-    """A topic, and the partitions of it that are meant; none: all."""
+    """Parse a topic and some of its partitions; none: all."""
     found = _TOPIC.fullmatch(text)
     if found is None or len(text) > _LONGEST:
         raise argparse.ArgumentTypeError(
@@ -29,14 +29,14 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_offset(text: str) -> int:
-    """An offset."""
+    """Parse an offset."""
     if not text.isdecimal() or len(text) > 18:
         raise argparse.ArgumentTypeError(f"{text!r} is no offset: a whole number, 0 or above, is expected")
     return int(text)
 
 
 def parse_datetime(text: str) -> datetime:
-    """A time; without a zone it is that of this machine."""
+    """Parse a time; without a zone it is in this machine's."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -45,7 +45,7 @@ def parse_datetime(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """A span of time."""
+    """Parse a span of time."""
     short, iso = _SHORT.fullmatch(text), _ISO.fullmatch(text)
     try:
         if short is not None:
@@ -69,7 +69,7 @@ def parse_time(text: str) -> datetime | timedelta | None:
 
 
 def parse_brokers(text: str) -> list[list[int]]:
-    """The brokers of each partition."""
+    """Parse the brokers of each partition."""
     if _BROKERS.fullmatch(text) is None or len(text) > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text[:60]!r} names no brokers: 1:2,2:3 are those of two partitions")
     return [[int(each) for each in row.split(":")] for row in text.split(",")]

@@ -152,7 +152,7 @@ def check(account: Account, ends: Mapping[int, int]) -> None:
 
 
 def check_spark(account: Account, spark: SparkAccount) -> None:
-    """Every record was read and committed; twice only in a batch that was in doubt."""
+    """Check that every record was read and committed, and twice only in a batch that was in doubt."""
     if spark.counted != spark.produced:
         account.complaints.append(f"the Spark queries read {spark.counted} records, {spark.produced} were produced")
     if spark.committed != spark.produced:
@@ -164,7 +164,7 @@ def check_spark(account: Account, spark: SparkAccount) -> None:
 
 
 def print_account(account: Account) -> None:
-    """Tables for a person."""
+    """Print the account as tables."""
     spark = account.spark
     print("\nWhat each member processed")
     rows = [(member.name, f"{member.records:,}", member.fate) for member in account.members]

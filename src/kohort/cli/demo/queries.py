@@ -86,7 +86,7 @@ class Query:
         batch.coalesce(1).write.mode("overwrite").parquet(f"{self._rows}/batch={number}")
 
     def finished(self) -> int:
-        """The number of the last batch that this run has finished, -1 before that."""
+        """Return the number of the last batch that this run has finished, -1 before that."""
         progress = None if self._query is None else self._query.lastProgress
         if progress is None:
             return -1

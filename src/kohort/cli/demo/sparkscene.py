@@ -51,7 +51,7 @@ class SparkScene:
         self._queries: list[Query] = []
 
     def run(self, account: SparkAccount) -> None:
-        """All acts, then the count, the picture and the page.
+        """Run all acts, then the count, the picture and the page.
 
         Raises:
             KohortError: an act did not come to its end.

@@ -122,7 +122,8 @@ class Stage:
         ]
 
     def _produce(self, bootstrap: str, load: Load) -> None:
-        """A steady rate over the given time, so that joining and killing happen under load."""
+        """Produce at a steady rate over the given time."""
+        # So members join and are killed under load.
         share = 1.0 if self._without_spark else BEFORE_SPARK
         count = round(share * self._flights)
         self._phase = "producing"

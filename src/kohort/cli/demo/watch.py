@@ -50,7 +50,7 @@ class GroupWatch:
 
 
 def read_rebalances(admin: Admin, group: str) -> list[GroupRebalance]:
-    """Those of a group up to now, with the broker's sentences.
+    """Read the rebalances of a group up to now, with the broker's sentences.
 
     Raises:
         KohortError: the broker has dropped the beginning of its history.

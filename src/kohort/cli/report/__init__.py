@@ -134,7 +134,7 @@ def parse_span(text: str) -> int | None:
 
 
 def parse_since(text: str | None, *, now_s: float) -> int | None:
-    """Milliseconds since 1970; `None` without a word. `now_s`: seconds since 1970."""
+    """Parse a time to milliseconds since 1970; `None` without a word. `now_s`: seconds since 1970."""
     if text is None:
         return None
     span_s = parse_span(text)

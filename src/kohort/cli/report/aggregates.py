@@ -60,7 +60,7 @@ def tables_of(
 def tables_from(
     rows: DataFrame, gathered: Gathered, *, since_ms: int | None, assignors: Sequence[str] = BALANCING
 ) -> dict[str, DataFrame]:
-    """The same out of rows that are a frame already, without lag."""
+    """Build the tables from rows that are a frame already, without lag."""
     from pyspark.sql import functions as f
 
     from kohort import pipelines

@@ -71,7 +71,7 @@ def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int
 
 
 def take_place(place: Path) -> Path:
-    """A folder of ours: a new or empty one, or one that carries the mark of an earlier run."""
+    """Take a folder that is new or empty, or carries the mark of an earlier run."""
     if place.exists() and not (place / _MARK).exists() and any(place.iterdir()):
         raise KohortError(f"{place} holds files and not the mark of a report's tables: choose another with --tables")
     try:
@@ -109,7 +109,7 @@ class Rows:
             self._is_away = False
 
     def write_new(self) -> None:
-        """One more file, if there is something to write."""
+        """Write one more file, if there are new rows."""
         groups = [self._group] if self._group else [row.group_id for row in self._admin.list_groups()]
         lines = []
         for group in groups:
@@ -135,7 +135,7 @@ class Rows:
 def start_query(
     spark: SparkSession, place: Path, out: Path, *, group: str | None, keep_s: int = KEEP_S
 ) -> StreamingQuery:
-    """The query that keeps the tables below `place` and the page `out`; `group` `None`: all that are in the rows."""
+    """Start the query that keeps the tables below `place` and the page `out`; `group` `None`: all."""
     from kohort import pipelines
 
     # Rows that have been read are in the state of the query; their files go.

@@ -46,7 +46,7 @@ class Gathered:
 
 
 def gather_files(paths: Sequence[str], group: str | None) -> Gathered:
-    """Rows that were written down before."""
+    """Gather rows from files that were written before."""
     missing = next((path for path in paths if "*" not in path and "://" not in path and not Path(path).exists()), None)
     if missing is not None:
         raise KohortError(
@@ -56,7 +56,7 @@ def gather_files(paths: Sequence[str], group: str | None) -> Gathered:
 
 
 def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
-    """The histories of a broker's groups, written to `folder`, and how the groups are set.
+    """Gather the histories of a broker's groups into `folder`, with the groups' configs.
 
     Raises:
         BrokerError: GROUP_ID_NOT_FOUND.

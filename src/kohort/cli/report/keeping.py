@@ -26,7 +26,7 @@ def write_batch(table: DataFrame, folder: Path, batch_id: int) -> None:
 
 
 def read_table(spark: SparkSession, folder: Path, *, since_ms: int) -> DataFrame:
-    """The lines that ended since then, milliseconds since 1970."""
+    """Read the lines that ended since then, milliseconds since 1970."""
     return _kept(spark.read.parquet(str(folder)), since_ms).drop(_BATCH.removesuffix("="))
 
 

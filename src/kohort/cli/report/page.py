@@ -78,7 +78,7 @@ def write_page(report: dict[str, Any], out: Path) -> None:
 
 
 def render(report: dict[str, Any]) -> str:
-    """The page as text; `report` as `aggregate` makes it."""
+    """Render the page as text; `report` is the result of `aggregate`."""
     groups = report["groups"]
     title = f"Group {groups[0]}" if len(groups) == 1 else f"{len(groups)} groups"
     pictures = {
