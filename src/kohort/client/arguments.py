@@ -1,8 +1,8 @@
-"""What callers hand to a client, checked in their own thread, where the traceback shows the line that is wrong.
+"""The arguments of client calls, checked in the caller's thread, so that the traceback shows the line.
 
-Laws: what passes here can be asked of a broker; what could not would fail in the background, and end the client.
-Where other clients have shapes of their own for the same thing, they are taken: anything with a topic and a partition,
-lists of partitions with offsets.
+Laws: a checked argument can be sent to a broker. Any other one would fail in the background, and end the client. Other
+clients' types for the same thing are taken: anything with a topic and a partition, lists of partitions with offsets.
+
 Source: Kafka's protocol: text is UTF-8, partitions are int32, offsets and timestamps int64.
 """
 
@@ -22,16 +22,16 @@ INT64_MAX: Final = 2**63 - 1
 _TOPIC_LENGTH: Final = 249
 #: Longest text of the protocol, in bytes.
 _TEXT_BYTES: Final = 2**15 - 1
-#: librdkafka's numbers in place of offsets: what is committed and what nobody has said; the end and the beginning.
+#: librdkafka's numbers in place of offsets: the committed one and an unset one; the end and the beginning.
 _UNSAID: Final = (-1000, -1001)
 _ENDS: Final = (-1, -2)
 _ONE: Final = "TopicPartition('orders', 0)"
-#: Thirty years; what is longer cannot be told in the units of clocks.
+#: Thirty years; longer times exceed the units of clocks.
 _LONGEST_S: Final = 1e9
 
 
 def whole_number(value: object, name: str, expected: str, maximum: int, *, minimum: int = 0) -> int:
-    """An integer from `minimum` to `maximum`; `ConfigError` for anything else."""
+    """Check an integer from `minimum` to `maximum`; raise `ConfigError` for anything else."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ConfigError(f"{name} cannot be {value!r}: {expected} is expected")
     number = value.__index__()
@@ -41,7 +41,7 @@ def whole_number(value: object, name: str, expected: str, maximum: int, *, minim
 
 
 def to_topic(topic: object, call: str) -> str:
-    """A name that may be a topic's; `call` shows how it is given."""
+    """Check a topic's name; `call` shows how it is given."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be text, not {type(topic).__name__}: {call}")
     if not 0 < len(topic) <= _TOPIC_LENGTH:
@@ -51,14 +51,14 @@ def to_topic(topic: object, call: str) -> str:
 
 
 def to_topics(topics: object) -> tuple[str, ...]:
-    """Several names, or one text for one of them."""
+    """Check several topics' names; one text stands for one of them."""
     if isinstance(topics, bytes) or not isinstance(topics, Iterable):
         raise TypeError(f"topics cannot be {topics!r}: names are expected, like ['orders']")
     return tuple(to_topic(topic, "['orders']") for topic in ([topics] if isinstance(topics, str) else topics))
 
 
 def to_names(names: object, what: str) -> list[str]:
-    """Several names; a text alone is refused, for it would be taken for its letters."""
+    """Check several names; a text alone is refused, since it would be taken for its letters."""
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise TypeError(f"{what} cannot be {names!r}: a list of names is expected, like [{names!r}]")
     found = list(names)
@@ -69,7 +69,7 @@ def to_names(names: object, what: str) -> list[str]:
 
 
 def encode(text: str, what: str) -> bytes:
-    """Text as it travels."""
+    """Encode text as UTF-8; raise `ConfigError` if that cannot be."""
     try:
         return text.encode()
     except UnicodeEncodeError as why:
@@ -77,7 +77,7 @@ def encode(text: str, what: str) -> bytes:
 
 
 def to_partition(value: object) -> TopicPartition:
-    """One partition: a `TopicPartition`, a pair of topic and number, or what another client calls one."""
+    """Check one partition: a `TopicPartition`, a pair of topic and number, or another client's type."""
     match value:
         case (topic, number):
             pass
@@ -90,7 +90,7 @@ def to_partition(value: object) -> TopicPartition:
 
 
 def to_partitions(values: object) -> tuple[TopicPartition, ...]:
-    """Several partitions, in their order."""
+    """Check several partitions, and keep their order."""
     return tuple(to_partition(value) for value in _several(values))
 
 
@@ -101,14 +101,17 @@ def _several(values: object) -> Iterable[object]:
 
 
 class Beginning(NamedTuple):
-    """Where to begin: at an offset, or where a timestamp leads (-2 the beginning, -1 the end); neither if not said."""
+    """The place to begin reading: an offset, or where a timestamp leads (-2 the beginning, -1 the end).
+
+    Neither if not given.
+    """
 
     offset: int | None = None
     timestamp: int | None = None
 
 
 def to_beginning(value: object) -> Beginning:
-    """What a partition of another client, or a record, says about where to begin."""
+    """Read the place to begin from another client's partition, or from a record."""
     offset = getattr(value, "offset", None)
     if offset is None or offset in _UNSAID:
         return Beginning()
@@ -116,17 +119,17 @@ def to_beginning(value: object) -> Beginning:
 
 
 def to_beginnings(values: object) -> dict[TopicPartition, Beginning]:
-    """Several partitions, each with where to begin."""
+    """Check several partitions, each with its place to begin."""
     return {to_partition(value): to_beginning(value) for value in _several(values)}
 
 
 def to_offset(value: object) -> int:
-    """The offset of a record, or that of one which is still to come."""
+    """Check an offset, of a record or of one that is still to come."""
     return whole_number(getattr(value, "offset", value), "offset", "a whole number, 0 or above,", INT64_MAX)
 
 
 def to_committable(value: object) -> Committable:
-    """An offset, or one with what is to be kept beside it."""
+    """Check an offset to commit, with metadata if it has some."""
     offset = to_offset(value)
     metadata, epoch = getattr(value, "metadata", None), getattr(value, "leader_epoch", None)
     if metadata is None and epoch is None:
@@ -140,8 +143,11 @@ def to_committable(value: object) -> Committable:
 
 
 def to_offsets(values: object) -> dict[TopicPartition, Committable]:
-    """Offsets by partition; or a record or several, which stand for the offsets behind them; or a list of what another
-    client calls partitions with offsets."""
+    """Check the offsets of a commit, and return them by partition.
+
+    They are a mapping; or a record or several, which stand for the offsets behind them; or a list of another client's
+    partitions with offsets.
+    """
     if isinstance(values, Mapping):
         return {to_partition(partition): to_committable(offset) for partition, offset in values.items()}
     if _is_record(values):
@@ -165,41 +171,42 @@ def _behind(record: object) -> OffsetAndMetadata:
 
 
 def is_partition(value: object) -> bool:
-    """Whether it is one partition, not several."""
+    """Return whether a value is one partition, not several."""
     return hasattr(value, "topic") and hasattr(value, "partition")
 
 
 def to_timestamps(values: object) -> dict[TopicPartition, int]:
-    """Milliseconds since 1970 by partition; -1 and -2 stand for the end and the beginning."""
+    """Check timestamps by partition, ms since 1970; -1 and -2 stand for the end and the beginning."""
     if not isinstance(values, Mapping):
         raise TypeError(f"timestamps cannot be {values!r}: a mapping is expected, like {{{_ONE}: 1700000000000}}")
     return {to_partition(each): to_time(value, minimum=-2) for each, value in values.items()}
 
 
 def to_time(value: object, *, minimum: int) -> int:
-    """Milliseconds since 1970."""
+    """Check a timestamp, milliseconds since 1970."""
     return whole_number(value, "timestamp", "a whole number of milliseconds since 1970", INT64_MAX, minimum=minimum)
 
 
 def to_seconds(value: object, name: str = "timeout") -> float:
-    """How long a call may take."""
+    """Check a timeout, seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ConfigError(f"{name} cannot be {value!r}: seconds, 0 or more, are expected")
     return float(min(value, _LONGEST_S))
 
 
 def to_callback(value: object, name: str) -> Callable[..., Any] | None:
-    """Something to call, or nothing."""
+    """Check a function to call; `None` is none."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} cannot be {value!r}: a function is expected")
     return value
 
 
 def to_several(values: object, what: str, example: str) -> list[object]:
-    """What a call takes any number of; one alone, a text and a mapping are refused.
+    """Check an argument that takes any number of values; a single one, a text and a mapping are refused.
 
     Args:
-        what: they are called, such as "entries".
+        values: of the caller.
+        what: name of the values, such as "entries".
         example: of one such list.
     """
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):

@@ -1,4 +1,4 @@
-"""What a consumer's two sides say to each other of assignments that are computed in the application's thread.
+"""The messages between a consumer's two sides about assignments that the application computes.
 
 Source: KIP-848 as drafted (client-side assignors).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @value
 class ComputationWanted:
-    """The group's coordinator wants this member to compute an assignment, by the assignor of that name."""
+    """The coordinator's request to compute an assignment, by the assignor of that name."""
 
     number: int
     assignor: str
@@ -26,7 +26,10 @@ class ComputationWanted:
 
 @value
 class AssignmentSaid:
-    """What came with an assignment from the member that computed it; `error` other than 0: none came of it."""
+    """The metadata that came with an assignment, from the member that computed it.
+
+    An `error` other than 0: the computation has failed.
+    """
 
     error: int
     version: int
@@ -35,9 +38,9 @@ class AssignmentSaid:
 
 @value
 class ComputationDone:
-    """The application's assignor has come to an end with the wanted computation of that number.
+    """The end of the computation of that number.
 
-    `error`: why nothing came of it, as a sentence; empty: `owner` is checked, and `said` is what members are told.
+    `error`: why it has failed, a sentence. Empty: `owner` is checked, and `said` are the metadata for each member.
     """
 
     number: int

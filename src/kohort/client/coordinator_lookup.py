@@ -1,6 +1,7 @@
-"""Which broker coordinates the group.
+"""The lookup of the group's coordinator.
 
-Laws: one look-up at a time; a failure of the coordinator is followed by a new look-up, with pauses that grow.
+Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses.
+
 Source: Kafka's FindCoordinator API.
 """
 
@@ -28,9 +29,12 @@ class CoordinatorLookup:
     """Finds the coordinator of one group.
 
     Args:
+        requests: sends requests.
+        cluster: the brokers.
         group_id: the group.
-        hears: whether a coordinator that tells members their news with other answers is to be heard.
+        retry: pauses between two attempts.
         on_refused: called with the error and the time when the group may not be looked up at all.
+        hears: whether the member takes news that the coordinator sends with other answers.
     """
 
     def __init__(
@@ -48,23 +52,23 @@ class CoordinatorLookup:
         self._group_id = group_id
         self._retry = retry
         self._on_refused = on_refused
-        #: What the coordinator says beside its answers to heartbeats.
+        #: News of the coordinator beside its answers to heartbeats.
         self.hearing: Final = Hearing(is_wanted=hears)
-        #: Where the coordinator listens; `None` while that is not known.
+        #: Address of the coordinator; `None` while it is not known.
         self.endpoint: Endpoint | None = None
-        #: When to ask; `None` while nobody needs it or it is known.
+        #: When to send the lookup; `None`: no part needs it, or the address is known.
         self._due_ms: int | None = None
         self._in_flight = False
         self._attempts = 0
 
     def need(self, now_ms: int) -> Endpoint | None:
-        """The coordinator; if it is not known, it is being looked up from now on."""
+        """Return the coordinator; start a lookup if it is not known."""
         if self.endpoint is None and not self._in_flight and self._due_ms is None:
             self._due_ms = now_ms
         return self.endpoint
 
     def lost(self, endpoint: Endpoint, now_ms: int) -> None:
-        """That broker does not answer, or is not the coordinator: look again after a pause."""
+        """Look the coordinator up again after a pause: that broker fails, or is not the coordinator."""
         if self.endpoint == endpoint:
             self.endpoint = None
             self.hearing.lose()
@@ -72,15 +76,15 @@ class CoordinatorLookup:
             self._attempts += 1
 
     def works(self) -> None:
-        """The coordinator has given a good answer: pauses start small again."""
+        """Start with small pauses again, because the coordinator has given a good answer."""
         self._attempts = 0
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when `on_tick` has a request to send."""
         return None if self._in_flight else self._due_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Ask if it is time."""
+        """Send a FindCoordinator request when one is due."""
         if self._in_flight or self._due_ms is None or now_ms < self._due_ms:
             return
         self._in_flight, self._due_ms = True, None
@@ -91,7 +95,7 @@ class CoordinatorLookup:
         self._in_flight = False
         response = message_of(answer, FindCoordinatorResponse)
         if response is None:
-            # Moves on to another broker, and reports if none answers.
+            # The cluster goes on with another broker, and reports if none answers.
             self._cluster.refresh(now_ms)
             self._again(now_ms)
             return

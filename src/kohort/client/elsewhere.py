@@ -1,7 +1,8 @@
-"""Names that the calls of other Python clients have: whoever tries one is told what is so here.
+"""Names of other Python clients' calls: to use one raises an error with the call to use instead.
 
-Laws: none of them is an attribute (`hasattr` is false, `dir` of an object and type checkers do not know it), and a name
-that a class has of its own is left alone. A lookup of any other name costs what it did.
+Laws: none of them is an attribute: `hasattr` is false, and `dir` of an object and type checkers do not know it. A name
+that a class has of its own is left alone. A lookup of any other name costs as much as without this.
+
 Source: confluent-kafka 2.16, kafka-python 3.0, aiokafka 0.14; docs/migrate.md has all their calls.
 """
 
@@ -55,7 +56,7 @@ ADMINS: Final = {
 
 
 class _Elsewhere:
-    """A name that is no attribute, with what to do instead."""
+    """A name that raises an `AttributeError` with the call to use instead."""
 
     def __init__(self, name: str, instead: str) -> None:
         self._name = name
@@ -66,7 +67,7 @@ class _Elsewhere:
 
 
 def answering(names: Mapping[str, str]) -> Callable[[T], T]:
-    """A decorator of a class: those of `names` that it has not raise an `AttributeError` with these words."""
+    """Return a class decorator: those of `names` that the class lacks raise an `AttributeError`."""
 
     def add(kind: T) -> T:
         missing = names.keys() - set(dir(kind))

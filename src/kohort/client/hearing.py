@@ -1,10 +1,11 @@
-"""What a member hears beside its heartbeats: by answers to fetches and commits, from a coordinator that tells it there.
+"""The news that a member gets beside its heartbeats, with answers to fetches and commits.
 
-Laws: what the coordinator told is taken in the order in which it was decided, by its numbers, whichever way it came.
-What is heard while a list of what is owned is on its way counts when that is answered: what the list leaves out may be
-another's by then. An answer to what was asked before the coordinator was lost is not listened to. Nothing is said to a
-broker that is none of kohort's. A refusal is asked about at once, whatever else is on its way, and nothing is handed
-out until that is answered.
+Laws: news are taken in the order in which the coordinator decided them, by their numbers, whichever way they came. News
+that come while a list of owned partitions is on its way count when that is answered: another member may have the
+partitions that the list leaves out by then. An answer to a request from before the coordinator was lost is ignored.
+Nothing is sent to a broker that is not kohort's. After a refusal a heartbeat is sent at once, whatever is under way,
+and no record is handed out until its answer.
+
 Source: requirement H10; docs/private-protocol.md.
 """
 
@@ -20,47 +21,47 @@ from kohort.wire.messages.membership import MemberNews, MemberWord
 
 
 class Hearer(Protocol):
-    """The member."""
+    """The member that takes the news."""
 
     def say(self) -> MemberWord | None:
-        """What it knows; `None` if it is no member, or not sure."""
+        """Return the member's assignment as it knows it; `None`: no membership, or a doubtful one."""
         ...
 
     def has_list_to_say(self) -> bool:
-        """Whether what it owns is about to be said, or on its way."""
+        """Return whether a list of owned partitions is due or on its way."""
         ...
 
     def take_news(self, news: MemberNews, now_ms: int) -> None:
-        """The coordinator has told something that is newer than all before."""
+        """Take news from the coordinator that are newer than all before."""
         ...
 
     def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
-        """The coordinator has told, by that connection, that a heartbeat would be refused."""
+        """Take the news, by the connection `lane`, that a heartbeat would be refused."""
         ...
 
 
 class Hearing:
-    """The way from fetches and commits to the member, and back.
+    """The way of news from fetches and commits to the member, and of its word back.
 
     Args:
-        is_wanted: whether anything is to be said and heard this way.
+        is_wanted: whether the member takes news this way.
     """
 
     __slots__ = ("_heard", "_is_heard", "_is_wanted", "_number", "_word", "era", "hearer")
 
     def __init__(self, *, is_wanted: bool) -> None:
         self._is_wanted = is_wanted
-        #: Who hears; `None` while nobody could.
+        #: The member; `None` without one.
         self.hearer: Hearer | None = None
-        #: Rises when a coordinator is found: what was asked before is not listened to.
+        #: Rises when a coordinator is found: answers to requests of an earlier era are ignored.
         self.era = 0
-        #: Whether the coordinator is a broker of kohort's, and has answered.
+        #: Whether the coordinator is kohort's, and has answered.
         self._is_heard = False
-        #: Of what was taken last, by whichever way.
+        #: Number of the latest news that were taken, by whichever way.
         self._number = 0
-        #: What was heard while a list was on its way.
+        #: News that came while a list of owned partitions was on its way.
         self._heard: MemberNews | None = None
-        #: What was said last.
+        #: The latest word of the member.
         self._word: MemberWord | None = None
 
     @property
@@ -69,20 +70,20 @@ class Hearing:
         return self._is_wanted and self._is_heard
 
     def begin(self) -> None:
-        """A coordinator that is a broker of kohort's has answered."""
+        """Begin to take news, because a coordinator of kohort's has answered."""
         if not self._is_heard:
             self._is_heard = True
             self._word = None
             self.era += 1
 
     def lose(self) -> None:
-        """The coordinator may be another one by now."""
+        """Forget the coordinator, which may be another one by now."""
         self._is_heard = False
         self._number = 0
         self._heard = None
 
     def takes(self, number: int) -> bool:
-        """Whether what has that number is newer than all before; from now on it is the latest. 0 is no number."""
+        """Return whether news of that number are newer than all before, and note it; 0 is no number."""
         if 0 < number <= self._number:
             return False
         self._number = max(number, self._number)
@@ -91,7 +92,7 @@ class Hearing:
     def build_word(
         self, group_id: str, member_id: str, epoch: int, known: Mapping[TopicId, Sequence[int]]
     ) -> MemberWord:
-        """What a member knows: the same object as long as that is the same."""
+        """Build the word for what a member knows; the same object as long as that is the same."""
         rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
         word = MemberWord(group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=rows)
         if self._word is None or word != self._word:
@@ -99,24 +100,25 @@ class Hearing:
         return self._word
 
     def say(self) -> MemberWord | None:
-        """What to say with a request to the coordinator; `None`: nothing."""
+        """Return the member's word for a request to the coordinator; `None`: none is due."""
         if not self.is_on or self.hearer is None or self._heard is not None:
             return None
         return self.hearer.say()
 
     def hear(self, news: MemberNews | None, *, era: int, lane: Lane, now_ms: int) -> None:
-        """What came by that connection with the answer to something that was asked in that era."""
+        """Take the news that came with an answer, by the connection `lane`, to a request of `era`."""
         if news is None or not self._is_wanted:
             return
         if news.error_code:
-            # It says of which epoch; and whoever is cut off from its coordinator does not know where that is.
+            # It names its epoch, so its era does not matter: a member that is cut off cannot tell where its coordinator
+            # is.
             if self.hearer is not None and news.number > self._number:
                 self.hearer.take_refusal(news, lane, now_ms)
         elif era == self.era and self.is_on:
             self._weigh(news, now_ms)
 
     def on_said(self, now_ms: int) -> None:
-        """A heartbeat was answered: perhaps nothing is on its way any more."""
+        """Take news that have waited for the answer to a heartbeat."""
         heard, self._heard = self._heard, None
         if heard is not None:
             self._weigh(heard, now_ms)

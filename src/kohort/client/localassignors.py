@@ -1,10 +1,13 @@
-"""Assignors that a consumer runs for its group: what an object of the application may have beside `name` and `assign`.
+"""The assignors that a consumer runs for its group, and the attributes that they may have.
 
-Any assignor of `kohort.assign.interface` will do, the same object that a broker takes. What it may have besides, each
-with its default, is `LocalAssignor`'s to read: `minimum_version` and `maximum_version` (0), the versions of metadata
-that it understands; `metadata_version` (the highest), which its own are of; `metadata()` (nothing), what this member
-tells whoever computes; `tell(group, owner)` (nothing), what the one that computes tells others;
-`on_assignment(error, version, metadata)`, called with what it was told.
+Any assignor of `kohort.assign.interface` will do, the same object that a broker takes. `name` and `assign` are
+required. `LocalAssignor` reads the optional ones:
+
+- `minimum_version` and `maximum_version` (0): versions of metadata that it understands;
+- `metadata_version` (the highest): that of its own metadata;
+- `metadata()` (empty): this member's metadata, for the member that computes;
+- `tell(group, owner)` (nothing): metadata for the other members, from the one that computes;
+- `on_assignment(error, version, metadata)`: called with the metadata that came with the assignment.
 
 Source: KIP-848 as drafted (`group.local.assignors`, `PartitionAssignor`).
 """
@@ -18,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from kohort.assign.interface import Assignable, Assignor
 
-#: Assignors of one member, and the metadata of all of them, in bytes: a coordinator takes no more.
+#: Most assignors of one member, and most bytes of their metadata: a coordinator takes no more.
 MOST_ASSIGNORS: Final = 16
 MOST_METADATA_BYTES: Final = 64 * 1024
 _HIGHEST_VERSION: Final = 2**15 - 1
 
 
 class LocalAssignor(NamedTuple):
-    """One of them; `version` is that of its metadata, between the two others."""
+    """An assignor of a consumer; `version` is that of its metadata, between the two others."""
 
     name: str
     minimum_version: int
@@ -34,31 +37,31 @@ class LocalAssignor(NamedTuple):
     assignor: Assignor
 
     def metadata(self) -> bytes:
-        """What this member tells whoever computes, now.
+        """Return this member's present metadata for the member that computes.
 
         Raises:
-            TypeError: the application's function gives something else.
+            TypeError: the application's function returns something else than bytes.
         """
         given = _optional(self.assignor, "metadata", lambda: b"")()
         return _checked_bytes(given, f"metadata() of the assignor {self.name}")
 
     def assign(self, group: Assignable) -> tuple[array[int], dict[str, bytes]]:
-        """The new owners, and what members are told beside; raises what the application's code does."""
+        """Return the new owners and the members' metadata; raise the errors of the application's code."""
         owner = self.assignor.assign(group)
         told: Mapping[str, bytes] = _optional(self.assignor, "tell", lambda *_: {})(group, owner)
         what = f"tell() of the assignor {self.name}"
         return owner, {member_id: _checked_bytes(given, what) for member_id, given in told.items()}
 
     def on_assignment(self, error: int, version: int, metadata: bytes) -> object:
-        """Tell the application what came with an assignment."""
+        """Hand the application the metadata that came with an assignment."""
         return _optional(self.assignor, "on_assignment", lambda *_: None)(error, version, metadata)
 
 
 def parse_assignors(given: object) -> tuple[LocalAssignor, ...]:
-    """The option group.local.assignors: one assignor, or several in the order of preference.
+    """Read the option group.local.assignors: one assignor, or several in the order of preference.
 
     Raises:
-        ValueError: what is given is none, or none that can be used; says what is expected.
+        ValueError: an object is no usable assignor; names the expected one.
     """
     several: Sequence[object] = given if isinstance(given, list | tuple) else [given]
     found = tuple(_read(each) for each in several)

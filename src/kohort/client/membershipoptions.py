@@ -1,4 +1,4 @@
-"""Options of a member of a group: under which name it joins, by which protocol, and when it is given up.
+"""The options of a group's member: its name, its protocol, and when it is given up.
 
 Source: Apache Kafka's consumer configuration; KIP-345 and its draft (registration.timeout.ms, expansion.timeout.ms,
 member.name).
@@ -15,16 +15,16 @@ from kohort.config import Option, parse_int, parse_list
 from kohort.errors import ConfigError
 
 _INT32_MAX: Final = 2**31 - 1
-#: Pause between heartbeats of the classic protocol where none is given.
+#: Default pause between heartbeats of the classic protocol.
 _CLASSIC_HEARTBEAT_INTERVAL_MS: Final = 3_000
-#: Assignors that members of classic groups know.
+#: Assignors of classic members.
 _ASSIGNORS: Final = ("range", "roundrobin", "cooperative-sticky")
-#: By one of these the first member of a group makes it a static one.
+#: With one of these the first member of a group makes it a static group.
 _OF_STATIC_GROUPS: Final = ("registration.timeout.ms", "expansion.timeout.ms")
 
 
 def _joining(name: str, doc: str) -> Option:
-    """What a member says when it joins, if anything: milliseconds."""
+    """Declare an option of a joining member in milliseconds; not sent by default."""
     return Option(name=name, parse=parse_int, default=None, doc=doc, minimum=0, maximum=_INT32_MAX)
 
 
@@ -105,7 +105,7 @@ MEMBERSHIP: Final = (
 
 
 def check_membership(values: Mapping[str, Any]) -> None:
-    """Refuse what contradicts itself.
+    """Refuse options that contradict each other.
 
     Raises:
         ConfigError: with what to do.
@@ -117,7 +117,7 @@ def check_membership(values: Mapping[str, Any]) -> None:
     if values["group.instance.id"] is not None and values["group.id"] is None:
         raise ConfigError("group.instance.id names a member of a group: group.id is needed, too")
     for name in _OF_STATIC_GROUPS:
-        # Without a group they are nobody's: Spark's executors get the options of the member beside them.
+        # Without a group they have no effect: Spark's executors get the options of the member beside them.
         if values[name] is not None and values["group.id"] is not None and values["group.instance.id"] is None:
             raise ConfigError(f"{name} is about members with a name: group.instance.id (member.name) is needed, too")
     interval_ms, _ = heartbeat_intervals(values)
@@ -147,11 +147,11 @@ def _check_local_assignors(values: Mapping[str, Any]) -> None:
 
 
 def heartbeat_intervals(values: Mapping[str, Any]) -> tuple[int, int]:
-    """Milliseconds between heartbeats of the classic protocol, and those proposed to a KIP-848 coordinator, or -1."""
+    """Return the classic heartbeat interval and the one to propose by KIP-848 (-1: none), milliseconds."""
     given = values["heartbeat.interval.ms"]
     return _CLASSIC_HEARTBEAT_INTERVAL_MS if given is None else given, or_nothing(given)
 
 
 def or_nothing(value: int | None) -> int:
-    """A number as it goes over the wire, where -1 says nothing."""
+    """Return a number as it goes over the wire, where -1 stands for none."""
     return -1 if value is None else value

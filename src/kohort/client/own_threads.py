@@ -1,6 +1,7 @@
-"""Which threads are clients' own, and what must not be waited for on them: their callbacks would wait for themselves.
+"""The clients' own threads, where a callback must not wait for a future that the thread itself ends.
 
-Laws: whoever may wait learns nothing of this; a future that another client ends may be waited for on any thread.
+Laws: a thread that may wait is not affected. A future that another client ends may be waited for on any thread.
+
 Source: `concurrent.futures` runs a future's callbacks where it is settled, so on a producer's own thread.
 """
 
@@ -12,22 +13,22 @@ from typing import Final
 
 from kohort.errors import StateError
 
-#: Thread -> whether the client that it belongs to has to end a future itself.
+#: Thread -> whether its client has to end a given future itself.
 _holders: Final[dict[int, Callable[[object], bool]]] = {}
 
 
 def enter(holds: Callable[[object], bool]) -> None:
-    """This thread is a client's own; `holds` is asked on it about futures that have no end yet."""
+    """Register this thread as a client's own; `holds` tells whether it has to end a given future."""
     _holders[get_ident()] = holds
 
 
 def leave() -> None:
-    """This thread ends."""
+    """Unregister this thread, which ends."""
     _holders.pop(get_ident(), None)
 
 
 def check_may_wait(future: object) -> None:
-    """Raise `StateError` if this thread itself has to end that future, so that to wait for it would never end."""
+    """Raise `StateError` if this thread itself has to end that future, so that a wait would never end."""
     holds = _holders.get(get_ident())
     if holds is not None and holds(future):
         raise StateError(

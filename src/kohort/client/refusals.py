@@ -1,4 +1,4 @@
-"""What a broker's error codes become for callers, where the client knows more than the code says.
+"""The exceptions for brokers' error codes, where the client knows more than the code says.
 
 Source: Apache Kafka's table of operations and the rights that they take.
 """
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kohort.errors import AuthorizationError, BrokerError, ErrorCode, FencedError, UnsupportedFeatureError
 
-#: The code says on what kind of thing a right is missing.
+#: Error code -> the kind of resource for which a right is missing.
 _RESOURCES: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "group",
@@ -20,9 +20,9 @@ _CLUSTER: Final = "kafka-cluster"
 
 
 class Absence(NamedTuple):
-    """What has ended a membership."""
+    """The end of a membership and its reason."""
 
-    #: As it was then; empty, and 0 or below, where there was none.
+    #: As it was then; empty, and 0 or below, without a membership.
     member_id: str
     epoch: int
     why: str
@@ -31,11 +31,14 @@ class Absence(NamedTuple):
 def refused(
     code: ErrorCode, message: str | None = None, *, during: str = "", operation: str = "", name: str = ""
 ) -> BrokerError:
-    """The exception for an answer that is no good one.
+    """Build the exception for an answer with an error.
 
     Args:
-        operation: the right that the caller will need, in case it is one that is missing: a consumer that may not
-            describe a topic may not read it either. Empty if several are possible.
+        code: of the answer.
+        message: of the answer.
+        during: the operation, for people.
+        operation: the right that the caller will need, if one is missing: a consumer that may not describe a topic may
+            not read it either. Empty if several are possible.
         name: of the topic or the group that it was asked for.
     """
     if code is ErrorCode.UNSUPPORTED_VERSION:
@@ -52,9 +55,12 @@ def refused(
 def left_out(
     code: ErrorCode, message: str | None, *, group: str, member: str, epoch: int, name: str | None = None
 ) -> BrokerError:
-    """The exception for a member that its coordinator will not have, whatever it does; `name`: group.instance.id."""
+    """Build the exception for a member that its coordinator refuses for good.
+
+    `name`: its group.instance.id.
+    """
     if code is ErrorCode.FENCED_INSTANCE_ID and name is None:
-        # A JoinGroup's answer has no words, and nobody can have taken a name that was not given.
+        # A JoinGroup answer has no text. Without a name of its own, a member cannot have lost it to another one.
         message = message or f"group {group} is a static one: give every member a name with group.instance.id"
     if code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return refused(code, message, during=f"heartbeating in group {group}", operation="read", name=group)

@@ -1,6 +1,7 @@
-"""How long to wait before the next attempt.
+"""The pauses between two attempts.
 
 Laws: no clock and no chance in here; jitter comes from a seed that the caller passes in, so a run can be repeated.
+
 Source: Kafka's `retry.backoff.ms` and `retry.backoff.max.ms` (KIP-580): doubled per attempt, spread by a fifth.
 """
 
@@ -28,7 +29,7 @@ class Backoff:
     seed: int = 0
 
     def delay_ms(self, attempt: int) -> int:
-        """The pause after `attempt` failures in a row, counted from 0; at least 1 ms where there is a base at all."""
+        """Return the pause after `attempt` failures in a row, from 0; at least 1 ms unless the base is 0."""
         assert attempt >= 0
         if self.base_ms == 0:
             return 0

@@ -1,8 +1,9 @@
-"""The login of one connection: which mechanism, what is said in it, and how long it lasts.
+"""The login of one connection: its mechanism, its messages, and how long it lasts.
 
-Laws: nothing else is asked of the broker before it is over, and while it is done again; a broker that does not let the
-client in is asked no second time on the same connection. No secret is in any text of it.
-Source: KIP-152 (SaslAuthenticate), KIP-368 (sessions end, and are begun anew on the same connection).
+Laws: no other request is sent before the login is over, nor while it is renewed. After a refusal it is not tried again
+on the same connection. No secret is in any text of it.
+
+Source: KIP-152 (SaslAuthenticate), KIP-368 (sessions end, and are renewed on the same connection).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from kohort.security.sasl import Exchange, ExchangeFailed
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-#: A session is begun anew after such a part of it: parts of a hundred, between which each client draws its own.
+#: A session is renewed after a percentage of it between these two, which each client draws.
 FIRST_RENEWAL_PERCENT: Final = 85
 LAST_RENEWAL_PERCENT: Final = 95
-#: The shortest pause before a renewal is tried again that could not be made.
+#: Shortest pause before a failed renewal is tried again.
 LEAST_REPEAT_MS: Final = 10
 
 Request = SaslHandshakeRequest | SaslAuthenticateRequest
@@ -25,7 +26,7 @@ Response = SaslHandshakeResponse | SaslAuthenticateResponse
 
 
 class SignInRefused(Exception):
-    """The broker does not let the client in, or cannot be believed; the text says why and what to do."""
+    """The broker refuses the login, or has failed to prove itself; the text says why and what to do."""
 
 
 class SignIn:
@@ -33,7 +34,7 @@ class SignIn:
 
     Args:
         mechanism: its name.
-        exchange: what is said in it; used up by this.
+        exchange: its messages; used up by this.
     """
 
     def __init__(self, mechanism: str, exchange: Exchange) -> None:
@@ -43,14 +44,14 @@ class SignIn:
         self.lifetime_ms = 0
 
     def start(self) -> Request:
-        """What is asked first."""
+        """Return the first request."""
         return SaslHandshakeRequest(mechanism=self._mechanism)
 
     def on_answer(self, answer: Response) -> Request | None:
-        """What is asked next; `None`: the client is in.
+        """Return the next request; `None`: the login has succeeded.
 
         Raises:
-            SignInRefused: the broker does not let it in, or is not who it says.
+            SignInRefused: the broker refuses it, or is not who it says.
         """
         if isinstance(answer, SaslHandshakeResponse):
             self._check_handshake(answer)
@@ -82,7 +83,7 @@ class SignIn:
 
 
 def renewal_ms(lifetime_ms: int, draw: int) -> int:
-    """After how long a session of `lifetime_ms` is begun anew; `draw`, any number, spreads the clients.
+    """Return when to renew a session of `lifetime_ms`; `draw`, any number, spreads the clients.
 
     >>> renewal_ms(1000, 0), renewal_ms(1000, 10)
     (850, 950)
@@ -92,7 +93,7 @@ def renewal_ms(lifetime_ms: int, draw: int) -> int:
 
 
 def repeat_ms(left_ms: int) -> int | None:
-    """After which pause a login is tried again that could not be renewed, of a session that has `left_ms` left.
+    """Return the pause before a failed renewal is tried again, of a session that has `left_ms` left.
 
     `None`: no more; the broker ends the session, and the next connection logs in from the beginning.
 

@@ -1,7 +1,8 @@
-"""The consumer on an event loop: what `kohort.Consumer` does, awaited.
+"""The consumer's asyncio door: the calls of `kohort.Consumer`, awaited.
 
-Laws: no thread; a call that is cancelled has lost nothing, its records are returned by the next; callbacks run inside
+Laws: no thread. A call that is cancelled has lost nothing: the next call returns its records. Callbacks run inside
 `poll`, `unsubscribe` and `close`, and may be coroutine functions.
+
 Source: the consumer threading refactor (CTR); aiokafka's names, where it has them.
 """
 
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ConsumerOptions
 
 T = TypeVar("T")
-#: What is left open when a consumer has ended gets so long to be closed.
+#: Seconds for a consumer's connections to close when it has ended.
 _JOIN_S: Final = 5.0
 
 
 @answering(CONSUMERS)
 class Consumer(OffsetCalls):
-    """Reads topics on the running loop, alone or as a member of a group; options as those of `kohort.Consumer`.
+    """Reads topics on the running loop, alone or as a member of a group; options: see `kohort.Consumer`.
 
     While one task awaits `poll`, a second one that polls gets a `StateError`; pausing, seeking, committing, asking,
     `wakeup` and `close` may come from any task of the loop. Heartbeats need the loop, too: work that holds it up for
@@ -57,7 +58,7 @@ class Consumer(OffsetCalls):
     """
 
     def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
-        """Nothing is connected here, and no loop is needed yet.
+        """Create a consumer; nothing is connected here, and no loop is needed yet.
 
         Args:
             first: options by Kafka's dotted names in a mapping, which may be mixed with keywords; or topics.
@@ -71,14 +72,14 @@ class Consumer(OffsetCalls):
         self._set_up(first, options, InLoop, self._signal)
 
     async def start(self) -> None:
-        """Begin with the topics that were given first; otherwise there is nothing to do (as aiokafka has it)."""
+        """Subscribe to the topics that were given to the class, if any (as aiokafka has it)."""
         self._check_open()
         topics, self._first_topics = self._first_topics, ()
         if topics:
             self.subscribe(topics)
 
     async def stop(self) -> None:
-        """The same as `close` (as aiokafka has it)."""
+        """Close the consumer, as `close` does (as aiokafka has it)."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -107,16 +108,16 @@ class Consumer(OffsetCalls):
         await self._run(self._unsubscribe_steps(timeout))
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Records that have arrived; waits up to `timeout` seconds for the first. See `kohort.Consumer.poll`."""
+        """Return the records that have arrived; wait up to `timeout` seconds. See `kohort.Consumer.poll`."""
         return await self._run(self._poll_steps(timeout, max_records))
 
     async def poll_one(self, timeout: float = 1.0) -> ConsumerRecord | None:
-        """The next record, or `None` after `timeout` seconds without one."""
+        """Return the next record, or `None` after `timeout` seconds without one."""
         record = await self._next_record("poll_one")
         return await self._run(self._one_steps("poll_one", timeout)) if record is None else record
 
     async def getone(self) -> ConsumerRecord:
-        """The next record, however long that takes (as aiokafka has it).
+        """Return the next record, however long that takes (as aiokafka has it).
 
         Raises:
             StateError: the consumer was closed meanwhile.
@@ -130,14 +131,14 @@ class Consumer(OffsetCalls):
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records by partition, as `poll` returns them in a row (as aiokafka has it)."""
+        """Return the records of a `poll` by partition (as aiokafka has it)."""
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         for record in await self.poll(timeout_ms / 1000, max_records=max_records):
             found.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
         return found
 
     async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[ConsumerRecord]:
-        """So many records, or those that arrived within `timeout` seconds."""
+        """Return so many records, or fewer after `timeout` seconds."""
         return await self._run(self._consume_steps(num_messages, timeout))
 
     async def poll_arrow(
@@ -149,7 +150,7 @@ class Consumer(OffsetCalls):
         max_records: int | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> list[pyarrow.RecordBatch]:
-        """What has arrived as Arrow record batches. See `kohort.Consumer.poll_arrow`."""
+        """Return fetched records as Arrow record batches. See `kohort.Consumer.poll_arrow`."""
         return await self._run(
             self._arrow_steps(
                 timeout, columns, include_headers=include_headers, max_records=max_records, max_bytes=max_bytes
@@ -159,7 +160,8 @@ class Consumer(OffsetCalls):
     async def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end, within `timeout` seconds. Safe to call twice.
 
-        While an exception is passing what was handed out last is read again: see `kohort.Consumer.close`.
+        While an exception is passing, the records that were handed out last are read again: see
+        `kohort.Consumer.close`.
 
         Args:
             timeout: seconds.
@@ -211,7 +213,7 @@ class Consumer(OffsetCalls):
         return None
 
     def _begin(self, what: str) -> bool:
-        # Tasks change places where they await only: what awaits nothing disturbs no other.
+        # Tasks change places only where they await, so a call that awaits nothing disturbs no other.
         self._check_open()
         return False
 

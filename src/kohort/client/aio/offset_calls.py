@@ -1,6 +1,6 @@
 """The asyncio door's calls about offsets.
 
-Source: Kafka's consumer API; what they do is in `OffsetSide`.
+Source: Kafka's consumer API; the work is in `OffsetSide`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OffsetCalls(OffsetSide):
 
     @abstractmethod
     async def _run(self, steps: Steps[T]) -> T:
-        """Carry out a call, awaiting what it waits for."""
+        """Carry out the steps of a call, and await where they wait."""
 
     async def commit(
         self,
@@ -33,17 +33,17 @@ class OffsetCalls(OffsetSide):
         asynchronous: bool = False,
         timeout: float = 30.0,
     ) -> None:
-        """Commit offsets, or what `poll` has returned; ends when that is durable, `asynchronous` at once."""
+        """Commit offsets, or those of all processed records, durably; do not wait if `asynchronous`."""
         return await self._run(self._commit_steps(offsets, message, asynchronous, timeout))
 
     async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        """The offset of the next record that `poll` will return."""
+        """Return the offset of the next record that `poll` will return."""
         return await self._run(self._position_steps(partition, timeout))
 
     async def lag(
         self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """How many offsets lie between what was handed out of a partition and its end, as the last fetch has said.
+        """Return each partition's lag: the offsets from its position to its end, as the last fetch has said.
 
         No broker is asked; `None` stands for a partition of which no fetch was answered yet.
 
@@ -57,25 +57,25 @@ class OffsetCalls(OffsetSide):
         return await self._run(self._lag_steps(partitions, timeout))
 
     async def current_lag(self, partition: TopicPartition) -> int | None:
-        """The same of one partition."""
+        """Return the lag of one partition, as `lag` does."""
         return (await self._run(self._lag_steps([partition], None)))[to_partition(partition)]
 
     async def watermarks(
         self, partition: TopicPartition, timeout: float | None = None, *, cached: bool = False
     ) -> tuple[int, int] | None:
-        """The first offset that a partition still has, and the one that its next record will get.
+        """Return the first offset that a partition still has, and the one that its next record will get.
 
         Args:
             partition: any; with `cached` one that is assigned.
             timeout: seconds.
-            cached: answer with what the last fetch has said, without asking; `None` before the first.
+            cached: answer as the last fetch has said, without asking; `None` before the first.
         """
         return await self._run(self._watermark_steps(partition, timeout, cached))
 
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
     ) -> tuple[int, int] | None:
-        """`watermarks` by the name that confluent-kafka gives it."""
+        """Return the `watermarks`, by the name that confluent-kafka gives the call."""
         return await self.watermarks(partition, timeout, cached=cached)
 
     @overload
@@ -105,7 +105,7 @@ class OffsetCalls(OffsetSide):
         *,
         metadata: bool = False,
     ) -> Any:
-        """The group's committed offsets; `None` for a partition without one.
+        """Return the group's committed offsets; `None` for a partition without one.
 
         Args:
             partitions: of several the answer is a dictionary, of one its value.
@@ -117,36 +117,36 @@ class OffsetCalls(OffsetSide):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that each partition still has."""
+        """Return the first offset that each partition still has."""
         return await self._run(self._beginning_steps(partitions, timeout))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will get."""
+        """Return the offset that the next record of each partition will get."""
         return await self._run(self._end_steps(partitions, timeout))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and timestamp of the first record not older than a timestamp (ms); `None` where there is none."""
+        """Return offset and timestamp of the first record not older than a timestamp (ms); `None`: none is."""
         return await self._run(self._times_steps(timestamps, timeout))
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic, ascending; none if there is no such topic."""
+        """Return the partitions of a topic, ascending; none if there is no such topic."""
         return await self._run(self._partitions_steps(topic, timeout))
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[int]]:
-        """Every topic with the numbers of its partitions, both ascending; without the brokers' own topics."""
+        """Return every topic with its partitions, both ascending; without the brokers' internal topics."""
         return await self._run(self._topics_steps(timeout))
 
     async def describe_topics(
         self, topics: Sequence[str] | str | None = None, timeout: float | None = None
     ) -> dict[str, ListedTopic]:
-        """Topics with their ids, as a broker knows them at this moment; asking creates none.
+        """Return topics with their ids, as a broker knows them at this moment; asking creates none.
 
         Args:
-            topics: names; `None` for every topic but the brokers' own.
+            topics: names; `None` for every topic but the brokers' internal ones.
             timeout: seconds; default.api.timeout.ms if left out.
 
         Returns:
@@ -155,5 +155,5 @@ class OffsetCalls(OffsetSide):
         return await self._run(self._listed_steps(topics, timeout))
 
     async def topics(self, timeout: float | None = None) -> set[str]:
-        """The names of every topic."""
+        """Return the names of every topic."""
         return set(await self._run(self._topics_steps(timeout)))

@@ -1,6 +1,7 @@
-"""The producer on an event loop: what `kohort.Producer` does, awaited.
+"""The producer's asyncio door: the calls of `kohort.Producer`, awaited.
 
-Laws: no thread; a `send` that is cancelled while it waits for room has sent nothing, one that has returned is sent.
+Laws: no thread. A `send` that is cancelled while it waits for room has sent nothing; one that has returned is sent.
+
 Source: Kafka's producer; aiokafka's names, where it has them.
 """
 
@@ -31,29 +32,29 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
 
 _FOREVER_S: Final = 1e9
-#: What a call may take beyond its own time, so that the machine's better error arrives.
+#: Seconds that a call may take beyond its timeout, so that the machine's better error arrives.
 _GRACE_S: Final = 5.0
 
 
 class AsyncRoom(AnyRoom):
-    """For tasks; whoever has waited longest comes first."""
+    """The limit of unacknowledged bytes for tasks; the one that has waited longest comes first."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
         super().__init__(limit_bytes, max_block_s)
         self._waiting: deque[asyncio.Event] = deque()
 
     def try_reserve(self, size: int) -> bool:
-        """Take room for a record if there is some and nobody waits for it; whether there was."""
+        """Take room for a record if no task waits for it; return whether there was room."""
         if self._waiting or not self._has_room(size):
             return False
         self.held_bytes += size
         return True
 
     async def reserve(self, size: int, wake: Callable[[], None]) -> None:
-        """Take room for a record; `wake` is called before a wait, so that what is held is sent.
+        """Take room for a record; call `wake` before a wait, so that held records are sent.
 
         Raises:
-            BufferFullError: there was none for too long. One that was shut meanwhile has room for everybody.
+            BufferFullError: there was none for too long. A limit that was shut meanwhile has room for every record.
         """
         turn = asyncio.Event()
         self._waiting.append(turn)
@@ -71,16 +72,16 @@ class AsyncRoom(AnyRoom):
             self._call_next()
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it."""
+        """Return whether a task waits for room."""
         return bool(self._waiting)
 
     def release(self, size: int) -> None:
-        """Records of so many bytes have their end."""
+        """Give back the bytes of records that have their end."""
         self.held_bytes -= size
         self._call_next()
 
     def shut(self) -> None:
-        """Nobody waits any more."""
+        """End every wait, because no record is taken any more."""
         self.is_shut = True
         self._call_next()
 
@@ -104,7 +105,9 @@ class Producer(ProducerSide):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
-        """Nothing is sent or connected before the first `send` or `connect`, and no loop is needed yet.
+        """Create a producer; nothing is connected before the first `send` or `connect`.
+
+        No loop is needed yet.
 
         Args:
             config: options by Kafka's dotted names; may be mixed with keywords.
@@ -117,22 +120,22 @@ class Producer(ProducerSide):
         self._set_up(config, options, AsyncRoom, InLoop, _told_at_once)
 
     async def start(self) -> None:
-        """Wait until a broker has answered (as aiokafka has it); `connect` with its usual time.
+        """Wait until a broker has answered (as aiokafka has it); `connect` with its default timeout.
 
-        Nothing needs it: a producer that was not started connects with its first record, which waits for a broker for
-        `delivery_timeout_ms`.
+        No other call needs it: a producer that was not started connects with its first record, which waits for a broker
+        for `delivery_timeout_ms`.
         """
         await self.connect()
 
     async def connect(self, timeout: float | None = None) -> None:
-        """Wait until a broker has answered; raise as soon as every address was tried. See `kohort.Producer.connect`."""
+        """Wait until a broker has answered, or every address has failed. See `kohort.Producer.connect`."""
         self._check_open()
         seconds = self._max_block_s if timeout is None else to_seconds(timeout)
         deadline = self._io.deadline_ms(seconds)
         await self._io.call(lambda ticket: ConnectAsked(ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S)
 
     async def stop(self) -> None:
-        """The same as `close` (as aiokafka has it)."""
+        """Close the producer, as `close` does (as aiokafka has it)."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -141,7 +144,7 @@ class Producer(ProducerSide):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # After an error nobody wants to wait long for what was queued.
+        # After an exception the program should not wait long for queued records.
         await self._close(30.0 if kind is None else 3.0, is_quiet=kind is not None)
 
     async def send(
@@ -155,7 +158,7 @@ class Producer(ProducerSide):
         headers: HeadersArgument = None,
         on_delivery: DeliveryCall | None = None,
     ) -> RecordFuture:
-        """Queue a record; waits only while `buffer_memory` is full. Await what it returns for where it is stored.
+        """Queue a record; wait only while `buffer_memory` is full. The returned future ends with its place.
 
         Arguments and errors are those of `kohort.Producer.send`; `on_delivery` is called on the loop.
         """
@@ -187,7 +190,7 @@ class Producer(ProducerSide):
         timestamps: Iterable[int] | int | None = None,
         headers: HeadersArgument = None,
     ) -> ManyFuture:
-        """Queue many records; await what it returns for where they are. See `kohort.Producer.send_many`."""
+        """Queue many records; the returned future ends with their places. See `kohort.Producer.send_many`."""
         pieces = self._intake.rows(
             topic,
             values,
@@ -203,7 +206,7 @@ class Producer(ProducerSide):
     async def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
     ) -> TablesFuture:
-        """Queue the rows of a table; await what it returns for where they are. See `kohort.Producer.send_arrow`."""
+        """Queue a table's rows; the returned future ends with their places. See `kohort.Producer.send_arrow`."""
         tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
         self._check_open()
         parts: list[Future[SentMany]] = []
@@ -243,7 +246,7 @@ class Producer(ProducerSide):
         )
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic, ascending; none if there is no such topic."""
+        """Return the partitions of a topic, ascending; none if there is no such topic."""
         name = to_topic(topic, "partitions_for('orders')")
         self._check_open()
         seconds = self._max_block_s if timeout is None else to_seconds(timeout)
@@ -254,7 +257,7 @@ class Producer(ProducerSide):
         return cast("list[int]", found)
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Send what is queued at once; returns how many records have no end after `timeout` seconds.
+        """Send queued records at once; return how many have no end after `timeout` seconds.
 
         See `kohort.Producer.flush`.
         """
@@ -270,7 +273,7 @@ class Producer(ProducerSide):
         return cast("int", left)
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`."""
+        """Flush and end; records without an end after `timeout` seconds fail with a `KohortTimeoutError`."""
         await self._close(to_seconds(timeout), is_quiet=False)
 
     async def _close(self, timeout: float, *, is_quiet: bool) -> None:
@@ -300,7 +303,7 @@ class Producer(ProducerSide):
 
 
 def _told_at_once(deliveries: Deliveries) -> Callable[[Any], None]:
-    """Callbacks run in the loop's next round: it is the application's own, and nobody has to come for them."""
+    """Call the callbacks in the loop's next round, without a call of the application."""
 
     def put(records: Any) -> None:
         deliveries.put(records)

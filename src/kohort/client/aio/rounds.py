@@ -1,4 +1,4 @@
-"""Rounds for the loop's other tasks, while one goes on and on and awaits nothing."""
+"""Rounds of the loop for its other tasks, while one client goes on and on and awaits nothing."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import time
 from typing import Final
 
-#: Who takes what is there, or sends and sends, awaits nothing; the loop gets a round this often all the same.
+#: Seconds between two rounds: a task that takes ready records, or sends without a wait, awaits nothing by itself.
 _ROUND_S: Final = 0.005
 
 
 class Rounds:
-    """Of one client."""
+    """The rounds that one client gives to the loop's other tasks."""
 
     __slots__ = ("_last_s",)
 
@@ -20,7 +20,10 @@ class Rounds:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last one is some time ago; looked at for each record, where a coroutine would cost more."""
+        """Whether the last round is some time ago.
+
+        Looked at for each record: a coroutine would cost more.
+        """
         return time.monotonic() - self._last_s >= _ROUND_S
 
     async def let_others_run(self) -> None:

@@ -1,10 +1,11 @@
 """The ends of records on their way to the callbacks that were given with them.
 
-Callbacks are called in the application's own calls, `send`, `poll`, `flush` and `close`, as confluent-kafka does: never
-on the I/O thread, which one that takes its time would hold up, and by no thread that the application does not know.
+Callbacks are called in the application's own calls `send`, `poll`, `flush` and `close`, as in confluent-kafka. They are
+not called on the I/O thread, which a slow one would hold up, nor on any other thread that the application does not
+know.
 
-Laws: each callback is called once, in the order of the ends, by one thread at a time, and not from within another; one
-that fails is logged and holds up nobody.
+Laws: each callback is called once, in the order of the ends, by one thread at a time, and not from within another
+callback. A callback that fails is logged, and the next one is called.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ _LOG: Final = logging.getLogger("kohort.client")
 
 
 class Deliveries:
-    """Ends that were not told yet. May be shared by threads."""
+    """The ended records whose callbacks were not called yet; may be shared by threads."""
 
     def __init__(self) -> None:
-        #: Records with a callback that have their end, in that order; looked at without a lock.
+        #: Ended records with a callback, in the order of their ends; looked at without a lock.
         self.ended: deque[RecordFuture] = deque()
         self._some = threading.Condition()
-        #: Held by the thread that calls, `_caller`.
+        #: Held by `_caller`, the thread that calls callbacks.
         self._turn = threading.Lock()
         self._caller: int | None = None
 
     def put(self, records: Sequence[RecordFuture]) -> None:
-        """More of them; called on the I/O thread."""
+        """Append ended records; called on the I/O thread."""
         self.ended.extend(records)
         with self._some:
             self._some.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Until there are some, but not longer."""
+        """Wait until there are ended records, `seconds` at most."""
         if not self.ended and self._caller != threading.get_ident():
             with self._some:
                 self._some.wait_for(lambda: bool(self.ended), seconds)
 
     def serve(self, *, patience_s: float = 0.0) -> int:
-        """Call what there is to be called, unless another thread does; returns how many were.
+        """Call the callbacks, unless another thread does; return how many were called.
 
         Args:
-            patience_s: how long the other thread may take to come to an end.
+            patience_s: seconds to wait for that other thread.
         """
         if not self.ended and not patience_s:
             return 0

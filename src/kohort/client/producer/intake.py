@@ -1,6 +1,7 @@
-"""From what an application sends to a record: serialised, checked, measured.
+"""The way from the arguments of `send` to a record: serialised, checked, measured.
 
-Laws: what comes out of here can be put into a batch and a request; everything else is refused in the caller's line.
+Laws: a record that comes out of here fits into a batch and a request. Everything else is refused in the caller's line.
+
 Source: Kafka's record format; C9.
 """
 
@@ -26,16 +27,17 @@ from kohort.errors import BrokerError, ConfigError, ErrorCode, MissingDependency
 from kohort.records.batch import encode_headers
 from kohort.records.build_kernels import first_unfit, new_plain_record
 
-#: Makes bytes, text or `None` of a key or a value.
+#: Converts a key or a value to bytes, text or `None`.
 Serializer = Callable[[Any], object]
 
 
 class Intake:
-    """Makes records for one producer; may be shared by threads.
+    """Builds records for one producer; may be shared by threads.
 
     Args:
         max_request_bytes: a record above that cannot be sent.
-        key_serializer: `None` takes bytes and text as they are; likewise of values.
+        key_serializer: `None` takes bytes and text as they are.
+        value_serializer: likewise for values.
     """
 
     def __init__(
@@ -43,15 +45,15 @@ class Intake:
     ) -> None:
         self._max_request_bytes = max_request_bytes
         self._limit_bytes = max_request_bytes - BATCH_OVERHEAD_BYTES
-        #: Bytes are what is sent.
+        #: Whether there is no serializer, so that bytes are sent as they are.
         self._is_plain = key_serializer is None and value_serializer is None
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        #: Names that can be asked for.
+        #: Names of topics that passed the check.
         self._checked_topics: set[str] = set()
 
     def plain(self, topic: str, value: object, key: object) -> RecordFuture | None:
-        """A record of bytes for a topic that is known; `None` for all that takes a closer look."""
+        """Build a record of bytes for a checked topic, the fast path; `None`: call `record`."""
         if not self._is_plain or topic.__class__ is not str or topic not in self._checked_topics:
             return None
         record: RecordFuture | None = new_plain_record(
@@ -70,7 +72,7 @@ class Intake:
         headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
         piece_bytes: int,
     ) -> list[Bulk]:
-        """Pieces of many records, in order; the arguments and errors are those of `Producer.send_many`."""
+        """Build pieces of many records, in order; arguments and errors are those of `Producer.send_many`."""
         check_topic(topic)
         self._checked_topics.add(topic)
         number = None if partition is None else check_partition(partition)
@@ -100,7 +102,7 @@ class Intake:
         headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
         piece_bytes: int,
     ) -> list[list[Bulk]]:
-        """Pieces of the rows of a table, topic by topic; arguments and errors as of `Producer.send_arrow`."""
+        """Build pieces of a table's rows, by topic; arguments and errors are those of `Producer.send_arrow`."""
         if topic is not None:
             check_topic(topic)
         try:
@@ -150,7 +152,8 @@ class Intake:
             column = [serialized(serializer, payload, topic, what[:-1]) for payload in column]
         unfit = first_unfit(column, self._limit_bytes - RECORD_OVERHEAD_BYTES)
         if unfit >= 0:
-            # Text and other bytes than `bytes` pass after all; what cannot be sent is named by its place.
+            # Text and other buffers than `bytes` are converted here; a value of any other type is refused with its
+            # place.
             column = [to_bytes(payload, f"{what}[{place}]") for place, payload in enumerate(column)]
         self._check_sizes(column, what, topic)
         return column
@@ -175,7 +178,7 @@ class Intake:
         headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None,
         on_delivery: DeliveryCall | None,
     ) -> RecordFuture:
-        """One record; the arguments and errors are those of `Producer.send`."""
+        """Build one record; arguments and errors are those of `Producer.send`."""
         if topic.__class__ is not str or topic not in self._checked_topics:
             check_topic(topic)
             self._checked_topics.add(topic)
@@ -205,7 +208,7 @@ class Intake:
 
 
 def serialized(serializer: Serializer, payload: object, topic: str, what: str) -> object:
-    """What a serializer makes of a key or a value."""
+    """Call a serializer for a key or a value; its exception becomes a `SerializationError`."""
     try:
         return serializer(payload)
     except Exception as why:

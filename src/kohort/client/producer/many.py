@@ -1,7 +1,8 @@
 """Many records that are sent by one call: columns instead of objects, and one future for all.
 
-Laws: of each partition the rows keep their order, and stand behind what was sent before; the future ends when every row
-has its end. What was stored is told even where something was not.
+Laws: the rows of a partition keep their order, and stand behind records that were sent before. The future ends when
+every row has its end. It tells the places of stored rows even if others failed.
+
 Source: C9; Kafka's record batches.
 """
 
@@ -19,50 +20,50 @@ from kohort.errors import KohortError, PartlySentError
 from kohort.records.build_kernels import measure_rows, spread_rows, write_rows
 from kohort.records.building import Writer
 
-#: A row beside key, value and headers, as every record.
+#: Bytes of a row beside key, value and headers, at most.
 _OVERHEAD_BYTES: Final = 24
 
 
 class Columns(Protocol):
-    """Keys, values, times and headers of rows."""
+    """The keys, values, times and headers of rows."""
 
     #: Number of rows.
     count: int
-    #: Whether no row says where it goes, by a key or otherwise.
+    #: Whether no row has a key or a partition of its own.
     is_free: bool
-    #: What every row takes beside key, value and headers of its own.
+    #: Bytes of every row beside its own key, value and headers.
     overhead_bytes: int
 
     def part(self, start: int, stop: int) -> Self:
-        """Some rows of these."""
+        """Return the rows from `start` to `stop`."""
         ...
 
     def spread(self, count: int, turn: int) -> Sequence[Sequence[int]]:
-        """Rows of each partition; empty if one names a partition that is not there."""
+        """Return the rows of each partition; empty if a row names a partition that does not exist."""
         ...
 
     def chosen(self, rows: list[int]) -> Sequence[int]:
-        """These as `measure` and `writer` take them."""
+        """Return row numbers in the form that `measure` and `writer` take."""
         ...
 
     def measure(self, rows: Sequence[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
-        """How many of these fit; where that ends, and bytes."""
+        """Return the end of the rows that fit into the limit, and their bytes."""
         ...
 
     def writer(self, rows: Sequence[int] | None, position: int, stop: int) -> Writer:
-        """Writes these as a batch."""
+        """Return a function that writes these rows as a batch."""
         ...
 
     def time_of(self, row: int) -> int:
-        """Milliseconds since 1970."""
+        """Return the time of a row, milliseconds since 1970."""
         ...
 
     def key_of(self, row: int) -> bytes | None:
-        """For rules that no kernel has."""
+        """Return the key of a row, for partitioners without a kernel."""
         ...
 
     def partition_of(self, row: int) -> int | None:
-        """What the row names itself."""
+        """Return the partition that the row itself names; `None`: it names none."""
         ...
 
 
@@ -71,9 +72,12 @@ class ListColumns:
 
     Args:
         keys: `None` if no row has one.
+        values: of the rows.
         times: milliseconds; `None` means `time_ms` for all.
-        tail: encoded headers of every row, where there are no `tails`.
-        partitions: those that rows name themselves; `None` if none does.
+        time_ms: time of all rows, without `times`.
+        tails: encoded headers of each row.
+        tail: encoded headers of all rows, without `tails`.
+        partitions: the rows' own partitions; `None` if no row has one.
     """
 
     def __init__(
@@ -100,7 +104,7 @@ class ListColumns:
         self.is_free = keys is None and partitions is None
 
     def part(self, start: int, stop: int) -> ListColumns:
-        """Some rows of these."""
+        """Return the rows from `start` to `stop`."""
         return ListColumns(
             None if self._keys is None else self._keys[start:stop],
             self._values[start:stop],
@@ -153,12 +157,12 @@ class ListColumns:
 
 
 class ManyFuture(Future[SentMany]):
-    """Ends when all rows of one call have their end."""
+    """The future of one call's rows: ends when all of them have their end."""
 
     def __init__(self, topic: str, count: int) -> None:
         super().__init__()
         self.topic = topic
-        #: Somebody has asked for the end.
+        #: Whether a caller has asked for the end.
         self.is_watched = False
         self._left = count
         self._failed = 0
@@ -168,11 +172,11 @@ class ManyFuture(Future[SentMany]):
             self._finish()
 
     def __await__(self) -> Generator[Any, None, SentMany]:
-        """As of `RecordFuture`."""
+        """Await the future, as a `RecordFuture`."""
         return awaited(self)
 
     def on_part_end(self, end: BatchEnd, index: int, count: int) -> None:
-        """So many rows, from that place of their batch on, have their end."""
+        """Count rows that have the end of their batch, in which the first has place `index`."""
         self._left -= count
         if end.error is not None:
             self._failed += count
@@ -184,7 +188,7 @@ class ManyFuture(Future[SentMany]):
             self._finish()
 
     def give_up(self, count: int, error: KohortError) -> None:
-        """So many rows are not sent at all."""
+        """Count rows that are not sent at all."""
         end = BatchEnd(self.topic, -1)
         end.error = error
         self.on_part_end(end, 0, count)
@@ -201,7 +205,7 @@ class ManyFuture(Future[SentMany]):
             return  # The application has cancelled it; what was sent is sent.
 
     def result(self, timeout: float | None = None) -> SentMany:
-        """Where the records are stored, once they are; see `concurrent.futures.Future.result`.
+        """Return the places of the records, once they are stored; see `concurrent.futures.Future.result`.
 
         Raises:
             PartlySentError: some were not.
@@ -211,7 +215,7 @@ class ManyFuture(Future[SentMany]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why not all are stored, `None` once they are; see `concurrent.futures.Future.exception`."""
+        """Return the error, `None` once all are stored; see `concurrent.futures.Future.exception`."""
         self._look()
         return super().exception(timeout)
 
@@ -227,7 +231,7 @@ class ManyFuture(Future[SentMany]):
 
 
 class TablesFuture(Future[tuple[SentMany, ...]]):
-    """Ends when the rows of all topics of one table have their end.
+    """The future of one table's rows: ends when those of all topics have their end.
 
     Args:
         parts: one for each topic, in the order of the result.
@@ -244,7 +248,7 @@ class TablesFuture(Future[tuple[SentMany, ...]]):
             self.set_result(())
 
     def __await__(self) -> Generator[Any, None, tuple[SentMany, ...]]:
-        """As of `RecordFuture`."""
+        """Await the future, as a `RecordFuture`."""
         return awaited(self)
 
     def _on_part_end(self, _: Future[SentMany]) -> None:
@@ -264,12 +268,12 @@ class TablesFuture(Future[tuple[SentMany, ...]]):
             return  # The application has cancelled it; what was sent is sent.
 
     def result(self, timeout: float | None = None) -> tuple[SentMany, ...]:
-        """As of `ManyFuture`."""
+        """Return the places of the records, as `ManyFuture.result` does."""
         self._look()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As of `ManyFuture`."""
+        """Return the error, as `ManyFuture.exception` does."""
         self._look()
         return super().exception(timeout)
 
@@ -294,10 +298,10 @@ def _stored_of(part: Future[SentMany]) -> SentMany:
 
 
 class Bulk:
-    """Rows on their way to the machine, with a record's face."""
+    """The rows of one call on their way to the machine, with the attributes of a record."""
 
     is_bulk: Literal[True] = True
-    #: No record is of this topic: who places records by runs stops here.
+    #: Empty, so that no run of records of one topic includes it.
     topic: Final = ""
     is_noticed: Final = True
     on_delivery: Final = None
@@ -312,17 +316,17 @@ class Bulk:
         self.end = BatchEnd(name, -1)
 
     def fail(self, error: KohortError) -> None:
-        """None of them is sent."""
+        """End all rows with an error, none of which was sent."""
         self.end.error = error
         self.end.is_over = True
         self.future.on_part_end(self.end, 0, self.columns.count)
 
     def on_end(self) -> None:
-        """Was told."""
+        """Do nothing: `fail` has told the future."""
 
 
 class Slice:
-    """Rows that are one batch, with a record's face."""
+    """The rows of one batch, with the attributes of a record."""
 
     is_bulk: Literal[True] = True
     is_noticed: Final = True
@@ -339,24 +343,24 @@ class Slice:
         self.timestamp_ms = bulk.columns.time_of(start if rows is None else rows[start])
 
     def writer(self) -> Writer:
-        """Writes them."""
+        """Return a function that writes these rows as a batch."""
         return self._bulk.columns.writer(self._rows, self._start, self._stop)
 
     def part(self, end: BatchEnd, start: int, stop: int) -> tuple[Slice, int]:
-        """Some of these rows as a batch of their own, and what they take."""
+        """Return some of these rows as a batch of their own, and their bytes."""
         begin, behind = self._start + start, self._start + stop
         _, size_bytes = self._bulk.columns.measure(self._rows, begin, behind, 1 << 62)
         return Slice(self._bulk, end, self._rows, begin, behind), size_bytes
 
     def fail(self, error: KohortError) -> None:
-        """They end by themselves: the machine has failed."""
+        """End the rows with an error, because the machine has failed."""
         self.end.error = error
         self.end.is_over = True
         self.on_end()
 
     def on_failure(self) -> None:
-        """Their end is an error."""
+        """Do nothing: `on_end` tells the future of the error."""
 
     def on_end(self) -> None:
-        """The end of their batch has come."""
+        """Tell the future that the batch has its end."""
         self.future.on_part_end(self.end, 0, self.count)

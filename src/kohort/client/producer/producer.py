@@ -1,4 +1,4 @@
-"""The producer: records go in from any thread, futures come back.
+"""The producer's blocking door: records go in from any thread, futures come back.
 
 Source: Kafka's producer; C9.
 """
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
 
 _FOREVER_S: Final = 1e9
-#: How long callbacks that another thread calls may take until `flush` and `close` return without them.
+#: Seconds that another thread's callbacks may take before `flush` and `close` return without them.
 _CALLBACKS_S: Final = 5.0
 
 
 @answering(PRODUCERS)
 class Producer(ProducerSide):
-    """Sends records; idempotent unless told otherwise, so that a retry never doubles or reorders them.
+    """Sends records; idempotent by default, so that a retry never doubles or reorders them.
 
     Options are Kafka's producer configs in snake_case, e.g. `acks`, `linger_ms`, `batch_size`, `compression_type`,
     `delivery_timeout_ms`, or by their dotted names in a mapping: `Producer({"linger.ms": 5})`; an unknown one is an
@@ -51,7 +51,7 @@ class Producer(ProducerSide):
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
-        """Nothing is sent or connected before the first `send` or `connect`.
+        """Create a producer; nothing is connected before the first `send` or `connect`.
 
         Args:
             config: options by Kafka's dotted names; may be mixed with keywords.
@@ -71,7 +71,7 @@ class Producer(ProducerSide):
         """Wait until a broker has answered; raise as soon as every address was tried in vain.
 
         No other call needs it: `send` connects, and a record waits `delivery_timeout_ms` for its broker, also for one
-        that has not started yet. This is for programs that are to end where there is none.
+        that has not started yet. `connect` is for programs that shall end when there is no broker.
 
         Args:
             timeout: how long the brokers may take, in seconds; `None`: `max_block_ms`.
@@ -99,21 +99,21 @@ class Producer(ProducerSide):
         headers: HeadersArgument = None,
         on_delivery: DeliveryCall | None = None,
     ) -> Future[RecordMetadata]:
-        """Queue a record and return at once; the future ends when the broker has it, or with the reason why not.
+        """Queue a record and return at once; the future ends with its place, or with the error.
 
-        It waits for a broker for `delivery_timeout_ms`, whether there has ever been one or not; the log says so after a
-        second.
+        The record waits for a broker for `delivery_timeout_ms`, whether there has ever been one or not. The log says so
+        after a second.
 
         Args:
             topic: created by the broker if it is missing and the broker allows that.
-            value: bytes, or text that is sent as UTF-8; `None` is a tombstone. With `value_serializer` whatever that
-                takes.
+            value: bytes, text (sent as UTF-8), `None` (a tombstone), or any value that `value_serializer` takes.
             key: as `value`; equal keys go to the same partition.
-            partition: goes there whatever the key; `None` lets the key decide.
+            partition: overrides the key; `None` lets the key decide.
             timestamp_ms: milliseconds since 1970-01-01 UTC; `None` means now.
             headers: (name, value) pairs, or a mapping; a value is bytes, text or `None`.
-            on_delivery: called with error and metadata, one of which is for nothing, when the record has its end; by a
-                later call of `send`, `poll`, `flush` or `close`, in the thread that makes it. What it raises is logged.
+            on_delivery: called with error and metadata, one of which is `None`, when the record has its end; by a later
+                call
+                of `send`, `poll`, `flush` or `close`, in that call's thread. An exception of it is logged.
 
         Raises:
             TypeError: topic, key, value or headers are of a type that cannot be sent.
@@ -121,8 +121,7 @@ class Producer(ProducerSide):
             SerializationError: a serializer has failed.
             BrokerError: MESSAGE_TOO_LARGE, the record is above `max_request_size`.
             BufferFullError: `buffer_memory` is full and stayed so for `max_block_ms`.
-            StateError: the producer is closed or has stopped after an internal error; or `buffer_memory` is full in a
-                callback of a future, where nobody may wait.
+            StateError: the producer is closed or has failed; or there is no room, in a callback of a future.
         """
         record = None
         if partition is None and timestamp_ms is None and headers is None and on_delivery is None:
@@ -142,7 +141,7 @@ class Producer(ProducerSide):
             room.reserve(record.size_bytes, self._wake_to_wait)
         if room.is_shut:
             raise self._refusal()
-        # As `_submit`, without its call.
+        # As `_submit`, without the cost of its call.
         if self._submissions.append(record):
             self._wake()
         if self._deliveries.ended:
@@ -159,10 +158,10 @@ class Producer(ProducerSide):
         timestamps: Iterable[int] | int | None = None,
         headers: HeadersArgument = None,
     ) -> Future[SentMany]:
-        """Queue many records at once; the future ends when the broker has all of them, or with what it has not.
+        """Queue many records at once; the future ends when all are stored, or with an error for the rest.
 
-        It costs a tenth of as many `send`: no object is made of a record. Those of one partition stay in order, also
-        among others that are sent.
+        It costs a tenth of as many `send`: no object is made of a record. The records of a partition stay in order,
+        also among those of other calls.
 
         Args:
             topic: as of `send`.
@@ -173,12 +172,13 @@ class Producer(ProducerSide):
             headers: the same for all.
 
         Returns:
-            Where they are stored: how many, and the ranges of offsets in each partition. It raises `PartlySentError`
-            if some are not; `on_delivery` callbacks are for single records.
+            The number of stored records, and their ranges of offsets in each partition. The future raises
+                `PartlySentError`
+            if some are not stored. `on_delivery` callbacks are for single records.
 
         Raises:
             BufferFullError: there was no room for the first of them; for later ones the future tells.
-            Errors: all others are those of `send`, with the place of what is wrong, like values[3].
+            Errors: all others are those of `send`, with the place of the wrong value, like values[3].
         """
         pieces = self._intake.rows(
             topic,
@@ -196,20 +196,22 @@ class Producer(ProducerSide):
     def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
     ) -> Future[tuple[SentMany, ...]]:
-        """Queue the rows of a table at once; the future ends when the broker has all of them, or with what it has not.
+        """Queue the rows of a table; the future ends when all are stored, or with an error for the rest.
 
         Args:
             data: a `pyarrow.Table`, a `RecordBatch`, or a data frame that Arrow can read (Polars, pandas). Columns as
-                Spark's Kafka sink has them: `value` (binary or string), and if there are such `key` (the same),
-                `topic`, `partition` (int), `timestamp` (timestamp, or milliseconds), `headers` (list of structs of key
-                and value). A row without a partition goes where its key says, one without a timestamp has that of now.
+                Spark's Kafka sink has them: `value` (binary or string), and optionally `key` (the same), `topic`,
+                `partition` (int), `timestamp` (timestamp, or milliseconds), `headers` (list of structs of key and
+                    value).
+                A row without a partition goes where its key says, one without a timestamp gets the present time.
                 Serializers are not called.
-            topic: where there is no such column.
+            topic: for tables without such a column.
             headers: the same for all, behind those of the row.
 
         Returns:
-            For each topic, in the order in which they come up, where its rows are stored; it raises `PartlySentError`
-            if some are not.
+            For each topic, in the order in which they come up, the places of its rows; the future raises
+                `PartlySentError`
+            if some are not stored.
 
         Raises:
             MissingDependencyError: pyarrow is not installed.
@@ -253,7 +255,7 @@ class Producer(ProducerSide):
         timestamp: int = 0,
         headers: HeadersArgument = None,
     ) -> None:
-        """`send` in the words of confluent-kafka: no future, a callback by either name; `poll` and `flush` call it.
+        """Send a record as confluent-kafka's `produce` does: no future, but a callback by either name.
 
         Args:
             partition: -1 lets the key decide.
@@ -272,7 +274,7 @@ class Producer(ProducerSide):
         )
 
     def poll(self, timeout: float | None = 0.0) -> int:
-        """Call the callbacks of records that have their end; waits up to `timeout` seconds for the first.
+        """Call the callbacks of ended records; wait up to `timeout` seconds for the first.
 
         Only callbacks need it: records are sent and acknowledged without it. `None` waits as long as it takes.
 
@@ -285,10 +287,10 @@ class Producer(ProducerSide):
         return self._deliveries.serve()
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
-        """The partitions of a topic, ascending; none if there is no such topic.
+        """Return the partitions of a topic, ascending; none if there is no such topic.
 
         Raises:
-            KohortTimeoutError: nobody has answered within `timeout` seconds (`None`: `max_block_ms`).
+            KohortTimeoutError: no broker has answered within `timeout` seconds (`None`: `max_block_ms`).
             StateError: the producer is closed.
         """
         name = to_topic(topic, "partitions_for('orders')")
@@ -302,14 +304,15 @@ class Producer(ProducerSide):
         return cast("list[int]", found)
 
     def flush(self, timeout: float | None = None) -> int:
-        """Send what is queued at once; returns when every record so far has its end, good or bad, or the time is over.
+        """Send queued records at once, and wait until every one so far has its end, good or bad.
 
         Args:
             timeout: seconds; `None`: no limit. Sending goes on behind it.
 
         Returns:
-            How many records have no end yet, as confluent-kafka has it. How many have failed since the producer was
-            made is "record-error-total" in `metrics()`; why, their futures and callbacks know.
+            How many records have no end yet, as in confluent-kafka. The number of all failed records of this producer
+                is
+            "record-error-total" in `metrics()`; their errors are in their futures and callbacks.
 
         Raises:
             StateError: called in a callback, or the producer has stopped after an internal error.
@@ -325,10 +328,10 @@ class Producer(ProducerSide):
         return cast("int", left)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush and end; what is not acknowledged within `timeout` seconds fails with a `KohortTimeoutError`.
+        """Flush and end; records without an end after `timeout` seconds fail with a `KohortTimeoutError`.
 
-        Records that failed, and whose futures nobody has asked, are counted in a line of the log: here, or a second
-        after they failed.
+        Failed records whose futures were not asked are counted in a line of the log: here, or a second after they
+        failed.
 
         Raises:
             StateError: called in a callback, or the producer has stopped after an internal error.
@@ -371,5 +374,5 @@ class Producer(ProducerSide):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # After an error nobody wants to wait long for what was queued.
+        # After an exception the program should not wait long for queued records.
         self._close(30.0 if kind is None else 3.0, is_quiet=kind is not None)

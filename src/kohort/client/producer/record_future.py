@@ -1,13 +1,13 @@
-"""A record on its way, which is also the future that `send` returns: one object, cheap until somebody looks at it.
+"""A record on its way, which is also the future that `send` returns: one object, cheap until watched.
 
-Most applications send many records and look at few futures. What a `concurrent.futures.Future` makes at once (a
-condition, a lock, lists) is a dozen objects that the garbage collector walks over again and again while a record waits;
-with them it, and not the sending, sets the pace. For the same reason a record gets no end of its own: it shares that of
-its batch, and what `result` returns is made when it is asked for.
+Most applications send many records and look at few futures. A `concurrent.futures.Future` makes a condition, a lock and
+lists at once. These are a dozen objects that the garbage collector walks over again and again while a record waits; it
+would set the pace, not the sending. For the same reason a record has no end of its own: it shares that of its batch,
+and the value of `result` is made when it is asked for.
 
-Laws: one that nobody looks at ends without being touched. Everybody else sees a `concurrent.futures.Future`: `wait`,
-`as_completed` and asyncio, too; whoever comes first, the one who settles it or the one who waits, the other one learns
-of it.
+Laws: a record that is not watched ends without being touched. To every other caller it is a
+`concurrent.futures.Future`: `wait`, `as_completed` and asyncio work, too. Whether the record ends first or is watched
+first, neither misses the other.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from kohort.errors import KohortError
 from kohort.records.build_kernels import new_record, show_record
 
 T = TypeVar("T")
-#: Headers as they travel: (name, value) pairs.
+#: Encoded headers: (name, value) pairs.
 Headers = tuple[tuple[str, bytes | None], ...]
-#: What is told of a record that has its end: the error, or where it is stored.
+#: Called for an ended record, with the error or the place where it is stored.
 DeliveryCall = Callable[[KohortError | None, RecordMetadata | None], object]
 
-#: Held for a moment only: while a future gets its condition.
+#: Held for a moment only, while a future gets its condition.
 _LOCK: Final = Lock()
-#: What `Future.__init__` makes, and this class when it is asked for.
+#: Attributes of `Future.__init__` that this class makes when they are asked for.
 _WHEN_WATCHED: Final = frozenset({"_condition", "_waiters", "_done_callbacks"})
 _BOTH_ENDS: Final = "add_done_callback, or give send a function as on_delivery"
-#: What kafka-python's futures have, in words of ours.
+#: Names of kafka-python's futures, with the ones to use here.
 _CALLED: Final = {
     "get": "result",
     "value": "result",
@@ -44,67 +44,70 @@ _CALLED: Final = {
     "add_callback": _BOTH_ENDS,
     "add_errback": _BOTH_ENDS,
     "add_both": _BOTH_ENDS,
-    # What asyncio.wait calls, which takes futures of the loop alone.
+    # asyncio.wait calls this; it takes futures of the loop only.
     "remove_done_callback": "asyncio.ensure_future before asyncio.wait",
 }
 
 
 class BatchEnd:
-    """What becomes of the records of one batch, which all refer to it."""
+    """The common end of the records of one batch."""
 
     __slots__ = ("append_time_ms", "base_offset", "error", "is_over", "partition", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
-        #: Offset of the first record; -1 where the broker was not asked to tell.
+        #: Offset of the first record; -1: the broker was not asked for it.
         self.base_offset = -1
-        #: When the broker appended it, in milliseconds; -1 where each record keeps its own time.
+        #: Append time of the broker, milliseconds; -1: each record keeps its own time.
         self.append_time_ms = -1
-        #: Why it is not stored.
+        #: Why the batch is not stored; `None` while under way, or if it is.
         self.error: KohortError | None = None
-        #: Set last.
+        #: Whether the end has come; set last, so that the other fields are complete then.
         self.is_over = False
 
 
-#: Of what waits for a batch.
+#: The end of a record that waits for a batch.
 _NOT_YET: Final = BatchEnd("", -1)
 
 
 def awaited(future: Future[T]) -> Generator[Any, None, T]:
-    """What `await` goes through."""
+    """Await a future on an event loop."""
     from asyncio import shield, wrap_future
 
     return shield(wrap_future(future)).__await__()
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """A record, and the future of where it is stored.
+    """A record, and the future of its place.
 
     Args:
+        topic: of the record.
+        key: encoded.
+        value: encoded.
         timestamp_ms: milliseconds since 1970.
-        size_bytes: what it takes of `buffer.memory`.
+        size_bytes: its part of `buffer.memory`.
     """
 
-    #: What every record has. The rest are exceptions and cost nothing where they are not made.
+    #: Attributes of every record. The others are rare, and cost nothing where they keep their default.
     __slots__ = ("end", "index", "key", "size_bytes", "timestamp_ms", "topic", "value")
 
-    #: Where it is to go; `None` leaves the choice to the partitioner.
+    #: The partition that was asked for; `None` leaves the choice to the partitioner.
     partition: int | None = None
     headers: Headers = ()
-    #: Called once it has its end.
+    #: Called once the record has its end.
     on_delivery: DeliveryCall | None = None
-    #: Its end is to be told to somebody.
+    #: Whether `on_end` has to be called when the record ends.
     is_noticed = False
-    #: It is one record, not many.
+    #: A single record, unlike a `Bulk`.
     is_bulk: Literal[False] = False
-    #: Somebody has looked at it, so somebody may be waiting.
+    #: Whether an attribute of `Future` was asked for, so that a thread may be waiting.
     is_watched = False
-    #: State of one that was cancelled, or that is watched; of all others their end says what is so.
+    #: State of a record that was cancelled or is watched; that of all others follows from their end.
     _fate = PENDING
 
     def __init__(self, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, size_bytes: int) -> None:
-        # What `Future.__init__` makes is not made here, on purpose.
+        # `Future.__init__` is not called, so that none of its objects are made.
         self.topic = topic
         self.key = key
         self.value = value
@@ -115,23 +118,23 @@ class RecordFuture(Future[RecordMetadata]):
     def hidden(
         cls, topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int, size_bytes: int
     ) -> RecordFuture:
-        """The same, kept from the garbage collector until somebody looks at it, or it fails."""
+        """Build a record hidden from the garbage collector until it is watched, or fails."""
         record: RecordFuture = new_record(cls, topic, key, value, timestamp_ms, size_bytes)
         return record
 
     def tell(self, on_delivery: DeliveryCall) -> None:
-        """Somebody is to be called once it has its end."""
+        """Have `on_delivery` called once the record has its end."""
         show_record(self)
         self.on_delivery = on_delivery
         self.is_noticed = True
 
     def join(self, end: BatchEnd, index: int) -> None:
-        """From now on it shares the end of that batch, in which it has that place."""
+        """Share the end of a batch from now on, with the place in it."""
         self.end = end
         self.index = index
 
     def fail(self, error: KohortError) -> None:
-        """It ends by itself, outside of any batch."""
+        """End the record with an error outside of any batch."""
         self.on_failure()
         self.end = BatchEnd(self.topic, -1)
         self.end.error = error
@@ -139,11 +142,12 @@ class RecordFuture(Future[RecordMetadata]):
         self.on_end()
 
     def on_failure(self) -> None:
-        """It gets an error, whose traceback may come to hold whatever there is."""
+        # The traceback of its error may come to hold any object, so the garbage collector has to see it.
+        """Show the record to the garbage collector before it gets an error."""
         show_record(self)
 
     def on_end(self) -> None:
-        """Its end has come: tell whoever waits. To be called where `is_noticed` says so."""
+        """Tell the threads that wait, and call the callbacks; called for ended records with `is_noticed`."""
         if not self.is_watched:
             return
         with self._condition:
@@ -158,7 +162,7 @@ class RecordFuture(Future[RecordMetadata]):
     # -- what Future has as attributes ----------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        # Called only for what is missing: once in the life of a future that is watched, and before it is in a batch.
+        # Called for missing attributes only: once for a future that is watched, and before the record is in a batch.
         if name == "end":
             return _NOT_YET
         if name not in _WHEN_WATCHED:
@@ -171,7 +175,7 @@ class RecordFuture(Future[RecordMetadata]):
                 self._waiters: list[Any] = []
                 self._done_callbacks: list[Any] = []
                 self.is_watched = self.is_noticed = True
-                # Whoever ends it sees that it is watched, or has ended it before this line.
+                # The thread that ends it either sees that it is watched, or has ended it before this line.
                 if self.end.is_over and self._fate == PENDING:
                     self._fate = FINISHED
         return object.__getattribute__(self, name)
@@ -197,14 +201,14 @@ class RecordFuture(Future[RecordMetadata]):
     # -- what is asked most ---------------------------------------------------------------------------------------
 
     def metadata(self) -> RecordMetadata:
-        """Where it is stored, once it is."""
+        """Return the place of the stored record."""
         end = self.end
         offset = -1 if end.base_offset < 0 else end.base_offset + self.index
         timestamp = self.timestamp_ms if end.append_time_ms < 0 else end.append_time_ms
         return RecordMetadata(end.topic, end.partition, offset, timestamp)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is stored, once it is; see `concurrent.futures.Future.result`.
+        """Return the record's place, once it is stored; see `concurrent.futures.Future.result`.
 
         Raises:
             StateError: called in a callback of a future, where that would wait for itself.
@@ -216,7 +220,7 @@ class RecordFuture(Future[RecordMetadata]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why the record is not stored, `None` once it is; see `concurrent.futures.Future.exception`."""
+        """Return the error of the record, `None` once it is stored; see `concurrent.futures.Future.exception`."""
         end = self.end
         if end.is_over and end.error is None and self._fate != CANCELLED:
             return None
@@ -224,15 +228,15 @@ class RecordFuture(Future[RecordMetadata]):
         return super().exception(timeout)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        """Await it on an event loop; a task that is cancelled meanwhile leaves the record on its way."""
+        """Await the record on an event loop; a task that is cancelled meanwhile leaves it on its way."""
         return awaited(self)
 
     def done(self) -> bool:
-        """Whether it has its end, or was cancelled."""
+        """Return whether the record has its end, or was cancelled."""
         return self._state != PENDING
 
     def cancelled(self) -> bool:
-        """Whether nobody wants to know its end any more."""
+        """Return whether the future was cancelled; the record may be stored all the same."""
         return self._fate == CANCELLED
 
     def _check_may_wait(self) -> None:

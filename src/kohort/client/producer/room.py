@@ -1,7 +1,8 @@
-"""How much a producer may hold that is not acknowledged, and waiting for some of it to get its end.
+"""The limit of unacknowledged bytes in a producer, and the wait for some of them to be acknowledged.
 
-Laws: whoever sends waits here, whoever settles never does; the room knows nobody, so that a producer that is forgotten
-can go although its thread still works.
+Laws: a sending thread waits here, the thread that ends records never does. This object refers to no other part, so that
+a producer that was dropped can be collected although its thread still works.
+
 Source: Kafka's `buffer.memory` and `max.block.ms`.
 """
 
@@ -16,7 +17,7 @@ from kohort.errors import BufferFullError
 
 
 class AnyRoom(ABC):
-    """Counts bytes of what is not acknowledged; how one waits for some of it to go is the door's business.
+    """Counts the bytes of unacknowledged records; each door has its own way to wait.
 
     Args:
         limit_bytes: so much is held at most, or one record that is larger.
@@ -28,20 +29,20 @@ class AnyRoom(ABC):
         self._max_block_s: Final = max_block_s
         #: Bytes of records without an end.
         self.held_bytes = 0
-        #: Nothing more is taken: the producer is closed, has failed, or was left behind by a fork.
+        #: Whether no record is taken any more: the producer is closed, has failed, or was left behind by a fork.
         self.is_shut = False
 
     @abstractmethod
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it."""
+        """Return whether a call waits for room."""
 
     @abstractmethod
     def release(self, size: int) -> None:
-        """Records of so many bytes have their end."""
+        """Give back the bytes of records that have their end."""
 
     @abstractmethod
     def shut(self) -> None:
-        """Nobody waits any more."""
+        """End every wait, because no record is taken any more."""
 
     def _has_room(self, size: int) -> bool:
         return self.is_shut or self.held_bytes == 0 or self.held_bytes + size <= self.limit_bytes
@@ -51,25 +52,25 @@ class AnyRoom(ABC):
 
 
 class Room(AnyRoom):
-    """May be shared by threads."""
+    """The limit for threads."""
 
     def __init__(self, limit_bytes: int, max_block_s: float) -> None:
         super().__init__(limit_bytes, max_block_s)
-        #: Guards what is held.
+        #: Guards `held_bytes`.
         self._lock = threading.Lock()
-        #: Some records have got their end.
+        #: Notified when records have their end.
         self._freed = threading.Condition(self._lock)
-        #: How many wait for room; guarded by `_lock`.
+        #: Number of waiting calls; guarded by `_lock`.
         self._waiting = 0
 
     def reserve(self, size: int, wake: Callable[[], None]) -> None:
-        """Take room for a record; `wake` is called before a wait, so that what is held is sent.
+        """Take room for a record; call `wake` before a wait, so that held records are sent.
 
         Raises:
-            BufferFullError: there was none for too long. One that was shut meanwhile has room for everybody.
-            StateError: what `wake` raises where nobody may wait.
+            BufferFullError: there was none for too long. A limit that was shut meanwhile has room for every record.
+            StateError: `wake` raises it on a thread that must not wait.
         """
-        # Entering the lock itself costs half of entering the condition.
+        # To enter the lock itself costs half of entering the condition.
         with self._lock:
             if self.held_bytes + size > self.limit_bytes and not self._has_room(size):
                 self._waiting += 1
@@ -82,17 +83,17 @@ class Room(AnyRoom):
             self.held_bytes += size
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it."""
+        """Return whether a call waits for room."""
         return self._waiting > 0
 
     def release(self, size: int) -> None:
-        """A record has its end."""
+        """Give back the bytes of records that have their end."""
         with self._freed:
             self.held_bytes -= size
             self._freed.notify_all()
 
     def shut(self) -> None:
-        """Nobody waits any more."""
+        """End every wait, because no record is taken any more."""
         self.is_shut = True
         with self._freed:
             self._freed.notify_all()

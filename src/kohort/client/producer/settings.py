@@ -1,4 +1,4 @@
-"""From a producer's options to what its machine is told; options that contradict each other are refused.
+"""The machine's settings from a producer's options; options that contradict each other are refused.
 
 Source: Apache Kafka's producer configuration.
 """
@@ -17,7 +17,7 @@ _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 
 def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
-    """Whether batches are numbered; `given` are the options that are not left at their defaults."""
+    """Return whether batches are numbered; `given` are the options that are set."""
     wanted: bool = values["enable.idempotence"]
     if _ACKS[values["acks"]] != -1 and wanted:
         if "enable.idempotence" in given:
@@ -29,8 +29,8 @@ def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
 
 
 def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
-    """Settings from options that `PRODUCER_OPTIONS` has parsed."""
-    # A part of the machine: not needed where a producer's class is imported.
+    """Build settings from options that `PRODUCER_OPTIONS` has parsed."""
+    # Part of the machine, so imported only when a producer is created.
     from kohort.client.producer.core.sender import SenderSettings
 
     compression = values["compression.type"]

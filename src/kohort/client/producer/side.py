@@ -1,6 +1,8 @@
-"""The application's side of a producer: what its doors share, blocking or on an event loop.
+"""The application's side of a producer: the part that the blocking and the asyncio door share.
 
-Laws: nothing that the machine's host refers to leads back to a door: a producer that is forgotten is flushed.
+Laws: no object that the machine's host refers to leads back to a door: a producer that was dropped without `close` can
+be collected, and is flushed.
+
 Source: Kafka's producer; C9.
 """
 
@@ -28,15 +30,15 @@ if TYPE_CHECKING:
     from kohort.client.producer.core.producer_machine import ProducerMachine
 
 _SUBMITTED: Final = RecordsSubmitted()
-#: What a producer that nobody closed has to flush in the background.
+#: Seconds in which the background flushes a producer that was dropped without `close`.
 _FORGOTTEN_S: Final = 30.0
-#: Large enough for a batch of `max.request.size` to each of several partitions.
+#: Bytes of a piece of `send_many`: enough for a batch of `max.request.size` to each of several partitions.
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 #: Headers as applications write them.
 HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
 
 
-#: The rooms of producers of this process: in a fork of it they are shut.
+#: The buffer limits of this process's producers. In a fork of it they are shut.
 _rooms: Final[WeakSet[Any]] = WeakSet()
 
 
@@ -51,7 +53,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ProducerSide(OneProcess):
-    """What every call goes through."""
+    """The application's side of a producer: its parts, and its end."""
 
     _room: Any
     _io: Any
@@ -64,17 +66,19 @@ class ProducerSide(OneProcess):
         build_host: Callable[..., Host[ProducerEvent]],
         on_ended: Callable[[Deliveries], Callable[[Any], None]] = lambda deliveries: deliveries.put,
     ) -> None:
-        """Nothing is connected here.
+        """Build the parts of the producer; nothing is connected.
 
         Args:
-            build_room: makes the room of so many bytes, for which one waits so many seconds at most.
-            build_host: what runs the machine: its class, or anything that makes one; `holds` is for threads.
-            on_ended: makes of the deliveries what is told of records with a callback that have their end.
+            config: options by Kafka's dotted names.
+            options: options by keyword.
+            build_room: makes the limit of so many bytes, for which a call waits so many seconds at most.
+            build_host: class or function that makes the host of the machine.
+            on_ended: makes the function that takes ended records with a callback from the deliveries.
         """
         given = PRODUCER_OPTIONS.gather(config, options)
         values = PRODUCER_OPTIONS.parse(given)
         self._is_closed = False
-        # Needed where a producer is made, not where its class is imported.
+        # Imported when the first producer is created, not with its class.
         from kohort.client.producer.core.producer_machine import ProducerMachine
 
         self._max_block_s: float = values["max.block.ms"] / 1000
@@ -85,7 +89,7 @@ class ProducerSide(OneProcess):
             key_serializer=values["key.serializer"],
             value_serializer=values["value.serializer"],
         )
-        #: Many records are handed over in pieces of that, so that the first travel while the last are waiting for room.
+        #: Many records are handed over in pieces of so many bytes: the first are sent while the last wait for room.
         self._piece_bytes: int = min(values["buffer.memory"] // 2, _PIECE_BYTES)
         self._submissions = Submissions(wake_bytes=values["batch.size"])
         self._deliveries = Deliveries()
@@ -115,11 +119,11 @@ class ProducerSide(OneProcess):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """A producer from Kafka's dotted names: `Producer.from_config({"bootstrap.servers": "localhost:9092"})`."""
+        """Create a producer from Kafka's dotted names: `Producer.from_config({"linger.ms": 5})`."""
         return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def metrics(self) -> dict[str, float]:
-        """What this producer has counted so far, by Kafka's names: docs/client.md. May be called from any thread."""
+        """Return this producer's counters by Kafka's names (docs/client.md); may be called from any thread."""
         return producer_metrics(self._io.traffic, self._tally, self._room)
 
     def __del__(self) -> None:
@@ -130,7 +134,7 @@ class ProducerSide(OneProcess):
             io.warn_unclosed()
 
     def _refusal(self) -> KohortError:
-        """Why nothing is taken any more."""
+        """Return the error of a producer that takes no more records."""
         try:
             self._io.check()
         except KohortError as why:
@@ -138,14 +142,14 @@ class ProducerSide(OneProcess):
         return StateError("this producer is closed")
 
     def _submit(self, record: Outgoing) -> None:
-        """Hand over a record that has its room."""
+        """Hand over a record for which room was taken."""
         if self._submissions.append(record):
             self._wake()
         if self._deliveries.ended:
             self._deliveries.serve()
 
     def _refuse_the_late(self) -> None:
-        """Those that were on their way in while the producer closed."""
+        """Fail the records whose `send` was under way while the producer closed."""
         self._submissions.close()
         for record in self._submissions.take():
             record.fail(StateError("this producer is closed"))

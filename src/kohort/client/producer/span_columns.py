@@ -1,6 +1,7 @@
-"""Rows that lie in columns of memory, as `Columns`: the machine's batches are written straight out of them.
+"""The rows of memory columns, as `Columns`: the machine's batches are written straight out of them.
 
-Laws: no object is made of a row, but for rules of an application's own.
+Laws: no Python object is made of a row, except for an application's own partitioner.
+
 Source: the Arrow columnar format; C9.
 """
 
@@ -21,9 +22,12 @@ class SpanColumns:
     Args:
         count: number of rows.
         keys: `None` if no row has one.
+        values: of the rows.
         times: int64[count], milliseconds; `None` means `time_ms` for all.
+        time_ms: time of all rows, without `times`.
         tails: encoded headers of each row; `None` means `tail` for all.
-        partitions: int64[count], those that rows name themselves, -1 where one does not; `None` if none does.
+        tail: encoded headers of all rows, without `tails`.
+        partitions: int64[count], the rows' own partitions, -1 for none; `None` if no row has one.
     """
 
     def __init__(
@@ -50,7 +54,7 @@ class SpanColumns:
         self.is_free = keys is None and partitions is None
 
     def part(self, start: int, stop: int) -> SpanColumns:
-        """Some rows of these."""
+        """Return the rows from `start` to `stop`."""
         return SpanColumns(
             stop - start,
             None if self._keys is None else self._keys.part(start),

@@ -1,7 +1,8 @@
-"""The consumer's machine: takes events of the application and of the network, returns what is to be done.
+"""The consumer's machine: it takes events of the application and of the network, and returns actions.
 
 Laws: all of the consumer's decisions about network, membership and offsets are made here and in the parts below, from
-events and the time alone; nothing here waits, sleeps or reads a clock.
+events and the time alone. Nothing here waits, sleeps or reads a clock.
+
 Source: architecture rules 1, 2 and 6; the consumer threading refactor (CTR).
 """
 
@@ -62,7 +63,7 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 
 class ConsumerMachine:
-    """Everything that a consumer does in the background.
+    """The background of a consumer.
 
     Args:
         client: addresses, pauses and timeouts.
@@ -99,7 +100,7 @@ class ConsumerMachine:
                 on_refused=self._on_group_refused,
             )
         committed = None if self._group is None else self._group.committed
-        #: Partitions whose refusal has passed, since that was said last.
+        #: Partitions whose refusal has passed since the last line about it.
         self._back: list[TopicPartition] = []
         self._readings = Readings(
             self._queries,
@@ -127,14 +128,14 @@ class ConsumerMachine:
         self._member: Member | None = None
         self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
         self._is_unreachable = self._is_over = False
-        #: topic -> id of the one that was made again, as was told last.
+        #: topic -> id of the topic made again that was reported last.
         self._told_remade: dict[str, TopicId] = {}
         self._closing: CloseAsked | None = None
 
     # -- the driver -------------------------------------------------------------------------------------------------
 
     def handle(self, event: ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
-        """Take one event; return what is to be done."""
+        """Take one event; return the actions that follow from it."""
         if isinstance(event, ResponseReceived | RequestFailed):
             self._on_answer(event, now_ms)
         elif isinstance(event, Progress):
@@ -154,7 +155,7 @@ class ConsumerMachine:
         return self._requests.drain()
 
     def next_deadline(self) -> int | None:
-        """When something is due without an event."""
+        """Return when work is due without an event; `None`: never, before one."""
         if self._is_over:
             return None
         deadlines = [
@@ -197,7 +198,7 @@ class ConsumerMachine:
     def _on_answer(self, event: ResponseReceived | RequestFailed, now_ms: int) -> None:
         self._requests.answer(event, now_ms)
         if self._closing is not None and not self._is_over and (desertion := self._cluster.find_desertion()):
-            # Nobody will take the last commit, and the session ends there without us.
+            # No broker is left to take the last commit. The session ends there without a leave request.
             self._fail_all(desertion, now_ms)
             self._finish(now_ms)
 
@@ -280,7 +281,7 @@ class ConsumerMachine:
         self._readings.start(starts)
 
     def _leave(self, then: Later, now_ms: int) -> None:
-        """Commit, give everything up, be a member no more."""
+        """Commit, give every partition up and leave the group; call `then` at the end."""
 
         def left(now_ms: int) -> None:
             self._subscription.replace(())
@@ -326,7 +327,7 @@ class ConsumerMachine:
         if self._is_unreachable and not self._cluster.is_cut_off:
             self._is_unreachable = False
             self._requests.deliver(Recovered())
-        # What a group gives it takes back by itself, be it subscribed to by a pattern.
+        # A group takes partitions of a deleted topic back by itself, with a pattern, too.
         by_hand = self._readings.topics if self._member is None else frozenset()
         missing = self._subscription.find_missing(by_hand, now_ms)
         refusals = {
@@ -352,7 +353,7 @@ class ConsumerMachine:
         self.on_trouble(error, is_fatal=True)
 
     def _fail_all(self, error: KohortError, now_ms: int) -> None:
-        """End everything that the application waits for."""
+        """End every call that the application waits for."""
         self._queries.fail_all(error, now_ms)
         if self._group is not None:
             self._group.fail_all(error, now_ms)
@@ -373,7 +374,7 @@ class ConsumerMachine:
     # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
 
     def identity(self) -> tuple[str, int] | None:
-        """Member id and epoch for commits."""
+        """Return member id and epoch for commits; `("", -1)` without membership, `None` while it is lost."""
         member = self._member
         if member is None or member.state is MemberState.UNSUBSCRIBED:
             return ("", -1)
@@ -381,32 +382,32 @@ class ConsumerMachine:
         return (member.member_id, member.epoch) if is_member else None
 
     def absence(self) -> Absence:
-        """Why there is no identity."""
+        """Return why there is no identity."""
         assert self._member is not None, "otherwise there is one"
         return self._member.absence
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Whether offsets of that partition are ours to commit."""
+        """Return whether this consumer may commit offsets of the partition."""
         if self._member is None or self._member.state is MemberState.UNSUBSCRIBED:
             return True
         return self.identity() is not None and partition in self._member.owned
 
     def on_refused(self, code: ErrorCode, epoch: int, now_ms: int) -> None:
-        """The coordinator has refused a commit, since it does not know the member, or not at that epoch."""
+        """Doubt the membership after a refused commit: the coordinator does not know the member or its epoch."""
         if self._member is not None:
             self._member.on_refused(code, epoch, Lane.COORDINATOR, now_ms)
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
-        """The topic id under which a partition is read, or that of the topic which is there."""
+        """Return the topic id under which a partition is read, or that of the present topic."""
         if not self._settings.fetch_buffer_bytes:
-            # What it commits was read elsewhere, of a topic that only the application knows: it goes by name.
+            # Its records are read by another client, so only that one knows the topic: the commit goes by name.
             return ZERO_TOPIC_ID
         reading = self._readings.get(partition)
         read = None if reading is None else reading.topic_id
         return self._cluster.known_id(partition.topic) if read is None else read
 
     def is_rejoining(self) -> bool:
-        """Whether a join is under way that ends the present generation."""
+        """Return whether a join is under way that ends the present generation."""
         return self._member is not None and self._member.is_rejoining
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
@@ -415,29 +416,29 @@ class ConsumerMachine:
         self._readings.start(starts, are_given=True, ids=ids)
 
     def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Fetch nothing of these partitions; where they stand stays known."""
+        """Stop fetching these partitions; their positions stay known."""
         self._readings.pause(partitions, is_paused=True)
 
     def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Fetch these partitions no more."""
+        """Stop fetching these partitions."""
         self._readings.stop(partitions)
 
     def commit_before_revocation(
         self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
     ) -> None:
-        """Commit what was consumed of these partitions; `then` follows in any case."""
+        """Commit what was consumed of these partitions; call `then` in any case."""
         if self._group is None:
             then(now_ms)
             return
         self._group.commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms)
 
     def forget_consumed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing of these is committed any more."""
+        """Commit nothing more of these partitions."""
         if self._group is not None:
             self._group.commits.forget(partitions)
 
     def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
-        """Tell the application at its next poll."""
+        """Report an error to the application at its next poll."""
         self._requests.deliver(Trouble(error=error, is_fatal=is_fatal))
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
@@ -448,5 +449,6 @@ class ConsumerMachine:
         lost = "; group.local.assignors have no effect there" if self._settings.local_assignors else lost
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
         before, self._member = self._member, self._build_member(is_classic=True)
+        # The numbers of the callbacks go on, so that no late answer is taken for a new one.
         self._member.callbacks = before.callbacks  # Their numbers go on.
         self._member.subscribe(Subscribed(topics=before.topics, pattern=before.pattern), now_ms)

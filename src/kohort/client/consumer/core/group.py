@@ -1,4 +1,4 @@
-"""What a consumer with a group has, member or not: the coordinator, commits, and questions about commits.
+"""The group of a consumer, whether it is a member or not: the coordinator, and commits.
 
 Source: Kafka's consumer API, in which group management is optional and offset management is too.
 """
@@ -21,10 +21,14 @@ from kohort.errors import KohortError
 
 
 class Group:
-    """The group's side of a consumer; membership comes on top.
+    """The lookup of the coordinator, the commits, and the queries of committed offsets.
 
     Args:
+        requests: the outbox of the machine.
+        cluster: the brokers and topics.
         committer: in whose name offsets are committed and asked for.
+        settings: the consumer's options.
+        retry: pauses between two attempts.
         on_refused: called with the error and the time when the group may not be used at all.
     """
 
@@ -41,9 +45,9 @@ class Group:
         assert settings.group_id is not None
         group_id = self._group_id = settings.group_id
         self._requests = requests
-        #: Asynchronous commits of which the application was not told yet, in order.
+        #: Asynchronous commits whose end the application was not told yet, in order.
         self._asynchronous: deque[AsynchronousCommitAsked] = deque()
-        #: Identity of those of them that have ended -> how.
+        #: Identity of those of them that have ended -> error.
         self._ended: dict[int, KohortError | None] = {}
         self.lookup = CoordinatorLookup(
             requests,
@@ -85,30 +89,33 @@ class Group:
 
     def _end_asynchronous_commit(self, asked: AsynchronousCommitAsked, failed: Failed, _: int) -> None:
         self._ended[id(asked)] = build_error(self._group_id, asked.offsets, failed)
-        # Callbacks are called in the order of the calls, whatever has ended first.
+        # Callbacks are called in the order of the calls, whichever commit has ended first.
         while self._asynchronous and id(self._asynchronous[0]) in self._ended:
             first = self._asynchronous.popleft()
             error = self._ended.pop(id(first))
             self._requests.deliver(CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when `on_tick` is due."""
         parts = (self.commits, self.committed, self.lookup)
         return min((deadline for part in parts if (deadline := part.next_deadline()) is not None), default=None)
 
     def on_tick(self, now_ms: int, speak: Callable[[int], None] | None) -> None:
-        """Do what is due; the look-up comes last, since the others may ask for it.
+        """Send the requests that are due.
 
         Args:
-            speak: of the member, if there is one, which comes behind what else the coordinator is asked.
+            now_ms: the driver's time.
+            speak: sends the member's heartbeat; `None` without a member.
         """
         self.commits.on_tick(now_ms)
         self.committed.on_tick(now_ms)
+        # Behind the other requests to the coordinator, which would cut the hold of the heartbeat.
         if speak is not None:
             speak(now_ms)
+        # Last, since the parts above ask for the coordinator.
         self.lookup.on_tick(now_ms)
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:
-        """End everything that somebody waits for."""
+        """End every commit and query with that error."""
         self.commits.fail_all(error, now_ms)
         self.committed.fail_all(error, now_ms)

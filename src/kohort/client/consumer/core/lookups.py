@@ -1,6 +1,7 @@
-"""What the application asks without changing anything: offsets, positions, partitions of a topic.
+"""The questions of the application that change nothing: offsets, positions, topics and partitions.
 
-Laws: each ticket ends once; nothing that is asked here starts or stops reading.
+Laws: each ticket ends once. No question starts or stops reading.
+
 Source: Kafka's consumer API.
 """
 
@@ -30,7 +31,7 @@ _MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPT
 
 
 class Lookups:
-    """Keeps what cannot be answered at once."""
+    """The questions that cannot be answered at once."""
 
     def __init__(
         self,
@@ -47,18 +48,18 @@ class Lookups:
         self._queries = queries
         self._readings = readings
         self._committed = committed
-        #: Asked which topics there are.
+        #: Questions for the cluster's topics.
         self._listings = TopicListings(requests, cluster, retry=retry)
         self._positions: list[PositionAsked] = []
-        #: With the instant at which it was asked.
+        #: Questions with the time at which they came.
         self._partitions: list[tuple[PartitionsAsked, int]] = []
 
     def topics(self) -> set[str]:
-        """The topics of which the cluster's picture is needed."""
+        """Return the topics whose metadata the questions need."""
         return self._queries.topics() | {asked.topic for asked, _ in self._partitions}
 
     def on_question(self, asked: Question, now_ms: int) -> None:
-        """Answer it as soon as that is possible."""
+        """Answer a question as soon as that is possible."""
         match asked:
             case CommittedAsked():
                 self._on_committed(asked, now_ms)
@@ -67,7 +68,7 @@ class Lookups:
             case PositionAsked():
                 self._on_position(asked)
             case PartitionsAsked():
-                # Until the cluster's picture shows the topic.
+                # It waits until the metadata show the topic.
                 self._partitions.append((asked, now_ms))
             case TopicsAsked():
                 self._listings.ask(asked, now_ms)
@@ -75,7 +76,7 @@ class Lookups:
                 assert_never(asked)
 
     def _on_offsets(self, asked: OffsetsAsked, now_ms: int) -> None:
-        """Ask the leaders."""
+        """Ask the leaders for the offsets."""
 
         def then(result: Result, _: int) -> None:
             self._settle(asked.ticket, result)
@@ -83,7 +84,7 @@ class Lookups:
         self._queries.ask(asked.timestamps, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
     def _on_committed(self, asked: CommittedAsked, now_ms: int) -> None:
-        """Ask the coordinator."""
+        """Ask the coordinator for the committed offsets."""
         if self._committed is None:
             self._requests.fail(asked.ticket, StateError("there are no committed offsets without group_id"))
             return
@@ -102,7 +103,7 @@ class Lookups:
             self._readings.want(reading)
 
     def fail_all(self, error: KohortError) -> None:
-        """No broker can be reached."""
+        """End every question with that error."""
         for asked, _ in self._partitions:
             self._requests.fail(asked.ticket, error)
         for position in self._positions:
@@ -112,14 +113,14 @@ class Lookups:
         self._listings.fail_all(error)
 
     def next_deadline(self) -> int | None:
-        """When somebody's patience ends."""
+        """Return when a question reaches its deadline."""
         deadlines = [asked.deadline_ms for asked in self._positions]
         deadlines += [min(asked.deadline_ms, since + UNKNOWN_TOPIC_GRACE_MS) for asked, since in self._partitions]
         listing_ms = self._listings.next_deadline()
         return min(deadlines if listing_ms is None else [*deadlines, listing_ms], default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Answer what can be answered by now."""
+        """Answer the questions whose answers are known by now."""
         self._positions = [asked for asked in self._positions if not self._try_position(asked, now_ms)]
         self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
         self._listings.on_tick(now_ms)

@@ -1,8 +1,9 @@
-"""Why nothing comes: one line of the log when no record has come for a while, and the reason is no secret.
+"""The line of the log that says why no records come, once none have come for a while.
 
-Laws: a reason is said once until records come again; nothing is said to an application that still has records to take,
-nor of what is said elsewhere: errors that `poll` raises, topics that do not exist (yet), brokers that nobody reaches,
-members without a partition. The end of a log is news only to those who have never got anything.
+Laws: a reason is told once until records come again. Nothing is told to an application that has records to take. Nor is
+what other parts tell: errors that `poll` raises, missing topics, unreachable brokers, members without partitions. The
+end of a log is a warning only to a consumer that has never had a record.
+
 Source: silent consumers are what users of every client ask about most.
 """
 
@@ -21,10 +22,10 @@ from kohort.client.requests import Requests
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 
-#: So long nothing has come when a reason is looked for, and so long until the next look.
+#: Time without records before a reason is looked for, and between two looks.
 PATIENCE_MS: Final = 10_000
 
-#: What members in a state wait for; the others are at rest, or have told the application.
+#: What a member in each state waits for; in the other states it is at rest, or has told the application.
 _WAITS: Final = {
     MemberState.JOINING: "the coordinator has not let this member in yet",
     MemberState.PREPARING_REBALANCE: "it rebalances, and waits for its other members",
@@ -37,34 +38,34 @@ _WAITS: Final = {
 
 
 class Reason(NamedTuple):
-    """Why nothing comes; reasons of one `kind` are the same, whatever they name."""
+    """The reason why no records come; reasons of one `kind` are the same, whatever they name."""
 
     kind: str
     text: str
-    #: Whether everything is as it should be.
+    #: Whether the reason is normal, like the end of a log.
     is_normal: bool = False
 
 
 class Silence:
-    """Watches one consumer."""
+    """Watches whether one consumer gets records."""
 
     def __init__(self, requests: Requests, cluster: Cluster, settings: ConsumerSettings) -> None:
         self._requests = requests
         self._cluster = cluster
         self._settings = settings
-        #: When to look for a reason; `None` while nothing is to be read.
+        #: When to look for a reason; `None` while there is nothing to read.
         self._due_ms: int | None = None
-        #: What had been fetched when records were last seen to come.
+        #: Bytes that had been fetched when records were last seen to come.
         self._fetched_bytes = 0
         #: Kinds of reasons that were told since then.
         self._told: set[str] = set()
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when to look for a reason next."""
         return self._due_ms
 
     def tell_skipped(self, count: int) -> None:
-        """So many records lie before the ends at which partitions without a committed offset start."""
+        """Warn of records before the ends at which partitions without a committed offset start."""
         records = "1 older record is" if count == 1 else f"{count} older records are"
         self._requests.warn(
             f"group {self._settings.group_id} starts at the end of the log; "
@@ -72,7 +73,7 @@ class Silence:
         )
 
     def tell_back(self, partitions: list[TopicPartition]) -> None:
-        """These can be read again; the list is taken."""
+        """Tell that these partitions can be read again, and clear the list."""
         if partitions:
             names = (
                 str(min(partitions)) if len(partitions) == 1 else f"{min(partitions)} and {len(partitions) - 1} more"
@@ -81,7 +82,7 @@ class Silence:
             partitions.clear()
 
     def on_tick(self, now_ms: int, member: Member | None, readings: Readings, sender: FetchSender) -> None:
-        """Look, if it is time, whether anything has come; and if not, why."""
+        """Look whether records have come since the last look; tell the reason if none have."""
         is_reached = self._cluster.generation > 0 and not self._cluster.is_cut_off
         is_member = member is not None and member.state is not MemberState.UNSUBSCRIBED
         if not (is_reached and self._settings.fetch_buffer_bytes and (is_member or readings.topics)):
@@ -125,7 +126,7 @@ class Silence:
         return None
 
     def _reason_of_readings(self, active: Sequence[Reading], sender: FetchSender) -> Reason | None:
-        """What keeps partitions from being read, the first of these that is the case for any."""
+        """Return the first reason that keeps any of these partitions from being read."""
         cluster = self._cluster
         active = [each for each in active if each.refusal is ErrorCode.NONE]
         leaderless = [each for each in active if each.is_readable and cluster.leader_of(each.partition) is None]
@@ -144,7 +145,7 @@ class Silence:
         return self._reason_of_end(known) if len(known) == len(active) else None
 
     def _reason_of_delay(self, behind: Sequence[Reading]) -> Reason | None:
-        """There is something to be read, and nothing of ours is in the way."""
+        """Return why partitions with unread records get none, though this client asks for them."""
         open_ones = [each for each in behind if self._is_held_back(each)]
         if len(open_ones) == len(behind):
             until = "up to a transaction that is still open (read_committed)"
@@ -171,19 +172,19 @@ _ALL_PAUSED: Final = Reason("paused", "every partition is paused; resume() goes 
 
 
 def _missing(reading: Reading) -> int:
-    """How many offsets there are behind its position."""
+    """Return the number of offsets behind its position."""
     assert reading.watermarks is not None and reading.offset is not None
     return reading.watermarks.high_watermark - reading.offset
 
 
 def _older(reading: Reading) -> int:
-    """How many offsets there are before its position."""
+    """Return the number of offsets before its position."""
     assert reading.watermarks is not None and reading.offset is not None
     return max(0, reading.offset - max(0, reading.watermarks.log_start_offset))
 
 
 def _names(readings: Sequence[Reading]) -> str:
-    """A partition, and how many others: the beginning of what is said of them."""
+    """Name the first partition, and the number of the others."""
     partitions: list[TopicPartition] = sorted(reading.partition for reading in readings)
     first = str(partitions[0])
     if len(partitions) == 1:

@@ -1,9 +1,10 @@
-"""Which topics the application wants, and which of them are missing.
+"""The subscription of a consumer, and which of its topics are missing.
 
-Laws: a topic that is subscribed to may be missing and is warned of once; one whose partitions are assigned by hand may
-not, after a moment of grace. Only topics that are subscribed to may be created by asking for them, by requests of their
-own, and none that was there before: one that vanishes was deleted, and its name is not ours to take.
-Source: Kafka's `allow.auto.create.topics`; "an unknown topic is one clear sentence" is a requirement of our own.
+Laws: a subscribed topic may be missing, and is warned of once. A topic whose partitions are assigned by hand may not,
+after a moment of grace. Only subscribed topics may be created by asking for them, by requests of their own. A topic
+that was there before is not created: it was deleted, and its name is free for others.
+
+Source: Kafka's `allow.auto.create.topics`; "an unknown topic is one clear sentence" is a requirement of kohort's own.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from kohort.client.requests import Answer, Requests
 from kohort.errors import ErrorCode
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-#: The first answer shows that it is missing; Apache Kafka's answer to the question that creates it does so, too.
+#: The first answer shows that the topic is missing, and so does Apache Kafka's answer to the request that creates it.
 _ANSWERS_TO_CREATE: Final = 2
 
 
 class Subscription:
-    """Follows the topics of one consumer."""
+    """The followed topics of one consumer."""
 
     def __init__(self, requests: Requests, cluster: Cluster, *, may_create: bool) -> None:
         self._requests = requests
@@ -31,17 +32,17 @@ class Subscription:
         self._may_create = may_create
         self._topics: frozenset[str] = frozenset()
         self._pattern: str | None = None
-        #: topic -> instant at which it was first found missing.
+        #: topic -> time at which it was first found missing.
         self._missing_since: dict[str, int] = {}
-        #: Topics that are asked for so that the broker creates them -> pictures that have shown them missing.
+        #: Topics that are being created by a request for them -> answers that have shown them missing.
         self._creating: dict[str, int] = {}
-        #: Such a request is under way.
+        #: Whether such a request is under way.
         self._is_asking = False
-        #: Topics that were there.
+        #: Topics that have existed.
         self._seen: set[str] = set()
 
     def replace(self, topics: Iterable[str], pattern: str | None = None) -> None:
-        """The application subscribes to these topics or this pattern, or (none) reads partitions of its own choice."""
+        """Take the application's topics or pattern; without both it has assigned partitions by hand."""
         self._topics = frozenset(topics)
         self._pattern = pattern
         self._missing_since.clear()
@@ -49,11 +50,11 @@ class Subscription:
         self._seen &= self._topics
 
     def follow(self, wanted: set[str], now_ms: int) -> None:
-        """Have the cluster's picture show these topics."""
+        """Have the cluster's metadata show these topics."""
         self._cluster.want(wanted, now_ms, and_all=self._pattern is not None)
 
     def find_missing(self, assigned: Iterable[str], now_ms: int) -> list[str]:
-        """The topics among those `assigned` by hand that do not exist; subscribed ones are created or warned of."""
+        """Return the missing topics of those `assigned` by hand; create subscribed ones, or warn of them."""
         missing = []
         for name in sorted({*self._topics, *assigned}):
             topic = self._cluster.topics.get(name)
@@ -67,7 +68,7 @@ class Subscription:
                 if now_ms >= since_ms + UNKNOWN_TOPIC_GRACE_MS:
                     missing.append(name)
             elif self._may_create and name not in self._seen:
-                # Only what was seen to be missing is created, so that it can be said that it was.
+                # Only a topic that was seen to be missing is created, so that the log can say that it was.
                 self._create(name)
             elif is_new:
                 self._note_missing(name)
@@ -92,13 +93,13 @@ class Subscription:
             self._ask()
 
     def _ask(self) -> None:
-        """Name what is to be created, and nothing else, to a broker that creates what it is asked for."""
+        """Request the topics that are to be created, and no others, from a broker that creates them."""
 
         def then(answer: Answer, now_ms: int) -> None:
             del answer
             self._is_asking = False
             if is_first:
-                # Later ones go out with each picture that shows it missing, at the pace of those.
+                # Later requests go out with each answer that shows the topic missing, at the pace of these answers.
                 self._cluster.refresh_now(now_ms)
 
         self._is_asking, is_first = True, 1 in self._creating.values()

@@ -1,8 +1,9 @@
-"""Records grouped into batches, partition by partition, until they are acknowledged.
+"""The batches of a producer: records grouped by partition until they are acknowledged.
 
-Laws: batches of a partition are sent, and sent again, in the order in which they were filled; a batch keeps its
-sequence number over retries, so that the broker recognises it. A batch that is due but cannot leave yet, since its
-leader is busy, goes on filling: what waits long is sent in large pieces.
+Laws: the batches of a partition are sent, and sent again, in the order in which they were filled. A batch keeps its
+sequence number over retries, so that the broker recognises it. A batch that is due but cannot be sent yet, since its
+leader is busy, goes on filling: records that wait long are sent in large pieces.
+
 Source: Kafka's RecordAccumulator; KIP-98 (idempotence).
 """
 
@@ -22,27 +23,27 @@ from kohort.client.producer.record_future import BatchEnd, RecordFuture
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
-#: Of a batch without records, and of one record: what the headers of format 2 take at most.
+#: Most bytes of the headers of format 2, of a batch without records and of one record.
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 24
 
 
-#: What a batch consists of, and what is on its way to one.
+#: Contents of a batch, and records on their way to one.
 Member = RecordFuture | Bulk | Slice
 
 
 class BatchState(Enum):
-    """Where a batch is on its way."""
+    """The state of a batch between its first record and its end."""
 
-    #: It waits for more.
+    #: It waits for more records.
     OPEN = "open"
-    #: It may leave; the last one of its partition takes more records until it does.
+    #: It may be sent; the last batch of a partition takes records until it is.
     CLOSED = "closed"
     IN_FLIGHT = "in flight"
 
 
 class Batch:
-    """Records for one partition that travel together."""
+    """The records of one partition that are sent together."""
 
     __slots__ = (
         "attempts",
@@ -62,24 +63,24 @@ class Batch:
 
     def __init__(self, partition: TopicPartition, created_ms: int) -> None:
         self.partition = partition
-        #: One by one, or all in one `bulk`.
+        #: Single records; empty for rows in one `bulk`.
         self.records: list[RecordFuture] = []
         self.bulk: Slice | None = None
-        #: What all of them end with.
+        #: The end that all records of the batch share.
         self.end = BatchEnd(*partition)
         self.size_bytes = BATCH_OVERHEAD_BYTES
         self.created_ms = created_ms
         self.state = BatchState.OPEN
         #: Sequence number of its first record; `None` until it is sent first, and without idempotence.
         self.sequence: int | None = None
-        #: The batch as bytes once it was built; keys and values are in here only from then on.
+        #: The encoded batch, once it was built. From then on the records' keys and values are kept in here only.
         self.encoded: bytearray | None = None
         self.attempts = 0
-        #: It was sent and not answered: the broker may have it.
+        #: Whether it was sent and not answered, so that the broker may have it.
         self.is_unsure = False
-        #: Why it is sent again; `None` before the first failure.
+        #: The error for which it is sent again; `None` before the first failure.
         self.last_error: KohortError | None = None
-        #: Not sent again before this instant.
+        #: Not sent again before this time.
         self.not_before_ms = 0
 
     @property
@@ -89,23 +90,23 @@ class Batch:
 
     @property
     def members(self) -> Sequence[Member]:
-        """What is told of the end."""
+        """The objects that have to be told of the end."""
         return self.records if self.bulk is None else (self.bulk,)
 
     def add(self, record: RecordFuture) -> None:
-        """One more record."""
+        """Append a record."""
         record.end, record.index = self.end, len(self.records)
         self.records.append(record)
         self.size_bytes += record.size_bytes
 
 
 class Accumulator:
-    """Every batch of one producer that is not acknowledged.
+    """The unacknowledged batches of one producer.
 
     Args:
-        batch_bytes: size at which a batch may leave; a single larger record makes a batch of its own.
+        batch_bytes: size at which a batch may be sent; a single larger record makes a batch of its own.
         linger_ms: how long an open batch waits for more.
-        limit_bytes: a batch that cannot leave takes no more than that.
+        limit_bytes: size above which a batch that cannot be sent takes no more records.
         partitioner: chooses for records that name no partition.
     """
 
@@ -116,16 +117,21 @@ class Accumulator:
         #: Topics whose broker has refused a batch that had grown above `batch_bytes`.
         self._narrow: set[str] = set()
         self.partitioner = partitioner
-        #: partition -> its batches in order; only the last may be filling, those in flight come first unless one of
-        #: them has to be sent again. No empty queues.
+        #: partition -> its batches in order; no empty queues. Only the last may be filling. Batches in flight come
+        #: first, unless one of them has to be sent again.
         self.queues: dict[TopicPartition, deque[Batch]] = {}
         #: topic -> partition -> the batch that takes records, or `None`.
         self._filling: dict[str, list[Batch | None]] = {}
-        #: Those of them that are open, in the order in which they were begun.
+        #: The open ones of these batches, in the order in which they were begun.
         self._lingering: dict[TopicPartition, Batch] = {}
 
     def add(self, record: RecordFuture, partition_count: int, now_ms: int) -> None:
         """Put a record into the batch of its partition.
+
+        Args:
+            record: to be sent.
+            partition_count: of its topic.
+            now_ms: time of the driver.
 
         Raises:
             ConfigError: the application's own partitioner has failed, or its answer is no partition.
@@ -146,7 +152,7 @@ class Accumulator:
         self._close_if_due(batch)
 
     def add_run(self, records: list[Any], start: int, partition_count: int) -> int:
-        """Put records of one topic, from `start` on, into batches that are there; returns where that ended."""
+        """Put records of one topic, from `start` on, into batches that exist; return the first one left over."""
         topic = records[start].topic
         filling = self._filling_of(topic, partition_count)
         turn, turn_bytes = self.partitioner.turn(topic, partition_count)
@@ -163,10 +169,15 @@ class Accumulator:
         return stop
 
     def add_bulk(self, bulk: Bulk, partition_count: int, now_ms: int) -> None:
-        """Make batches of rows, behind all that is there.
+        """Build batches of rows, behind the batches that exist.
+
+        Args:
+            bulk: the rows.
+            partition_count: of their topic.
+            now_ms: time of the driver.
 
         Raises:
-            PartitionMissingError: a row names a partition that is not there; nothing was added.
+            PartitionMissingError: a row names a partition that does not exist; nothing was added.
             ConfigError: the application's own partitioner has failed.
         """
         limit_bytes = self._limit_of(bulk.name) - BATCH_OVERHEAD_BYTES
@@ -174,6 +185,7 @@ class Accumulator:
         for number, rows, first, stop in list(shares(bulk, partition_count, self.partitioner, self._batch_bytes)):
             partition = TopicPartition(bulk.name, number)
             last, filling[number] = filling[number], None
+            # Rows are sent behind the records of that batch, so it takes no more of these.
             if last is not None:
                 self.close(last)
             start = first
@@ -200,38 +212,38 @@ class Accumulator:
             self.close(batch)
 
     def narrow(self, topic: str) -> None:
-        """The topic takes no batches much above `batch_bytes`."""
+        """Let no batch of the topic grow above `batch_bytes` any more."""
         self._narrow.add(topic)
 
     def close(self, batch: Batch) -> None:
-        """It may leave."""
+        """Allow a batch to be sent."""
         batch.state = BatchState.CLOSED
         self._lingering.pop(batch.partition, None)
 
     def close_all(self) -> None:
-        """Every batch may leave: a flush waits for no linger."""
+        """Allow every batch to be sent: a flush waits for no linger."""
         for batch in list(self._lingering.values()):
             self.close(batch)
 
     def close_lingered(self, now_ms: int) -> None:
-        """Those whose linger is over may leave."""
+        """Allow the batches whose linger is over to be sent."""
         for batch in list(self._lingering.values()):
             if batch.created_ms + self._linger_ms > now_ms:
                 break
             self.close(batch)
 
     def next_linger(self) -> int | None:
-        """When the first linger ends."""
+        """Return when the first linger ends."""
         first = next(iter(self._lingering.values()), None)
         return None if first is None else first.created_ms + self._linger_ms
 
     def leave(self, batch: Batch) -> None:
-        """It is being sent: no more records for it."""
+        """Mark a batch as being sent: it takes no more records."""
         batch.state = BatchState.IN_FLIGHT
         self._stop_filling(batch)
 
     def remove(self, batch: Batch) -> None:
-        """A batch has its end."""
+        """Remove a batch that has its end."""
         queue = self.queues[batch.partition]
         queue.remove(batch)
         if not queue:
@@ -239,7 +251,7 @@ class Accumulator:
         self.seal(batch)
 
     def seal(self, batch: Batch) -> None:
-        """It takes no more records, and may leave."""
+        """Let a batch take no more records, and allow it to be sent."""
         if batch.state is BatchState.OPEN:
             self.close(batch)
         self._stop_filling(batch)
@@ -251,22 +263,22 @@ class Accumulator:
             filling[number] = None
 
     def replace(self, batch: Batch, pieces: list[Batch]) -> None:
-        """A batch was cut; the pieces take its place in the order."""
+        """Put the pieces of a batch in its place in the order."""
         queue = self.queues[batch.partition]
         place = queue.index(batch)
         self.queues[batch.partition] = deque([*islice(queue, place), *pieces, *islice(queue, place + 1, None)])
 
     def batches(self) -> Iterator[Batch]:
-        """Every batch, partition by partition, in order."""
+        """Yield every batch, partition by partition, in order."""
         for queue in list(self.queues.values()):
             yield from list(queue)
 
     def ready(self, partition: TopicPartition, now_ms: int) -> Batch | None:
-        """The next batch of a partition that may be sent, `None` if there is none at present."""
+        """Return the next batch of a partition that may be sent; `None`: none may at present."""
         for batch in self.queues.get(partition, ()):
             if batch.state is BatchState.OPEN:
                 return None
             if batch.state is BatchState.CLOSED:
-                # An earlier batch that pauses before a retry holds up the later ones: order is kept.
+                # A batch that pauses before a retry holds up the later ones, so that order is kept.
                 return batch if batch.not_before_ms <= now_ms else None
         return None

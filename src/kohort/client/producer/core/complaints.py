@@ -1,8 +1,9 @@
-"""What a producer says while it tries again: of refusals that call for a remedy, and of records that wait for brokers.
+"""The log lines of a producer that retries: refusals that call for a remedy, and waiting records.
 
-Laws: a refusal is a line per cause, not per attempt nor per partition; and one when all that had that cause is stored
-again. Records that wait are a line after a second, another after twice that time and so on, and one when none waits
-any more.
+Laws: a refusal is one line per cause, not per attempt or per partition; and one line when everything that had that
+cause is stored again. Waiting records are a line after a second, another after twice that time and so on, and a line
+when none waits any more.
+
 Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk, or no broker at all, looks like a slow one.
 """
 
@@ -22,27 +23,28 @@ _WORTH_A_LINE: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
-#: Records that wait for so long are worth a line.
+#: Time after which waiting records are worth a line.
 _FIRST_LINE_MS: Final = 1_000
 
 
 class Complaints:
-    """Keeps what was said.
+    """The refusals that were logged and have not passed.
 
     Args:
+        requests: takes the lines.
         delivery_timeout_ms: how long a refused record is sent again.
     """
 
     def __init__(self, requests: Requests, *, delivery_timeout_ms: int) -> None:
         self._requests = requests
         self.delivery_timeout_ms: Final = delivery_timeout_ms
-        #: What was being done -> the code that it was refused with.
+        #: Refused operation -> its error code.
         self._open: dict[str, ErrorCode] = {}
-        #: Each of these codes -> what a line was written about.
+        #: Each of these codes -> the operation that its line names.
         self._said: dict[ErrorCode, str] = {}
 
     def on_refused(self, doing: str, code: ErrorCode, message: str | None) -> None:
-        """The broker has refused what will be tried again."""
+        """Log a refusal that will be tried again, once per error code."""
         if code in _WORTH_A_LINE:
             if code not in self._said:
                 self._said[code] = doing
@@ -51,7 +53,7 @@ class Complaints:
             self._open[doing] = code
 
     def on_done(self, doing: str) -> None:
-        """The broker has done what it had refused, or anything else."""
+        """Log that the refusals of a code have passed, once the last such operation has succeeded."""
         if not self._open:
             return
         code = self._open.pop(doing, None)
@@ -60,12 +62,12 @@ class Complaints:
 
 
 def is_complaint(error: object) -> bool:
-    """Whether `Complaints` has a line of its own for that error."""
+    """Return whether `Complaints` writes a line of its own for that error."""
     return isinstance(error, BrokerError) and error.code in _WORTH_A_LINE
 
 
 class Wait(NamedTuple):
-    """Records that brokers keep waiting."""
+    """The records that wait for brokers."""
 
     record_count: int
     #: Since when the oldest of them waits.
@@ -74,20 +76,21 @@ class Wait(NamedTuple):
 
 
 class WaitLines:
-    """Says of records that wait how many they are, why, and for how long they will.
+    """The lines about waiting records: their number, the reason, and how long they will wait.
 
     Args:
-        complaints: know how long a record waits at most.
-        find: looks which records wait; `None` where none does.
+        requests: takes the lines.
+        complaints: has the longest time that a record waits.
+        find: returns the waiting records; `None`: none wait.
     """
 
     def __init__(self, requests: Requests, complaints: Complaints, *, find: Callable[[], Wait | None]) -> None:
         self._requests = requests
         self._delivery_timeout_ms = complaints.delivery_timeout_ms
         self._find = find
-        #: When to look next; `None` where nothing is known to be wrong.
+        #: When to look next; `None` while no trouble is known.
         self._due_ms: int | None = None
-        #: Until the line after the next one.
+        #: Pause until the line after the next one.
         self._pause_ms = _FIRST_LINE_MS
 
     def next_deadline(self) -> int | None:

@@ -1,9 +1,10 @@
-"""Records whose topic is not known, or whose partition its topic is not known to have.
+"""The records whose topic is not known, or lacks their partition as far as is known.
 
-Laws: each is placed or ends, in the order in which those of its partition came. While no broker answers each waits for
-`delivery.timeout.ms` of its own, counted on when it is placed. Only a topic that was seen to be missing is created. A
-partition is refused only by an answer that was asked for after the record had come: the topic may have grown since it
-was looked at.
+Laws: each record is placed or ends, in the order in which those of its partition came. While no broker answers, each
+waits for its own `delivery.timeout.ms`, which goes on when it is placed. Only a topic that was seen to be missing is
+created. A partition is refused only by metadata that were asked for after the record had come: the topic may have grown
+since.
+
 Source: Kafka's producer, which waits for metadata for max.block.ms; KIP-195 (topics grow).
 """
 
@@ -24,35 +25,37 @@ from kohort.client.refusals import refused
 from kohort.client.requests import Requests
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnknownTopicError
 
-#: How long a topic that is asked for may take to appear: the broker may be creating it.
+#: How long a topic may be missing before its records fail: the broker may be creating it.
 _TOPIC_PATIENCE_MS: Final = 3_000
-#: What is said of a topic that is not there, or was made a moment ago.
+#: Errors of a topic that is missing, or was created a moment ago.
 _MISSING: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def name_of(record: Outgoing) -> str:
-    """The topic that it is meant for."""
+    """Return the topic of a record or of rows."""
     return record.name if record.is_bulk else record.topic
 
 
 @dataclass(slots=True, eq=False)
 class _Lost:
-    """Those of one topic whose partitions are not known."""
+    """The records of one topic whose partitions are not known."""
 
     #: (since when, record), in the order in which they came.
     records: deque[tuple[int, Outgoing]] = field(default_factory=deque)
-    #: Since when brokers have answered, and without partitions of this topic; `None` while they do not answer.
+    #: Since when brokers answer without partitions of this topic; `None` while they do not answer.
     missing_ms: int | None = None
 
 
 class Homeless:
-    """Those of one producer.
+    """The records of one producer that cannot be placed yet.
 
     Args:
-        complaints: told what looking up a topic is refused with; knows how long a record may wait for answers.
-        place: takes records whose time has come, the time, whether a partition that is not there now is refused, and
-            since when they have waited.
-        end: ends a record in an error.
+        requests: takes the lines of the log.
+        cluster: the topics.
+        complaints: told why looking up a topic is refused; has the longest time that a record waits.
+        place: takes records whose topic is known, the time, whether to refuse a missing partition, and since when they
+            wait.
+        end: ends a record with an error.
     """
 
     def __init__(
@@ -70,11 +73,11 @@ class Homeless:
         self._delivery_timeout_ms = complaints.delivery_timeout_ms
         self._place = place
         self._end = end
-        #: By topic; none without records.
+        #: Waiting records by topic; no empty entries.
         self._lost: dict[str, _Lost] = {}
-        #: Topics among these that the cluster has said it lacks: the next look at it creates them, if it does that.
+        #: Topics among these that the metadata have shown missing: the next request may create them.
         self._missing: set[str] = set()
-        #: (generation of the cluster's picture that decides, since when, record), of partitions that are not known.
+        #: (generation of metadata that decides, since when, record), of records for unknown partitions.
         self._beyond: deque[tuple[int, int, Outgoing]] = deque()
 
     def __bool__(self) -> bool:
@@ -87,17 +90,17 @@ class Homeless:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether a topic that is not known says nothing: nobody answers."""
+        """Whether brokers do not answer at present, so that an unknown topic means nothing."""
         return self._cluster.generation == 0 or self._cluster.trouble is not None
 
     def first_ms(self) -> int | None:
-        """Since when the oldest has waited."""
+        """Return since when the oldest record waits."""
         since = [lost.records[0][0] for lost in self._lost.values()]
         since += [since_ms for _, since_ms, _ in self._beyond]
         return min(since, default=None)
 
     def next_deadline(self) -> int | None:
-        """When somebody has waited for long enough."""
+        """Return when the next record has waited for long enough."""
         deadlines = [self._deadline_of(lost) for lost in self._lost.values()]
         deadlines += [since_ms + self._delivery_timeout_ms for _, since_ms, _ in self._beyond]
         return min(deadlines, default=None)
@@ -108,24 +111,24 @@ class Homeless:
         return lost.records[0][0] + self._delivery_timeout_ms
 
     def add(self, record: Outgoing, now_ms: int, since_ms: int) -> None:
-        """Its topic has no partitions, as far as is known."""
+        """Keep a record whose topic has no partitions, as far as is known."""
         name = name_of(record)
         if name not in self._lost:
             self._lost[name] = _Lost()
-            # One that was given up is followed still, and would not be asked for before long.
+            # A topic whose records were given up is followed still. It would not be asked for again before long.
             self._cluster.refresh(now_ms)
         self._lost[name].records.append((since_ms, record))
         self._cluster.also_want([name], now_ms)
 
     def add_beyond(self, record: Outgoing, now_ms: int, since_ms: int) -> None:
-        """It names a partition that its topic does not have, as far as is known."""
+        """Keep a record for a partition that its topic lacks, as far as is known."""
         self._beyond.append((self._cluster.next_generation, since_ms, record))
         self._cluster.refresh_soon(now_ms)
 
     # -- what the cluster says --------------------------------------------------------------------------------------
 
     def on_metadata(self, now_ms: int) -> set[str]:
-        """There is a new picture of the cluster; returns the topics of records that were placed."""
+        """Place records by new metadata; return their topics."""
         placed = set()
         for name, lost in list(self._lost.items()):
             topic = self._cluster.topics.get(name)
@@ -151,7 +154,7 @@ class Homeless:
         return placed
 
     def _note_absence(self, name: str, now_ms: int) -> None:
-        """Only a topic that was seen to be missing is created, so that it can be said that it was."""
+        """Let the next request create a topic that is missing now, so that the log can say that it was."""
         if name not in self._missing:
             self._missing.add(name)
             self._cluster.may_create = True
@@ -177,7 +180,7 @@ class Homeless:
     # -- what waits in vain -----------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
-        """End what has waited for long enough."""
+        """End the records that have waited for long enough."""
         for name, lost in list(self._lost.items()):
             if self.is_cut_off:
                 lost.missing_ms = None
@@ -205,7 +208,7 @@ class Homeless:
             self._drop_topic(name, error)
 
     def drop_all(self, error: KohortError) -> None:
-        """None of them will be placed."""
+        """End every record with that error."""
         for name in list(self._lost):
             self._drop_topic(name, error)
         while self._beyond:

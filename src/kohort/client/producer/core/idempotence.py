@@ -1,7 +1,8 @@
 """The producer's identity, by which brokers recognise a batch that they have already.
 
-Laws: sequence numbers of a partition rise without a gap under one identity; after a gap that cannot be closed a new
+Laws: the sequence numbers of a partition rise without a gap under one identity. After a gap that cannot be closed a new
 identity is asked for, once nothing is in flight, and numbering begins anew.
+
 Source: KIP-98, KIP-360.
 """
 
@@ -22,9 +23,9 @@ class Identity:
         self.is_wanted = is_wanted
         self.producer_id = -1
         self.epoch = -1
-        #: A gap cannot be closed any more: nothing more is sent under this identity.
+        #: Whether a gap cannot be closed any more: then nothing more is sent under this identity.
         self.is_spoilt = False
-        #: partition -> sequence number of its next record; 0 where missing.
+        #: partition -> sequence number of its next record; 0 if missing.
         self._next: dict[TopicPartition, int] = {}
         #: Partitions whose broker has taken a batch under this identity.
         self._known: set[TopicPartition] = set()
@@ -43,28 +44,28 @@ class Identity:
         self._known.clear()
 
     def spoil(self) -> None:
-        """A sequence number was used up in vain."""
+        """Give the identity up, because a used sequence number has failed for good."""
         self.is_spoilt = self.is_wanted
 
     def may_pipeline(self, partition: TopicPartition) -> bool:
-        """Whether a batch may be sent before the one ahead of it is acknowledged.
+        """Return whether a batch may be sent before the one ahead of it is acknowledged.
 
-        A broker that knows nothing of this producer takes any sequence number as the first: if it then refused the
-        first batch, for instance because it is not the leader yet, it would take the second, and the first never.
+        A broker that does not know this producer takes any sequence number as the first. If it refused the first batch,
+        for instance because it is not the leader yet, it would take the second, and never the first.
         """
         return not self.is_wanted or partition in self._known
 
     def acknowledge(self, partition: TopicPartition) -> None:
-        """The broker has taken a batch: from now on it notices a gap."""
+        """Note that the broker has taken a batch: from now on it notices a gap."""
         self._known.add(partition)
 
     def number(self, partition: TopicPartition, count: int) -> int:
-        """The sequence number of the first of `count` records; they are used up with that."""
+        """Take `count` sequence numbers, and return the first."""
         first = self._next.get(partition, 0)
         self._next[partition] = following(first, count)
         return first
 
 
 def following(sequence: int, count: int) -> int:
-    """The sequence number behind so many records."""
+    """Return the sequence number behind so many records."""
     return (sequence + count) % _SEQUENCES

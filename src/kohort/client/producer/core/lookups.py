@@ -1,7 +1,8 @@
-"""What the application asks about the cluster: the partitions of a topic, and whether a broker is there.
+"""The application's questions about the cluster: a topic's partitions, and whether a broker answers.
 
-Laws: every question ends once; asking creates no topic. Whether a broker is there is answered by what happens after the
-question alone, and it is not once each address has been tried.
+Laws: every question ends once. No question creates a topic. Only events after the question tell whether a broker
+answers. None does once each address has been tried in vain.
+
 Source: Kafka's `partitionsFor`; aiokafka's `start`.
 """
 
@@ -15,42 +16,42 @@ from kohort.errors import BrokersUnreachableError, ErrorCode, KohortTimeoutError
 
 
 class Lookups:
-    """Questions of one producer that were not answered."""
+    """The unanswered questions of one producer."""
 
     def __init__(self, requests: Requests, cluster: Cluster) -> None:
         self._requests = requests
         self._cluster = cluster
         self._open: list[PartitionsAsked] = []
-        #: (generation of the cluster's picture that answers, question).
+        #: (generation of the metadata that answers, question).
         self._connects: list[tuple[int, ConnectAsked]] = []
 
     def ask(self, asked: PartitionsAsked, now_ms: int) -> None:
-        """One more."""
+        """Add a question for a topic's partitions."""
         self._open.append(asked)
         self._cluster.also_want([asked.topic], now_ms)
 
     def connect(self, asked: ConnectAsked, now_ms: int) -> None:
-        """Is a broker there?"""
+        """Add the question whether a broker answers."""
         self._connects.append((self._cluster.next_generation, asked))
         self._cluster.forget_absent()
         self._cluster.refresh_now(now_ms)
 
     def fail_connects(self, error: BrokersUnreachableError) -> None:
-        """There is none, or none that lets this client in."""
+        """End the questions for a broker with an error: none answers, or none lets this client in."""
         for _, asked in self._connects:
             self._requests.fail(asked.ticket, error)
         self._connects.clear()
 
     def topics(self) -> set[str]:
-        """What is asked about."""
+        """Return the topics of the questions."""
         return {asked.topic for asked in self._open}
 
     def deadlines(self) -> list[int]:
-        """When they are too late."""
+        """Return the deadlines of the questions."""
         return [asked.deadline_ms for asked in self._open] + [asked.deadline_ms for _, asked in self._connects]
 
     def on_tick(self, now_ms: int) -> None:
-        """Answer what can be answered."""
+        """Answer the questions whose answers are known by now."""
         self._open = [asked for asked in self._open if not self._answer(asked, now_ms)]
         if self._connects and (desertion := self._cluster.find_desertion()):
             self.fail_connects(desertion)
@@ -64,7 +65,7 @@ class Lookups:
             self._requests.fail(asked.ticket, lateness("no broker has answered in time", self._cluster))
         else:
             if is_answered:
-                # An address to start from has answered; one that it names has to, too.
+                # A bootstrap address has answered. A broker that it names has to answer, too.
                 self._cluster.refresh_soon(now_ms)
             return False
         return True
@@ -86,5 +87,5 @@ class Lookups:
 
 
 def lateness(text: str, cluster: Cluster) -> KohortTimeoutError:
-    """What was not done in time, and why, if that is known."""
+    """Build a timeout error, with the cluster's trouble as the reason if there is one."""
     return KohortTimeoutError(text if cluster.trouble is None else f"{text}: {cluster.trouble}")

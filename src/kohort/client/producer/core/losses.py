@@ -1,8 +1,9 @@
-"""Records that were not stored, and whose futures nobody has asked: their loss would go unsaid.
+"""The lost records whose futures were not asked: without a line their loss would go unsaid.
 
-Laws: a future that is looked at within a second of its end counts for nothing here, nor does one whose end is told to a
-callback. What is left is a line then; while more fail the pause before the next line doubles, up to a minute. Memory is
-bounded, whatever fails.
+Laws: a future that is looked at within a second of its end does not count, nor does one whose end a callback gets. The
+rest is counted in a line. While more fail, the pause before the next line doubles, up to a minute. Memory is bounded,
+however many fail.
+
 Source: requirement: no record is lost without a word.
 """
 
@@ -14,7 +15,7 @@ from kohort.client.producer.many import ManyFuture
 from kohort.client.producer.record_future import RecordFuture
 from kohort.errors import KohortError
 
-#: So many futures are kept to be looked at again; earlier ones that were not asked by then count as lost.
+#: Failed futures that are kept to be looked at again; with more, the earlier unasked ones count as lost.
 _KEPT: Final = 10_000
 #: How long a program may take to look at a future that has its end.
 _GRACE_MS: Final = 1_000
@@ -22,23 +23,23 @@ _LONGEST_PAUSE_MS: Final = 60_000
 
 
 class Losses:
-    """Counts the records that fail."""
+    """The count of failed records."""
 
     def __init__(self) -> None:
         self._futures: list[RecordFuture] = []
-        #: Of those that are not kept any more.
+        #: Failed records of futures that are not kept any more.
         self._unseen = 0
         self._last_error: KohortError | None = None
-        #: When to say what was noted; `None` where nothing was.
+        #: When to write the line; `None`: no failure was noted.
         self._due_ms: int | None = None
         self._pause_ms = _GRACE_MS
 
     def next_deadline(self) -> int | None:
-        """When `find_line` has something to tell."""
+        """Return when `find_line` has a line."""
         return self._due_ms
 
     def find_line(self, now_ms: int) -> str | None:
-        """The line that is due; `None` where there is none."""
+        """Return the line that is due; `None`: none is."""
         if self._due_ms is None:
             if self._futures or self._unseen:
                 self._due_ms = now_ms + self._pause_ms
@@ -53,7 +54,7 @@ class Losses:
         return line
 
     def note(self, record: RecordFuture, error: KohortError) -> None:
-        """That record was not stored."""
+        """Note that a record was not stored."""
         if record.is_noticed:
             return
         self._futures.append(record)
@@ -63,7 +64,7 @@ class Losses:
             self._futures.clear()
 
     def note_many(self, future: ManyFuture, count: int, error: KohortError) -> None:
-        """So many records of one call were not stored."""
+        """Note that so many records of one call were not stored."""
         if not future.is_watched:
             self._unseen += count
             self._last_error = error
@@ -72,7 +73,7 @@ class Losses:
         return sum(not record.is_noticed for record in self._futures)
 
     def summary(self) -> str | None:
-        """One sentence about all that were not told yet; `None` if there are none."""
+        """Return one sentence about all losses that were not told yet; `None`: there are none."""
         count = self._unseen + self._count_kept()
         if not count:
             return None

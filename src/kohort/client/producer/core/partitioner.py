@@ -1,8 +1,9 @@
-"""Which partition a record goes to.
+"""The choice of a record's partition.
 
-Laws: a key always goes to the same partition while the number of partitions stays, and to the one that the client
-chooses whose rule it is; records without a key fill one partition's batch before they turn to the next, and every
-partition gets as many bytes as any other. A rule of the application's own may fail: that ends the record, nothing else.
+Laws: a key goes to the same partition as long as the number of partitions stays, and to the one that the client with
+this rule chooses. Records without a key fill one partition's batch before they turn to the next, and every partition
+gets as many bytes as any other. A failure of the application's own rule ends the record, nothing else.
+
 Source: Kafka's default partitioner (murmur2, and the uniform sticky one of KIP-794) and RoundRobinPartitioner;
 librdkafka's rules by their names.
 """
@@ -17,15 +18,15 @@ from kohort.errors import ConfigError
 from kohort.records.build_kernels import murmur2
 
 _MASK: Final = 0xFFFFFFFF
-#: Hashes of keys are remembered, because most streams repeat theirs.
+#: Keys whose hashes are remembered, because most streams repeat theirs.
 _REMEMBERED_KEYS: Final = 16_384
 
-#: Of the application's own: topic, key and number of partitions to the number of one of them.
+#: The application's own rule: topic, key and number of partitions to the number of one of them.
 PartitionerCall = Callable[[str, bytes | None, int], int]
 
 
 def fnv1a(data: bytes) -> int:
-    """FNV-1a of 32 bits, and of that the amount as a signed number: librdkafka's, which is Sarama's."""
+    """Hash by FNV-1a of 32 bits; the amount of that as a signed number, as librdkafka and Sarama do."""
     value = 0x811C9DC5
     for byte in data:
         value = (value ^ byte) * 0x01000193 & _MASK
@@ -36,7 +37,7 @@ def _java_hash(data: bytes) -> int:
     return murmur2(data) & 0x7FFFFFFF
 
 
-#: name -> (hash of a key, `None` where the key says nothing; whether a missing key, and an empty one, is hashed too).
+#: name -> (hash of a key, `None`: keys are ignored; whether a missing key, and an empty one, is hashed too).
 _RULES: Final[dict[str, tuple[Callable[[bytes], int] | None, bool, bool]]] = {
     "murmur2_random": (_java_hash, False, True),
     "murmur2": (_java_hash, True, True),
@@ -48,7 +49,7 @@ _RULES: Final[dict[str, tuple[Callable[[bytes], int] | None, bool, bool]]] = {
     "round_robin": (None, False, False),
 }
 DEFAULT_PARTITIONER: Final = "murmur2_random"
-#: How other clients call them.
+#: Names of these rules in other clients.
 _OTHER_NAMES: Final = {
     "default": DEFAULT_PARTITIONER,
     "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
@@ -56,7 +57,7 @@ _OTHER_NAMES: Final = {
 
 
 def parse_partitioner(value: object) -> str | PartitionerCall:
-    """A rule by its name, or a function of the application's own."""
+    """Read a rule's name, or take a function of the application's own."""
     if callable(value):
         return value
     name = _OTHER_NAMES.get(str(value), value)
@@ -66,12 +67,12 @@ def parse_partitioner(value: object) -> str | PartitionerCall:
 
 
 class Partitioner:
-    """Chooses for one producer; remembers where records that may go anywhere go at present.
+    """The partitioner of one producer; remembers the present partition for records without a key.
 
     Args:
         rule: a name that `parse_partitioner` knows, or a function.
-        batch_bytes: so much goes to one partition before the next has its turn.
-        seed: where the turns begin.
+        batch_bytes: bytes that go to one partition before the next has its turn.
+        seed: the partition of the first turn.
     """
 
     __slots__ = (
@@ -92,20 +93,26 @@ class Partitioner:
         self._call = None if isinstance(rule, str) else rule
         name = rule if isinstance(rule, str) else DEFAULT_PARTITIONER
         self._hash, self._takes_none, self._takes_empty = _RULES[name]
-        #: Kafka's own rule, which kernels know.
+        #: Whether the rule is Kafka's own, for which there are kernels.
         self.is_usual = rule == DEFAULT_PARTITIONER
         self.has_own_rule = self._call is not None
-        #: Each record is a turn of its own where that is the rule.
+        #: With round_robin and random each record is a turn of its own.
         self._batch_bytes = 1 if name in ("round_robin", "random") else batch_bytes
         #: key -> hash; emptied when it grows too large.
         self._hashes: dict[bytes, int] = {}
         self._seed = seed
-        #: topic -> partition of the records without a key at present, and how many bytes of them it has got.
+        #: topic -> present partition of its records without a key, and the bytes that this has got.
         self._sticky: dict[str, int] = {}
         self._stuck_bytes: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, partition_count: int, size_bytes: int) -> int:
-        """The partition of one record of so many bytes; `partition_count` is above 0.
+        """Return the partition of one record.
+
+        Args:
+            topic: of the record.
+            key: of the record, `None` if it has none.
+            partition_count: above 0.
+            size_bytes: of the record.
 
         Raises:
             ConfigError: the application's own rule has failed, or its answer is no partition.
@@ -122,14 +129,14 @@ class Partitioner:
         return hashed % partition_count
 
     def turn(self, topic: str, partition_count: int) -> tuple[int, int]:
-        """Where records without a key go at present, and how many bytes more; -1 where that is not the usual rule."""
+        """Return the present partition of records without a key, and its bytes left; -1: not Kafka's rule."""
         if not self.is_usual:
             return -1, 0
         left_bytes = self._batch_bytes - self._stuck_bytes.get(topic, self._batch_bytes)
         return self._sticky.get(topic, 0) % partition_count, left_bytes
 
     def spend(self, topic: str, size_bytes: int) -> None:
-        """So many bytes without a key have gone there."""
+        """Count bytes without a key that have gone to the present partition."""
         self._stuck_bytes[topic] += size_bytes
 
     def _choose_turn(self, topic: str, partition_count: int, size_bytes: int) -> int:

@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 # ruff: noqa: PLR0917 - kernels take their arguments by position, as a compiled call does
-"""The loop that puts records into the batches of their partitions: ordinary Python that can be compiled.
+"""The loop that puts records into batches: ordinary Python that can be compiled.
 
-Laws: it does what `Accumulator.add` does, for as long as nothing has to be begun, closed or refused.
+Laws: it does the work of `Accumulator.add`, until a batch has to be begun or closed, or a record refused.
+
 Source: architecture rule 16; Kafka's RecordAccumulator.
 """
 
@@ -27,17 +28,18 @@ def place(
     """Put records of one topic, from `start` on, into batches.
 
     Args:
-        records: those of other topics are left, and so is all that is behind one.
+        records: the first record of another topic ends the run.
+        start: the first record to place.
+        topic: of the run.
         filling: partition -> the batch that takes records, or `None`; at least `count`.
         count: of partitions.
-        turn: partition of records without a key, and without a partition of their own; -1 if it is not their rule.
-        turn_bytes: how many bytes that one gets until the next has its turn.
-        batch_bytes: a batch that reaches this may leave.
+        turn: partition of records without a key and a partition of their own; -1 if another rule chooses.
+        turn_bytes: bytes that this partition gets until the next has its turn.
+        batch_bytes: a batch that reaches this may be sent.
         limit_bytes: no batch grows above this.
 
     Returns:
-        The first record that was not placed, and how many bytes are left of the turn. The one in front of it may have
-        filled its batch to `batch_bytes`.
+        The first record left over, and the bytes left of the turn. The record before it may have filled its batch.
     """
     stop = len(records)
     while start < stop:

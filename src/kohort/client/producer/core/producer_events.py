@@ -1,4 +1,4 @@
-"""What the application asks of a producer's machine."""
+"""The events by which the application's side addresses a producer's machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from kohort.values import value
 
 @value
 class RecordsSubmitted:
-    """There are records among the submissions."""
+    """The news that there are records among the submissions."""
 
 
 @value
 class FlushAsked:
-    """Send at once; the ticket ends when every record submitted so far has an end, good or bad, or at the deadline.
+    """The request to send at once, and to end the ticket when every record so far has its end.
 
-    It ends with the number of records that have none.
+    At the deadline the ticket ends, too; with the number of records without an end.
     """
 
     ticket: object
@@ -24,17 +24,17 @@ class FlushAsked:
 
 @value
 class ProducerCloseAsked:
-    """Flush, then end; at the deadline what is left fails. The ticket ends in either case."""
+    """The request to flush and end; at the deadline the rest fails. The ticket ends in either case."""
 
     ticket: object
     deadline_ms: int
-    #: Nothing is logged of what was lost: whoever closes has heard of it, or of something worse.
+    #: Whether the log says nothing of lost records: the closing call is ended by another error already.
     is_quiet: bool = False
 
 
 @value
 class PartitionsAsked:
-    """The ticket ends with the numbers of a topic's partitions, ascending; none if there is no such topic."""
+    """The question for a topic's partitions; the answer is ascending, empty without such a topic."""
 
     topic: str
     ticket: object
@@ -43,7 +43,7 @@ class PartitionsAsked:
 
 @value
 class ConnectAsked:
-    """The ticket ends when a broker has answered, or with the error that says why none does."""
+    """The question whether a broker answers; the ticket ends when one has, or with the error."""
 
     ticket: object
     deadline_ms: int

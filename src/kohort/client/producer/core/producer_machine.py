@@ -1,7 +1,8 @@
 """The producer's machine: from submissions over batches to acknowledgements.
 
-Laws: nothing here reads a clock or does I/O; a record that was taken from the submissions ends exactly
-once, in its future, even if the machine itself fails.
+Laws: nothing here reads a clock or does I/O. A record that was taken from the submissions ends exactly once, in its
+future, even if the machine itself fails.
+
 Source: architecture rule 6; KIP-98, KIP-360.
 """
 
@@ -43,16 +44,22 @@ from kohort.errors import (
 )
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-#: So many times `batch.size` wakes the machine that waits for answers.
+#: Queued bytes that wake a machine with requests under way, as a multiple of `batch.size`.
 _HASTE: Final = 16
 
 
 class ProducerMachine:
-    """Decides for one producer.
+    """The machine of one producer.
 
     Args:
+        client: addresses, pauses and timeouts.
+        settings: of the sender.
+        submissions: brings the records.
+        batch_bytes: see `Accumulator`.
+        linger_ms: see `Accumulator`.
+        is_idempotent: whether batches are numbered.
         on_release: called with the bytes of records that have their end, so that the application may send more.
-        is_room_wanted: whether somebody waits for that, so that nothing lingers.
+        is_room_wanted: whether a call waits for such bytes, so that no batch lingers.
         on_ended: called with records that have their end and a callback that is to be called with it.
         partitioner: a rule that `Partitioner` knows, or the application's own; called in `handle`.
     """
@@ -103,22 +110,22 @@ class ProducerMachine:
             on_cut=self._on_batch_cut,
             on_ended=on_ended,
         )
-        #: Records on their way from the submissions to where they belong; none between two events.
+        #: Records taken from the submissions that are being placed; empty between two events.
         self._placing: list[Outgoing] = []
         self._homeless = Homeless(
             self._requests, self._cluster, self._sender.complaints, place=self._place, end=self._end_record
         )
-        #: (question, batches that it waits for).
+        #: (request, batches that it waits for).
         self._flushes: list[tuple[FlushAsked, set[Batch]]] = []
         self._closing: ProducerCloseAsked | None = None
         self._lookups = Lookups(self._requests, self._cluster)
         self._wait_lines = WaitLines(self._requests, self._sender.complaints, find=self._find_wait)
-        #: When an identity may be asked for again; `None` while one is being asked for.
+        #: When to ask for an identity again; `None` while a request is under way.
         self._identity_due_ms: int | None = 0
         self._identity_attempts = 0
 
     def handle(self, event: ProducerEvent | DriverEvent, now_ms: int) -> list[Action]:
-        """Take one event; return what is to be done."""
+        """Take one event; return the actions that follow from it."""
         match event:
             case ResponseReceived() | RequestFailed():
                 self._requests.answer(event, now_ms)
@@ -141,7 +148,7 @@ class ProducerMachine:
         return self._requests.drain()
 
     def next_deadline(self) -> int | None:
-        """When something is to be done without being asked."""
+        """Return when work is due without an event; `None`: never, before one."""
         deadlines = [self._cluster.next_deadline(), self._accumulator.next_linger(), self._sender.next_deadline()]
         deadlines += [self._homeless.next_deadline(), self._wait_lines.next_deadline()]
         deadlines.append(self._sender.losses.next_deadline())
@@ -155,18 +162,18 @@ class ProducerMachine:
 
     @property
     def tally(self) -> Tally:
-        """What has become of the records; may be read from anywhere."""
+        """The counts of records by their end; may be read from any thread."""
         return self._sender.tally
 
     def abandon(self, error: KohortError) -> None:
-        """The machine has failed and is not called again: every record that it has, or will get, ends in that error."""
+        """End every record, present or future, with the error for which the machine has failed."""
         self._submissions.close()
         self._placing += self._submissions.take()
         for record in self._pending():
             self._sender.fail_record(record, error)
 
     def holds(self, future: object) -> bool:
-        """Whether that future is one of a record that has no end yet; to be asked where the machine runs."""
+        """Return whether a future belongs to a record without an end; to be called on the machine's thread."""
         return self._submissions.holds(future) or any(is_about(member, future) for member in self._pending())
 
     def _pending(self) -> Iterator[Member]:
@@ -193,10 +200,10 @@ class ProducerMachine:
 
     def _take_records(self, now_ms: int) -> None:
         self._place(self._submissions.take(), now_ms)
-        # While requests are under way, their answers look here, too: there is no hurry to be woken.
+        # While requests are under way, their answers look at the submissions, too: waking is not urgent.
         self._submissions.wake_bytes = self._batch_bytes if self._sender.is_idle else self._batch_bytes * _HASTE
         if self._accumulator.next_linger() is not None and self._linger_ms > 0:
-            # The end of that linger looks at the submissions; what came in between is taken at once.
+            # The end of that linger looks at the submissions. Records that came in between are taken at once.
             self._submissions.is_watched = True
             self._place(self._submissions.take(), now_ms)
             self._submissions.is_watched = True
@@ -212,7 +219,7 @@ class ProducerMachine:
             record = records[position]
             topic = topics.get(name_of(record))
             if topic is not None and topic.partitions:
-                # Most go where others have gone; the first of a batch goes alone, and so does one that is refused.
+                # Most records go into batches that exist. A record that begins a batch or is refused takes `_add`.
                 count = len(topic.partitions)
                 run = position if record.is_bulk else self._accumulator.add_run(records, position, count)
                 if run > position:
@@ -245,7 +252,7 @@ class ProducerMachine:
         if isinstance(self._sender.trouble, BrokersUnreachableError) and not self._cluster.is_cut_off:
             self._sender.trouble = None
         placed = self._homeless.on_metadata(now_ms)
-        # A flush that was asked for meanwhile waits for these too.
+        # A flush that came meanwhile waits for these batches, too.
         for _, waiting in self._flushes if placed else ():
             waiting.update(batch for batch in self._accumulator.batches() if batch.partition.topic in placed)
         missing = {name for name, topic in self._cluster.topics.items() if not topic.partitions}
@@ -253,7 +260,7 @@ class ProducerMachine:
             self._follow_no_more(missing, now_ms)
 
     def _follow_no_more(self, missing: set[str], now_ms: int) -> None:
-        """Topics that are not there are asked for as long as somebody waits for them."""
+        """Stop following missing topics, unless a record or a question waits for them."""
         awaited = {name_of(record) for record in self._homeless} | self._lookups.topics()
         awaited.update(partition.topic for partition in self._accumulator.queues)
         self._cluster.want_no_more(missing - awaited, now_ms)
@@ -265,14 +272,14 @@ class ProducerMachine:
     def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
         self._lookups.fail_connects(error)
         if error.retriable:
-            # A broker may start later than its producers: records wait for it for delivery.timeout.ms, as ever.
+            # A broker may start later than its producers: records wait for it for delivery.timeout.ms, as always.
             self._sender.trouble = error
             for batch in self._accumulator.batches():
                 batch.last_error = error
             return
         self._homeless.drop_all(error)
         for batch in self._accumulator.batches():
-            # What is in flight hears of its own end.
+            # A batch in flight gets its own answer or failure.
             if batch.state is not BatchState.IN_FLIGHT:
                 self._sender.fail(batch, error)
 
@@ -286,7 +293,7 @@ class ProducerMachine:
             if not self._sender.is_settled:
                 return
             for batch in self._accumulator.batches():
-                # Under the new identity every batch is a new one.
+                # Under the new identity every batch gets new sequence numbers.
                 batch.sequence, batch.is_unsure = None, False
         self._identity_due_ms = None
         request = InitProducerIdRequest(
@@ -305,7 +312,7 @@ class ProducerMachine:
             self._identity_due_ms, self._identity_attempts = 0, 0
             return
         if response is None:
-            # Moves on to another broker, and reports if none answers.
+            # The lookup goes on with another broker, and reports if none answers.
             self._cluster.refresh(now_ms)
         error = refused(code, detail, during=doing, operation="idempotent_write")
         self._sender.trouble = error
@@ -367,7 +374,7 @@ class ProducerMachine:
     # -- what is said ---------------------------------------------------------------------------------------------
 
     def _tell(self, now_ms: int) -> None:
-        """Say what was lost, and what waits for brokers."""
+        """Write the lines about lost and waiting records that are due."""
         is_stuck = self._sender.trouble is not None and bool(self._accumulator.queues)
         if is_stuck or (self._homeless and self._homeless.is_cut_off):
             self._wait_lines.on_trouble(now_ms)
@@ -377,7 +384,7 @@ class ProducerMachine:
             self._requests.warn(lost)
 
     def _find_wait(self) -> Wait | None:
-        """Records that were tried in vain, those behind them, and those for which no broker has answered."""
+        """Return the records that wait for brokers: failed ones, those behind them, those without a topic."""
         count, since_ms, reason = 0, list[int](), None
         if self._homeless.is_cut_off and (first_ms := self._homeless.first_ms()) is not None:
             count, since_ms = _count(self._homeless), [first_ms]

@@ -1,9 +1,10 @@
-"""Batches on the wire: which go into a request, and what an answer means for each.
+"""The Produce requests: which batches go into one, and what an answer means for each.
 
-Laws: every batch ends exactly once, with an offset or an error; an answer that may come true later (a leader that
-moved, a broken connection) sends the batch again under its old sequence number until `delivery.timeout.ms`. One that is
-too large for the broker is cut, as long as there is something to cut; its pieces share its sequence numbers.
-Source: Kafka's Produce API and Sender; KIP-98 for what duplicates and gaps mean; KIP-126 (cutting).
+Laws: every batch ends exactly once, with an offset or an error. After a failure that may pass (a leader that moved, a
+broken connection) the batch is sent again under its old sequence number until `delivery.timeout.ms`. A batch that is
+too large for the broker is cut, as long as it has two records. Its pieces share its sequence numbers.
+
+Source: Kafka's Produce API and Sender; KIP-98 for the meaning of duplicates and gaps; KIP-126 (cutting).
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
 )
 
-#: Refusals of a batch that smaller ones may escape.
+#: Refusals of a batch that smaller batches may escape.
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-#: Refusals under idempotence that say: an earlier batch is missing.
+#: Refusals under idempotence which say that an earlier batch is missing.
 _GAPS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderSettings:
-    """`acks`: 0, 1 or -1 (all). Times in milliseconds, sizes in bytes."""
+    """The options of a sender; `acks` is 0, 1 or -1 (all), times are milliseconds, sizes bytes."""
 
     acks: int
     compression: str
-    #: Of the codec; `None` leaves it at its usual one.
+    #: Level of the codec; `None`: its default.
     compression_level: int | None = None
     max_in_flight: int
     max_request_bytes: int
@@ -60,10 +61,15 @@ class SenderSettings:
 
 
 class Sender:
-    """Sends what the accumulator has ready.
+    """Sends the batches that the accumulator has ready.
 
     Args:
         requests: the machine's outbox.
+        cluster: the leaders.
+        accumulator: the batches.
+        identity: numbers the batches.
+        settings: options.
+        retry: pauses between two attempts.
         on_end: called with each batch that has its end, after its records were told.
         on_cut: called with each batch that was cut, and its pieces.
         on_ended: called with records that have their end and a callback.
@@ -96,9 +102,9 @@ class Sender:
         self.complaints = Complaints(requests, delivery_timeout_ms=settings.delivery_timeout_ms)
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
-        #: What went wrong last; `None` after a batch that was stored. Of those that were never sent it says why not.
+        #: The latest failure; `None` after a batch that was stored. It is the reason of batches that were never sent.
         self.trouble: KohortError | None = None
-        #: Batches that wait before they are sent again.
+        #: Batches that pause before they are sent again.
         self._pausing: list[Batch] = []
 
     @property
@@ -118,14 +124,14 @@ class Sender:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known of every batch that has no end that the broker has not got it.
+        """Whether the broker surely has none of the batches without an end.
 
-        It is if that is known of the first of each partition: none is taken before the one ahead of it.
+        That is so if it has none of each partition's first batches: a batch is not taken before the one ahead of it.
         """
         return self.is_idle and not any(queue[0].is_unsure for queue in self._accumulator.queues.values())
 
     def _send_round(self, now_ms: int) -> bool:
-        """At most one request to each leader; whether anything was sent."""
+        """Send at most one request to each leader; return whether any was sent."""
         loads: dict[Endpoint, list[Batch]] = {}
         sizes: dict[Endpoint, int] = {}
         for partition in list(self._accumulator.queues):
@@ -154,14 +160,15 @@ class Sender:
     def _may_go(self, batch: Batch) -> bool:
         is_first = self._accumulator.queues[batch.partition][0] is batch
         if self._identity.is_spoilt:
-            # Under the identity that ends it is only asked for what the broker may have already.
+            # Under an identity that ends, only batches that the broker may have are sent again.
             return is_first and batch.is_unsure
         return is_first or (self._identity.may_pipeline(batch.partition) and not self._would_bury(batch))
 
     def _would_bury(self, batch: Batch) -> bool:
-        """Whether the broker might forget by it an earlier batch that it may have: it knows again the last five only.
+        """Return whether this batch might make the broker forget an earlier batch that it may have.
 
-        No more were on their way when they became unsure; so only these are asked for until all are settled.
+        A broker recognises the last five batches only. No more were under way when they became unsure, so only these
+        are sent again until all are settled.
         """
         if batch.is_unsure or not self._identity.is_wanted:
             return False
@@ -197,10 +204,10 @@ class Sender:
         if identity.is_wanted and batch.sequence is None:
             batch.sequence = identity.number(batch.partition, batch.count)
             if batch.encoded is not None:
-                # What it was numbered with under an earlier identity.
+                # It was numbered under an earlier identity.
                 readdress(batch.encoded, identity.producer_id, identity.epoch, batch.sequence)
         if batch.encoded is None:
-            # The application may keep a record for its end; what it carried is in the batch from now on.
+            # The application may keep the record, for its end. Key and value are in the encoded batch only from now on.
             batch.encoded = build(
                 [writer_of(batch.records) if batch.bulk is None else batch.bulk.writer()],
                 count=batch.count,
@@ -268,7 +275,7 @@ class Sender:
             return
         told = outcome.error_message
         if told is None and code in _TOO_LARGE:
-            # Apache Kafka says no more than the code.
+            # Apache Kafka sends no text with the code.
             told = f"a record batch of {batch.size_bytes} bytes is above max.message.bytes of the topic"
         error = refused(code, told, during=doing, operation="write", name=batch.partition.topic)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
@@ -276,7 +283,7 @@ class Sender:
         elif code in _TOO_LARGE and batch.count > 1:
             self._cut(batch, error)
         elif code in _GAPS and self._is_behind_another(batch):
-            # Had the broker got it, it would have said so.
+            # Had the broker got this batch before, it would report a duplicate.
             batch.is_unsure = False
             self._try_again(batch, error, now_ms)
         elif code.retriable and code is not ErrorCode.MESSAGE_TOO_LARGE:
@@ -288,7 +295,7 @@ class Sender:
             self.fail(batch, error)
 
     def _is_behind_another(self, batch: Batch) -> bool:
-        """Whether an earlier batch makes the gap: one that is to be sent again, or that has failed for good."""
+        """Return whether an earlier batch makes the gap: one that is sent again, or has failed for good."""
         return self._identity.is_spoilt or self._accumulator.queues[batch.partition][0] is not batch
 
     def _try_again(self, batch: Batch, error: KohortError, now_ms: int) -> None:
@@ -304,7 +311,7 @@ class Sender:
         self._pausing.append(batch)
 
     def _cut(self, batch: Batch, error: KohortError) -> None:
-        """Two halves in place of one batch, which are sent at once."""
+        """Replace a batch by its two halves, which are sent at once."""
         assert batch.encoded is not None, "it was sent"
         self._accumulator.narrow(batch.partition.topic)
         contents = [] if batch.bulk is not None else list(iterate_records(batch.encoded, check_crcs=False))
@@ -328,7 +335,7 @@ class Sender:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        """Give every record of a batch its offset; -1 where the broker was not asked."""
+        """Give every record of a batch its offset; -1: the broker was not asked for it."""
         self.trouble = None
         self._identity.acknowledge(batch.partition)
         batch.end.base_offset, batch.end.append_time_ms = base_offset, append_time_ms
@@ -338,7 +345,7 @@ class Sender:
         self._end(batch)
 
     def fail(self, batch: Batch, error: KohortError) -> None:
-        """Every record of a batch ends in that error; a sequence number that it has used is lost."""
+        """End every record of a batch with an error; its sequence numbers are lost."""
         if batch.sequence is not None:
             self._identity.spoil()
         batch.end.error = error
@@ -351,7 +358,7 @@ class Sender:
         self._end(batch)
 
     def fail_record(self, record: Member, error: KohortError) -> None:
-        """A record ends in that error by itself, unless its batch has its end already."""
+        """End a single record with an error, unless its batch has its end already."""
         if not record.end.is_over:
             self.tally.failed_records += record.count if record.is_bulk else 1
             if record.is_bulk:
@@ -362,7 +369,7 @@ class Sender:
         self._tell([record])
 
     def _tell(self, records: Sequence[Member]) -> None:
-        """Those whose end somebody waits for, or is to be called with."""
+        """Tell the futures of ended records, and hand on those with a callback."""
         for record in records:
             record.on_end()
         called = [record for record in records if isinstance(record, RecordFuture) and record.on_delivery is not None]
@@ -376,24 +383,24 @@ class Sender:
         self._on_end(batch)
 
     def expire(self, now_ms: int) -> None:
-        """Give up the batches that wait for longer than `delivery.timeout.ms`; late ones take no more records."""
+        """Fail the batches that wait for longer than `delivery.timeout.ms`, and seal those that wait for long."""
         limit_ms = self._settings.delivery_timeout_ms
         for queue in list(self._accumulator.queues.values()):
             error = self.trouble
             if queue[0].last_error is not None and now_ms - queue[-1].created_ms >= limit_ms // 8:
-                # Its records share one end, and those that come later have a time of their own.
+                # Records of a batch share one end. Later records shall have a time of their own.
                 self._accumulator.seal(queue[-1])
             for batch in list(queue):
                 age_ms = now_ms - batch.created_ms
                 if batch.state is BatchState.IN_FLIGHT or age_ms < limit_ms:
                     break
                 text = f"{batch.count} records for {batch.partition} were not sent within {age_ms} ms"
-                # One that was never sent waited for the one before it, or for a broker.
+                # A batch that was never sent has waited for the one before it, or for a broker.
                 error = batch.last_error or error
                 self.fail(batch, KohortTimeoutError(text if error is None else f"{text}: {error}"))
 
     def next_deadline(self) -> int | None:
-        """When a pause before a retry, or the time of a waiting batch, is over."""
+        """Return when a pause before a retry, or the time of a waiting batch, is over."""
         deadlines = [batch.not_before_ms for batch in self._pausing]
         deadlines += [
             queue[0].created_ms + self._settings.delivery_timeout_ms

@@ -1,7 +1,8 @@
-"""Which rows of many go to which partition.
+"""The distribution of the rows of one call over the partitions.
 
-Laws: every row goes to the partition that its rule names for a single record; rows without a key go in pieces of a
+Laws: every row goes to the partition that its rule names for a single record. Rows without a key go in pieces of a
 batch or more, each to the next partition in turn.
+
 Source: Kafka's partitioners, see `partitioner.py`.
 """
 
@@ -14,16 +15,16 @@ from kohort.client.producer.many import Bulk
 
 
 class PartitionMissingError(Exception):
-    """A record names a partition that its topic does not have, as far as is known."""
+    """A record names a partition that its topic lacks, as far as is known."""
 
 
 def shares(
     bulk: Bulk, partition_count: int, partitioner: Partitioner, batch_bytes: int
 ) -> Iterator[tuple[int, Sequence[int] | None, int, int]]:
-    """Partition, rows (`None` means a range of all), and the beginning and end among these, in order.
+    """Yield partition, rows (`None`: a range of all), and beginning and end among these, in order.
 
     Raises:
-        PartitionMissingError: a row names a partition that is not there.
+        PartitionMissingError: a row names a partition that does not exist.
         ConfigError: the application's own partitioner has failed.
     """
     columns = bulk.columns

@@ -1,7 +1,7 @@
-"""Records on their way from the application's thread to the machine.
+"""The queue of records from the application's threads to the machine.
 
-Laws: `append` is called by application threads, everything else by the machine; each step is a single operation on a
-deque or a flag, so neither side ever waits for the other. The application wakes the machine only when nothing else
+Laws: `append` is called by application threads, everything else by the machine. Each step is a single operation on a
+deque or a flag, so neither side ever waits for the other. The application wakes the machine only if no other event
 will: a machine whose linger is running looks here by itself when that ends.
 """
 
@@ -12,32 +12,32 @@ from collections import deque
 from kohort.client.producer.many import Bulk, Slice
 from kohort.client.producer.record_future import RecordFuture
 
-#: One record, or many that are sent by one call.
+#: One record, or the rows of one call.
 Outgoing = RecordFuture | Bulk
 
 
 def is_about(member: Outgoing | Slice, future: object) -> bool:
-    """Whether that is the future of these records."""
+    """Return whether a future is that of these records."""
     return (member.future if member.is_bulk else member) is future
 
 
 class Submissions:
-    """A queue that knows whether anybody will look into it soon."""
+    """A queue that knows whether the machine will look into it soon."""
 
     __slots__ = ("_is_open", "_queued_bytes", "_records", "is_watched", "wake_bytes")
 
     def __init__(self, *, wake_bytes: int) -> None:
-        """`wake_bytes`: so much waits at most for a linger to end."""
+        """Create an empty queue; `wake_bytes`: bytes that wait at most for a linger to end."""
         self._records: deque[Outgoing] = deque()
         self._queued_bytes = 0
-        #: So much waits at most for what the machine watches for; it may change that.
+        #: Queued bytes that wake the machine though it is watching; the machine may change that.
         self.wake_bytes = wake_bytes
         self._is_open = True
-        #: The machine has been woken, or will look by itself in time.
+        #: Whether the machine has been woken, or will look by itself in time.
         self.is_watched = False
 
     def append(self, record: Outgoing) -> bool:
-        """Queue a record; whether the caller has to wake the machine."""
+        """Queue a record; return whether the caller has to wake the machine."""
         self._records.append(record)
         self._queued_bytes += record.size_bytes
         if self.is_watched and self._queued_bytes < self.wake_bytes and self._is_open:
@@ -47,17 +47,17 @@ class Submissions:
         return True
 
     def take(self) -> list[Outgoing]:
-        """Everything queued; records that come from now on wake the machine again, unless it says that it watches."""
+        """Take all queued records; later ones wake the machine again, unless it says that it watches."""
         self.is_watched = False
         self._queued_bytes = 0
-        # One by one, since others append meanwhile; what comes behind these wakes the machine.
+        # One by one, since other threads append meanwhile. A record behind these wakes the machine.
         pop = self._records.popleft
         return [pop() for _ in range(len(self._records))]
 
     def close(self) -> None:
-        """Nobody takes records any more: from now on each has its caller wake the machine, and learn why."""
+        """Have every later record wake the machine, whose host refuses it."""
         self._is_open = False
 
     def holds(self, future: object) -> bool:
-        """Whether the record of that future is queued."""
+        """Return whether the record of a future is queued."""
         return any(is_about(record, future) for record in self._records.copy())

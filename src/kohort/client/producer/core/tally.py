@@ -1,4 +1,4 @@
-"""What has become of a producer's records, counted per batch; written by the machine, read from anywhere."""
+"""The counters of a producer's records, by batch; written by the machine, read from any thread."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Since the producer was made."""
+    """The counts since the producer was created."""
 
-    #: Records that the broker has, and their batches with the size of those.
+    #: Stored records, their batches, and the bytes of these.
     sent_records: int = 0
     sent_batches: int = 0
     sent_bytes: int = 0
     #: Records that ended in an error.
     failed_records: int = 0
-    #: Records that were sent again, each time.
+    #: Records that were sent again, counted each time.
     retried_records: int = 0
