@@ -30,7 +30,7 @@ NAMED_CAUSES: Final = 8
 
 
 class Follower:
-    """Reads the rows of one group in order.
+    """The follower of one group's rows, read in order.
 
     >>> from kohort.client.admin.results.groups import HistoryEvent
     >>> def row(time_ms, event, member_id="", **details):
@@ -259,7 +259,7 @@ class Follower:
             self._count_unread(partition, row.time_ms - gap.began_ms)
 
     def _count_unread(self, partition: Partition, unread_ms: int) -> None:
-        """A partition is read again: it was a cost of the rebalance that gave it to its new owner."""
+        """Add a partition's unread time to the rebalance that assigned it to its new owner."""
         if self._open is not None and partition in self._open.awaited:
             self._open.awaited.discard(partition)
             self._open.unread += 1

@@ -31,7 +31,7 @@ class OpenGap:
 
 @dataclass(slots=True, kw_only=True)
 class KnownMember:
-    """One member; `settled`: the epoch at which it waits for nothing, -1 while it does.
+    """A member; `settled`: the epoch at which it waits for nothing, -1 while it waits.
 
     `owned` names partitions, `unnamed` counts those that no row named; `asked` and `away` count them at those times.
     """
@@ -55,7 +55,7 @@ class KnownMember:
 
 @dataclass(slots=True, kw_only=True)
 class OpenRebalance:
-    """A rebalance that has not come to its end; `epoch` `None`: a classic one, before its generation has begun.
+    """A rebalance that is not over; `epoch` `None`: a classic one before its generation has begun.
 
     `awaited`: partitions that it has given to members that have not read them yet.
     """

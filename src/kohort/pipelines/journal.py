@@ -44,7 +44,7 @@ _STATE: Final = "follower binary"
 
 
 class _Row(NamedTuple):
-    """As a follower reads it."""
+    """A journal row as a follower reads it."""
 
     sequence: int
     time_ms: int
@@ -69,7 +69,9 @@ class Reader(Protocol):
 
 
 def read_journal(spark: SparkSession, path: str | list[str]) -> DataFrame:
-    """Rows out of files of `kohort group history GROUP --json` or `--json --follow`: columns of `JOURNAL_SCHEMA`.
+    """Read rows from files of `kohort group history GROUP --json`: columns of `JOURNAL_SCHEMA`.
+
+    Files of `--json --follow` have the same rows.
 
     Args:
         spark: any session.
@@ -83,7 +85,9 @@ def read_journal(spark: SparkSession, path: str | list[str]) -> DataFrame:
 
 
 def parse_journal(lines: DataFrame) -> DataFrame:
-    """Rows out of a column `value` with such JSON, text or bytes, batch or stream: columns of `JOURNAL_SCHEMA`.
+    """Parse a column `value` with such JSON into rows: columns of `JOURNAL_SCHEMA`.
+
+    The values are text or bytes, of a batch or a stream.
 
     So the history of a group can be followed through a topic: `kohort group history billing --json --follow | kohort
     send history`, and here what `format("kohort")` reads of it.
@@ -169,7 +173,7 @@ def _names_of(schema: str) -> list[str]:
 
 
 def _follow_all(make: Callable[[str], Reader], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Groups one after the other, each whole and in order."""
+    """Follow groups one after the other, each whole and in order."""
     reader = make("")
     group: str | None = None
     # Nothing here refers to itself: what an assignor leaves behind is looked for between batches.
@@ -191,7 +195,8 @@ def _follow_all(make: Callable[[str], Reader], batches: Iterable[pa.RecordBatch]
 
 
 def _dictionaries(maps: pa.MapArray) -> Iterator[dict[str, str]]:
-    """Faster than Arrow's own way, which makes an object of each pair."""
+    """Convert Arrow maps to dictionaries."""
+    # Arrow's own conversion is slower, since it makes an object of each pair.
     offsets, keys, items = maps.offsets.to_pylist(), maps.keys.to_pylist(), maps.items.to_pylist()
     return (dict(zip(keys[start:stop], items[start:stop], strict=True)) for start, stop in pairwise(offsets))
 
@@ -199,7 +204,7 @@ def _dictionaries(maps: pa.MapArray) -> Iterator[dict[str, str]]:
 def _follow_on(
     make: Callable[[str], Reader], key: tuple[str], frames: Iterator[pd.DataFrame], state: Any
 ) -> Iterator[pd.DataFrame]:
-    """The rows of one group that came with one batch of a stream."""
+    """Follow the rows of one group that came with one batch of a stream."""
     reader: Reader = pickle.loads(state.get[0]) if state.exists else make(key[0])
     rows = [_Row(*values) for frame in frames for values in frame[list(_READ)].itertuples(index=False)]
     # pandas has a map as a dictionary, or as pairs.
@@ -225,7 +230,7 @@ def frame_of(told: Sequence[Fact]) -> pd.DataFrame:
 
 
 def batches_of(told: Iterable[Fact]) -> Iterator[pa.RecordBatch]:
-    """A batch a kind, which is empty in most columns."""
+    """Build a record batch for each kind, which is empty in most columns."""
     import pyarrow as pa
 
     types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}

@@ -17,7 +17,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 def parse_commits(records: DataFrame) -> DataFrame:
-    """The offsets that groups committed, out of the records of `__consumer_offsets`, batch or stream.
+    """Parse the offsets that groups committed, from the records of `__consumer_offsets`.
 
     Args:
         records: columns `key`, `value` and `timestamp`, as the source gives them.
@@ -49,7 +49,9 @@ def parse_commits(records: DataFrame) -> DataFrame:
 
 
 def parse_ends(records: DataFrame, *, every: str) -> DataFrame:
-    """Where logs ended at the end of each span, out of the records of topics: batch, and stream with update mode.
+    """Parse the ends of logs at the end of each span, from the records of topics.
+
+    Batch, and stream with update mode.
 
     Args:
         records: columns `topic`, `partition`, `offset` and `timestamp`; others need not be read (option `columns`).
@@ -68,7 +70,7 @@ def parse_ends(records: DataFrame, *, every: str) -> DataFrame:
 
 
 def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
-    """How far each group was behind, span by span; batch only, since it carries values on from span to span.
+    """Find the lag of each group, span by span; batch only, since values carry over to later spans.
 
     Args:
         commits: of `parse_commits`; read three times, so `persist` it, and the ends.
@@ -109,7 +111,7 @@ def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
 
 
 def _number(column: str, start: str, length: int) -> Column:
-    """A big-endian number out of bytes, which Kafka's formats have; `start` counts from 1."""
+    """Read a big-endian number from bytes, as Kafka's formats have it; `start` counts from 1."""
     from pyspark.sql import functions as f
 
     return f.expr(f"cast(conv(hex(substring({column}, {start}, {length})), 16, 10) as bigint)")

@@ -1,4 +1,4 @@
-"""The membership of a group again, each of its assignments asked of other assignors.
+"""A replay of a group's membership: each of its assignments is asked of other assignors.
 
 Laws: an assignor goes on from its own last answer, not from what was so; what it would have moved is counted as the
 rebalances count it: partitions that go from one member to another while both are there. Pure: rows in, counts out.
@@ -25,7 +25,7 @@ from kohort.pipelines.following import RETURNED
 
 
 def find_assignor(assignor: str | Assignor) -> Assignor:
-    """The assignor of that name among those that come with kohort, or the object itself.
+    """Return the assignor of that name among kohort's own, or the given object itself.
 
     Raises:
         ConfigError: there is none of that name.
@@ -38,7 +38,7 @@ def find_assignor(assignor: str | Assignor) -> Assignor:
 
 @dataclass(frozen=True)
 class Replays:
-    """Makes the replay of a group."""
+    """The factory of a group's replay."""
 
     assignors: tuple[Assignor, ...]
     partitions: dict[str, int]
@@ -60,7 +60,7 @@ class _Shape:
 
 
 class Replay:
-    """Reads the rows of one group in order."""
+    """The replay of one group, whose rows are read in order."""
 
     def __init__(self, group_id: str, assignors: Sequence[Assignor], partitions: Mapping[str, int]) -> None:
         """Create a replay of one group.
@@ -223,7 +223,7 @@ def _carry(owners: list[array[int]], old: _Shape, new: _Shape) -> list[array[int
 
 
 def _lay_out(owners: array[int], old: _Shape, new: _Shape) -> array[int]:
-    """The owners of one space's partitions, over those of another."""
+    """Return the owners of one space's partitions laid out in another space."""
     by_topic = {
         topic: owners[start : start + count]
         for topic, start, count in zip(old.topics, old.space.starts, old.space.counts, strict=True)

@@ -27,7 +27,7 @@ FLAPS: Final = 3
 
 
 def rebalances(rows: DataFrame) -> DataFrame:
-    """Each rebalance: from the row that raised the epoch to the one after which the group was at rest.
+    """Find each rebalance: from the row that raised the epoch to the row of the group's rest.
 
     Returns:
         `group_id`; `protocol` (consumer, classic); `epoch` (the generation of a classic group); `began`, `ended`
@@ -71,7 +71,7 @@ def unread(rows: DataFrame, *, session_timeout_ms: int | Mapping[str, int] = USU
 
 
 def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
-    """Members that kept others waiting, or waited: those that are stuck stand on top of this table when it is sorted.
+    """Find members that waited, or kept others waiting; stuck members have the longest waits.
 
     Args:
         rows: journal rows or facts.
@@ -92,7 +92,7 @@ def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
 
 
 def stays(rows: DataFrame) -> DataFrame:
-    """Each member from its coming to its end.
+    """Find the stay of each member from its coming to its end.
 
     Returns:
         `group_id`, `member` (instance id, client id or member id), `member_id`, `host`; `began`, `ended` (null: it is
@@ -106,7 +106,7 @@ def stays(rows: DataFrame) -> DataFrame:
 
 
 def flapping(rows: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> DataFrame:
-    """Members that come and go again and again, by name and span of time.
+    """Find members that come and go again and again, by name and span of time.
 
     A stream of this needs output mode update or complete; it keeps its windows for ever.
 
@@ -123,7 +123,7 @@ def flapping(rows: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> Data
 
 
 def flapping_of(members: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -> DataFrame:
-    """As `flapping`, out of a table of `stays` that was kept."""
+    """Find what `flapping` does, from a table of `stays` that was kept."""
     from pyspark.sql import functions as f
 
     ended = members.where("ended is not null")
@@ -141,7 +141,7 @@ def flapping_of(members: DataFrame, *, every: str = EVERY, flaps: int = FLAPS) -
 
 
 def skew(rows: DataFrame) -> DataFrame:
-    """How evenly each rebalance has left the partitions.
+    """Find how evenly each rebalance has left the partitions.
 
     Returns:
         `group_id`, `epoch`, `ended`; `members`, `partitions`; `fewest` and `most` partitions of one member; `ratio` of
