@@ -21,7 +21,7 @@ _MOST_POOLED_BYTES: Final = 4 * 1024 * 1024
 
 
 def zeros(kind: str, count: int) -> memoryview:
-    """An array of zeros."""
+    """Return an array of zeros."""
     return _as(kind, memoryview(bytearray(count * _WIDTHS[kind])))
 
 
@@ -54,7 +54,7 @@ class ArrayPool:
         self._kept_bytes = 0
 
     def array(self, kind: str, count: int) -> memoryview:
-        """A blank array; its memory comes back when the last reference to it is gone."""
+        """Return a blank array; its memory comes back when the last reference to it is gone."""
         size = count * _WIDTHS[kind]
         if not _LEAST_POOLED_BYTES <= size <= _MOST_POOLED_BYTES:
             return blank(kind, count)

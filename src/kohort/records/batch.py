@@ -61,7 +61,7 @@ def build_batch(
     is_control: bool = False,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """One batch of these records, in their order, at consecutive offsets.
+    """Build one batch of these records, in their order, at consecutive offsets.
 
     Args:
         records: at least one (key, value, timestamp_ms, headers).
@@ -100,7 +100,7 @@ def build_batch(
 
 
 def seal_batch(header: BatchHeader, payload: Buffer) -> bytes:
-    """Header and records behind each other, with their checksum."""
+    """Join header and records with their checksum."""
     batch = bytearray(pack_header(header))
     batch += payload
     seal(batch)
@@ -114,7 +114,7 @@ def iterate_records(
     check_crcs: bool = True,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Iterator[Record]:
-    """Every record of every whole batch, in the order of offsets; a partial last batch is left out.
+    """Yield every record of every whole batch, in the order of offsets, without a partial last batch.
 
     Args:
         buffer: batches one after the other.
@@ -134,7 +134,7 @@ def iterate_records(
 
 
 def _batch_records(payload: memoryview, header: BatchHeader, limit_bytes: int) -> Iterator[Record]:
-    """The records of one batch; an early end, a late end and overlapping fields are all refused."""
+    """Yield the records of one batch; refuse an early end, a late end and overlapping fields."""
     body = bytes(decompress(header.compression, payload, limit_bytes=limit_bytes))
     if header.record_count * MIN_RECORD_SIZE > len(body):
         raise CorruptRecordError(f"the batch at offset {header.base_offset} has fewer records than it claims")
@@ -193,7 +193,7 @@ def _read_headers(body: bytes, position: int, end: int, count: int) -> tuple[tup
 
 
 def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """Bytes behind their length, within `end`; length -1 is `None`."""
+    """Read bytes behind their length, within `end`; length -1 is `None`."""
     length, position = read_varint(body, position)
     if length == -1:
         return None, position
@@ -203,7 +203,7 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
 
 
 def read_varint(body: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag number of at most ten bytes and where it ends; `IndexError` at the end of the body."""
+    """Read a zigzag number of at most ten bytes, and its end; `IndexError` at the end of the body."""
     byte = body[position]
     position += 1
     if byte < 0x80:
@@ -221,7 +221,7 @@ def read_varint(body: Buffer, position: int) -> tuple[int, int]:
 
 
 def _encode_records(records: Sequence[RecordInput], base_timestamp: int, deltas: Iterable[int]) -> bytes:
-    """The records behind each other; pieces are joined once, which costs less than growing a buffer."""
+    """Encode records one behind the other."""
     varints = VARINTS
     pieces: list[Buffer] = []
     for delta, (key, value, timestamp, headers) in zip(deltas, records, strict=True):
@@ -235,11 +235,12 @@ def _encode_records(records: Sequence[RecordInput], base_timestamp: int, deltas:
         if size > _INT32_MAX:
             raise LocalProtocolError(f"a record of {size} bytes is more than the protocol can carry")
         pieces += (varints[size], b"\x00", time, place, key_length, key_bytes, value_length, value_bytes, tail)
+    # To join the pieces once costs less than to grow a buffer.
     return b"".join(pieces)
 
 
 def encode_headers(headers: Iterable[tuple[str, Buffer | None]]) -> bytes:
-    """Headers of one record, their number in front."""
+    """Encode the headers of one record, their number in front."""
     varints = VARINTS
     pieces: list[Buffer] = [b""]
     count = 0

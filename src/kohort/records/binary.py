@@ -29,7 +29,7 @@ class BinaryColumn:
         return len(self.offsets) - 1
 
     def to_list(self, start: int = 0, stop: int | None = None) -> list[bytes | None]:
-        """The rows [start, stop) as bytes, `None` where null."""
+        """Return the rows [start, stop) as bytes, `None` where null."""
         offsets = self.offsets[start : len(self) + 1 if stop is None else stop + 1].tolist()
         if len(offsets) < 2:
             return []
@@ -55,7 +55,7 @@ class HeaderColumn:
     values: BinaryColumn
 
     def to_list(self, start: int = 0, stop: int | None = None) -> list[Headers]:
-        """The headers of the rows [start, stop); malformed names are repaired as Java repairs them."""
+        """Return the headers of the rows [start, stop); malformed names are repaired as Java does."""
         last = len(self.row_offsets) - 1 if stop is None else stop
         bounds = self.row_offsets[start : last + 1].tolist()
         if len(bounds) < 2:

@@ -78,7 +78,7 @@ def new_record(
 def new_plain_record(
     kind: type, topic: str, key: object, value: object, timestamp_ms: int, overhead_bytes: int, limit_bytes: int
 ) -> Any:
-    """A record of bytes; `None` if key or value are anything else, or it is too large.
+    """Build a record of bytes; `None` if key or value are of another type, or it is too large.
 
     Args:
         overhead_bytes: what a record takes beside key and value.

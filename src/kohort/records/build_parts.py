@@ -73,9 +73,9 @@ def murmur(data: bytes) -> int:
 
 
 def new_hidden(kind: type) -> Any:
-    """An object of that kind, kept from the garbage collector where there is a compiler; `__init__` is not called."""
+    """Make an object without `__init__`, hidden from the garbage collector if compiled."""
     return object.__new__(kind)
 
 
 def show(_: object) -> None:
-    """The garbage collector looks at it from now on."""
+    """Let the garbage collector track an object from now on."""

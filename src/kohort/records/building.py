@@ -51,7 +51,7 @@ def build(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray:
-    """One batch.
+    """Build one batch.
 
     Args:
         writers: of its records, in their order.

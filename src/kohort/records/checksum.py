@@ -19,7 +19,7 @@ class Checksum(Protocol):
 
 
 def _load() -> Checksum:
-    """The function straight from its extension module; through the package if that is laid out otherwise."""
+    """Load the function from its extension module, or through the package if that is laid out otherwise."""
     spec = _extension_spec()
     if spec is not None and spec.loader is not None:
         module = module_from_spec(spec)

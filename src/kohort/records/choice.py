@@ -47,12 +47,12 @@ class KernelSet:
 
 
 def kernel_name() -> str:
-    """The implementation in use: c, numpy or python."""
+    """Return the name of the implementation in use: c, numpy or python."""
     return active_kernels().name
 
 
 def active_kernels() -> KernelSet:
-    """The kernels that `decode_columns` runs.
+    """Return the kernels that `decode_columns` runs.
 
     Raises:
         ConfigError: KOHORT_KERNELS asks for what does not exist or was not compiled.
@@ -69,7 +69,7 @@ def active_kernels() -> KernelSet:
 
 @lru_cache(maxsize=8)
 def kernels_named(name: str) -> KernelSet:
-    """One implementation by its name.
+    """Return an implementation by its name.
 
     Raises:
         ConfigError: no such implementation, or C where nothing was compiled.

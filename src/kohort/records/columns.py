@@ -65,11 +65,11 @@ class RecordColumns:
         return len(self.offsets)
 
     def row_at(self, offset: int) -> int:
-        """The first row at `offset` or behind it; the row count if there is none."""
+        """Return the first row at `offset` or behind it; the row count if there is none."""
         return bisect_left(self.offsets, offset)
 
     def records(self, start: int = 0, stop: int | None = None) -> list[Record]:
-        """The rows [start, stop) as records; fields that were not asked for are `None`."""
+        """Return the rows [start, stop) as records; fields that were not asked for are `None`."""
         stop = len(self) if stop is None else min(stop, len(self))
         count = max(stop - start, 0)
         keys: Iterable[bytes | None] = self.keys.to_list(start, stop) if self.keys else repeat(None, count)
@@ -84,7 +84,7 @@ class RecordColumns:
         return list(self._per_batch(2, start, stop))
 
     def leader_epochs(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """The partition leader's epoch at which each of the rows [start, stop) was written; -1 if unknown."""
+        """Return the partition leader's epoch of each of the rows [start, stop); -1 if unknown."""
         return list(self._per_batch(1, start, stop))
 
     def _per_batch(self, field: int, start: int, stop: int | None) -> Iterator[int]:
@@ -111,7 +111,7 @@ def decode_columns(
     with_headers: bool = True,
     kernels: KernelSet | None = None,
 ) -> RecordColumns:
-    """The records of every whole batch at `start_offset` or behind it.
+    """Decode the records of every whole batch at `start_offset` or behind it.
 
     Args:
         buffer: batches one after the other; a partial last one is left for the next fetch.
@@ -150,7 +150,7 @@ def gather_columns(
     with_headers: bool = True,
     allocate: Allocate = blank,
 ) -> RecordColumns:
-    """Rows of one scan or of several behind each other; at least one slice, 2 GiB of them at the most.
+    """Gather rows of one scan or of several; at least one slice, 2 GiB of them at the most.
 
     Args:
         slices: in the order in which the rows are to stand.
@@ -206,7 +206,7 @@ class _Gatherer:
     allocate: Allocate
 
     def gather(self, pieces: Sequence[_Piece], spans: memoryview, *, width: int, field: int) -> BinaryColumn:
-        """One field of all rows, behind each other."""
+        """Gather one field of all rows, behind each other."""
         kernels = self.kernels
         rows = len(spans) // width
         offsets = self.allocate("i", rows + 1)
@@ -222,7 +222,7 @@ class _Gatherer:
         return BinaryColumn(offsets=offsets, data=data, validity=validity, null_count=nulls)
 
     def headers(self, slices: Sequence[Slice], rows: int) -> HeaderColumn | None:
-        """The headers of every row; `None` if none has any."""
+        """Return the headers of every row; `None` if none has any."""
         row_offsets = blank("i", rows + 1)
         row_offsets[0] = 0
         spans: list[memoryview] = []

@@ -53,7 +53,7 @@ _ZSTD_FREE_WINDOW_BYTES: Final = 8 * 1024 * 1024
 
 
 def codec_number(codec: str) -> int:
-    """The number of a codec in a batch's attributes; `ConfigError` for a name that no codec has."""
+    """Return the number of a codec in a batch's attributes; `ConfigError` for a name that no codec has."""
     try:
         return CODEC_NAMES.index(codec)
     except ValueError:
@@ -61,7 +61,7 @@ def codec_number(codec: str) -> int:
 
 
 def compress(codec: str, data: Buffer, *, level: int | None = None) -> bytes:
-    """The data in the codec's form as Kafka's clients write it.
+    """Compress data in the codec's form as Kafka's clients write it.
 
     `level`: of gzip 1 to 9, of lz4 1 to 17, of zstd up to 22; `None` means the usual one.
     """
@@ -71,7 +71,7 @@ def compress(codec: str, data: Buffer, *, level: int | None = None) -> bytes:
 def decompress(
     codec: str | int, data: Buffer, *, limit_bytes: int = DEFAULT_LIMIT_BYTES, allocate: Allocate = blank
 ) -> bytes | memoryview:
-    """The inverse of `compress`; `none` gives back a view of the input.
+    """Undo `compress`; `none` gives back a view of the input.
 
     Args:
         codec: name, or number as in a batch's attributes.
@@ -93,7 +93,7 @@ def decompress(
 
 
 def unfolds_to(codec: int, data: Buffer) -> int:
-    """The most that such a batch can unfold to, bytes, by its frame alone; 0 for one that is damaged.
+    """Return the most bytes that a batch can unfold to, by its frame alone; 0 for a damaged one.
 
     One of more than `_FEW_BLOCKS` blocks counts as endless: to walk over them takes long as well.
     """
@@ -179,7 +179,7 @@ def _snappy_bound(data: memoryview) -> int:
 
 
 def _snappy_blocks(data: memoryview, *, most: int = _UNKNOWN_BOUND) -> list[memoryview]:
-    """The blocks, each with its length in front behind snappy-java's stream header; one more than `most` at most."""
+    """Return snappy-java's blocks, each with its length in front; at most one more than `most`."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return [data]
     blocks: list[memoryview] = []
@@ -228,7 +228,7 @@ def _lz4_decompress(data: memoryview, limit_bytes: int, allocate: Allocate) -> m
 
 
 def _lz4_bound(data: memoryview, *, most: int = _MOST_BLOCKS) -> int:
-    """The most that a frame can unfold to, from the sizes of its blocks."""
+    """Return the most bytes that an lz4 frame can give, from the sizes of its blocks."""
     if len(data) < len(_LZ4_HEADER) or _LITTLE_UINT32.unpack_from(data, 0)[0] != _LZ4_MAGIC:
         raise CorruptRecordError("an lz4 batch does not begin with a frame")
     flags, block_code = data[4], data[5] >> 4 & 0x07

@@ -22,7 +22,7 @@ _COMMIT: Final = 1
 def build_marker(
     *, producer_id: int, producer_epoch: int, is_commit: bool, timestamp_ms: int, coordinator_epoch: int = 0
 ) -> bytes:
-    """The batch that ends a producer's transaction in one partition."""
+    """Build the batch that ends a producer's transaction in one partition."""
     key = _KEY.pack(0, _COMMIT if is_commit else _ABORT)
     return build_batch(
         [(key, _VALUE.pack(0, coordinator_epoch), timestamp_ms, ())],

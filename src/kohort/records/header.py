@@ -108,7 +108,7 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buffer: Buffer, position: int = 0, *, origin: int = 0) -> BatchHeader:
-    """The header at `position`; its batch may end beyond the buffer.
+    """Parse the header at `position`; its batch may end beyond the buffer.
 
     Args:
         origin: where the buffer begins in what errors are about.
@@ -129,12 +129,12 @@ def parse_header(buffer: Buffer, position: int = 0, *, origin: int = 0) -> Batch
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The inverse of `parse_header`."""
+    """Pack a header; the inverse of `parse_header`."""
     return HEADER.pack(*header)
 
 
 def split_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; a partial last one is left out.
+    """Yield position and header of each whole batch, without a partial last one.
 
     Raises:
         CorruptRecordError: a format other than version 2, or an impossible length.
@@ -174,7 +174,7 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader, *, with_crc:
 
 
 def torn_batch(header: BatchHeader, there: int) -> CorruptRecordError:
-    """The error to raise for a batch of which only so many bytes are there."""
+    """Build the error for a batch of which only so many bytes are there."""
     return CorruptRecordError(
         f"the batch at offset {header.base_offset} has {header.size_bytes} bytes, only {there} are there"
     )

@@ -52,7 +52,7 @@ def is_compiled_form(module: ModuleType) -> bool:
 
 @lru_cache(maxsize=8)
 def plain_form(module: ModuleType) -> ModuleType:
-    """A module of kernels as plain Python: the module itself, or its source beside the compiled form."""
+    """Return a kernel module as plain Python: itself, or its source beside the compiled form."""
     if not is_compiled_form(module):
         return module
     package, _, stem = module.__name__.rpartition(".")

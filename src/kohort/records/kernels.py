@@ -323,7 +323,7 @@ def scan_headers(
 
 
 def sum_lengths(spans: memoryview, width: int, field: int, count: int) -> int:
-    """The bytes of one field over all rows; null counts as none."""
+    """Sum the bytes of one field over all rows; null counts as none."""
     total = 0
     for row in range(count):
         length = spans[row * width + field]
@@ -383,7 +383,7 @@ def gather(
 
 
 def _varint(region: Buffer, position: int, end: int) -> tuple[int, int]:
-    """A zigzag number of at most 64 bits and the byte behind it; that byte is -1 if the number does not fit."""
+    """Read a zigzag number of at most 64 bits and its end; the end is -1 if the number does not fit."""
     value = 0
     shift = 0
     while position < end:

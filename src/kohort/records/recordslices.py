@@ -46,7 +46,7 @@ class RecordSlice(NamedTuple):
 
 
 def record_slices(body: memoryview, header: BatchHeader) -> Iterator[RecordSlice]:
-    """All records of a batch with this unfolded body.
+    """Yield all records of a batch with this uncompressed body.
 
     Raises:
         CorruptRecordError: a record is damaged, or there are fewer than the header claims; those of the slices before
@@ -79,7 +79,7 @@ def record_slices(body: memoryview, header: BatchHeader) -> Iterator[RecordSlice
 
 
 def _row_of(header: BatchHeader, size: int) -> array[int]:
-    """The batch as the kernels know it; they are told of its records piece by piece."""
+    """Build the table row of a batch; the kernels take its records piece by piece."""
     table = array("q", bytes(8 * TABLE_WIDTH))
     table[BODY_END] = size
     table[BASE_OFFSET] = header.base_offset

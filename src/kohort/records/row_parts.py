@@ -12,12 +12,12 @@ __all__ = ("new_array", "new_bytes", "new_row", "new_text")
 
 
 def new_row(kind: type, *fields: object) -> object:
-    """A tuple of that kind."""
+    """Make a tuple of that kind."""
     return tuple.__new__(kind, fields)
 
 
 def new_bytes(region: Buffer, start: int, length: int) -> bytes | None:
-    """The bytes at a position; a length of -1 is `None`."""
+    """Return the bytes at a position; a length of -1 is `None`."""
     return None if length < 0 else bytes(region[start : start + length])
 
 

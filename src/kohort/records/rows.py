@@ -19,7 +19,7 @@ _NOTHING: Final = memoryview(bytearray()).cast("i")
 
 
 def build_rows(kind: type[T], partition: TopicPartition, scanned: ScannedRecords, start: int, stop: int) -> list[T]:
-    """The rows [start, stop) as tuples of that kind.
+    """Return the rows [start, stop) as tuples of that kind.
 
     Args:
         kind: a tuple of topic, partition, offset, timestamp, timestamp type (0: the producer's, 1: the broker's), key,

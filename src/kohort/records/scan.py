@@ -66,7 +66,7 @@ class Region:
     stop_row: int = 0
 
     def join(self) -> Buffer:
-        """All of its bytes as one buffer."""
+        """Return all bytes of the region as one buffer."""
         if len(self.parts) > 1:
             self.parts = [b"".join(self.parts)]
         return self.parts[0]
@@ -149,7 +149,7 @@ class _Scanner:
     allocate: Allocate
 
     def scan(self, view: memoryview, table: memoryview, count: int) -> ScannedRecords:
-        """The records of the first `count` batches of the table; `_DamagedBatch` names the first bad one."""
+        """Scan the records of the first `count` batches of the table; `_DamagedBatch`: the first bad one."""
         regions, taken = self.collect(view, table, count)
         capacity = sum(
             table[batch * TABLE_WIDTH + RECORD_COUNT]
@@ -180,7 +180,7 @@ class _Scanner:
         )
 
     def collect(self, view: memoryview, table: memoryview, count: int) -> tuple[list[Region], int]:
-        """The regions that hold the wanted batches, and how many batches are dealt with."""
+        """Collect the regions of the wanted batches, and the number of batches that were handled."""
         regions: list[Region] = []
         total = 0
         columns = (
@@ -210,7 +210,7 @@ class _Scanner:
         return regions, count
 
     def unfold(self, payload: memoryview, table: memoryview, batch: int, codec: int) -> Buffer:
-        """The decompressed records of one batch, enough bytes for as many as it claims."""
+        """Decompress the records of one batch into at least the bytes that it claims."""
         try:
             body = decompress(codec, payload, limit_bytes=self.max_batch_bytes, allocate=self.allocate)
         except CorruptRecordError as error:

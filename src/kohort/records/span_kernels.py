@@ -31,7 +31,7 @@ class SpanColumn:
         self.has_gaps = len(validity) > 0
 
     def length(self, row: int) -> int:
-        """Bytes of that row, -1 if it is missing."""
+        """Return the bytes of a row, -1 if it is missing."""
         place = self.first + row
         if self.has_gaps and not self.validity[place >> 3] >> (place & 7) & 1:
             return -1
@@ -43,7 +43,7 @@ class SpanColumn:
         return None if length < 0 else cut_bytes(self.data, self.offsets[self.first + row], length)
 
     def part(self, start: int) -> SpanColumn:
-        """The rows from that one on."""
+        """Return the column from that row on."""
         return SpanColumn(self.data, self.offsets, self.validity, self.first + start)
 
 
@@ -150,7 +150,7 @@ def write_spans(
 
 
 def first_longer(column: SpanColumn, count: int, limit_bytes: int) -> int:
-    """The first of so many rows that is longer; -1 if none is."""
+    """Return the first of so many rows that is longer; -1 if none is."""
     for row in range(count):
         if column.length(row) > limit_bytes:
             return row

@@ -14,7 +14,7 @@ __all__ = ("cut_bytes", "hash_of", "put_bytes", "put_count", "put_field_of", "pu
 
 
 def cut_bytes(data: memoryview, start: int, length: int) -> bytes:
-    """Some bytes of many."""
+    """Copy a slice of bytes."""
     return bytes(data[start : start + length])
 
 

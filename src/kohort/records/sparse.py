@@ -38,7 +38,7 @@ class LooseRecord(NamedTuple):
 
 
 def loosen(record: memoryview, offset: int, timestamp: int) -> LooseRecord:
-    """A record out of its bytes, which were checked before."""
+    """Build a loose record from its bytes, which were checked before."""
     _, position = read_varint(record, 0)
     attributes = record[position]
     _, position = read_varint(record, position + 1)
@@ -47,7 +47,7 @@ def loosen(record: memoryview, offset: int, timestamp: int) -> LooseRecord:
 
 
 def thin_batch(header: BatchHeader, records: Sequence[Buffer], *, max_timestamp: int) -> bytes:
-    """The batch of this header with these of its records alone.
+    """Build the batch of this header with only these of its records.
 
     Args:
         records: the bytes of each, as they stand in the batch.
@@ -73,7 +73,7 @@ def with_horizon(header: BatchHeader, horizon_ms: int) -> BatchHeader:
 
 
 def fasten(records: Sequence[LooseRecord], header: BatchHeader) -> list[bytes]:
-    """The bytes of records in the batch of this header."""
+    """Encode records for the batch of this header."""
     varints = VARINTS
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fastened = []
@@ -93,7 +93,9 @@ def gather_batch(
     codec: int,
     delete_horizon_ms: int | None,
 ) -> bytes:
-    """One batch of no producer that covers the offsets [base_offset, last_offset], with records of several batches.
+    """Build a batch without producer for the offsets [base_offset, last_offset].
+
+    Its records may come from several batches.
 
     Args:
         records: ascending offsets within that range; may be none.

@@ -39,5 +39,5 @@ def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, C
 
 
 def table_field(table: memoryview, field: int, first: int, stop: int) -> list[int]:
-    """One column of the table, for the batches [first, stop)."""
+    """Return one column of the table, for the batches [first, stop)."""
     return table[first * TABLE_WIDTH + field : stop * TABLE_WIDTH : TABLE_WIDTH].tolist()

@@ -249,7 +249,7 @@ def _scan(
 
 
 def _check_deltas(batches: Int64s, counts: Int64s, stops: Int64s, offset_deltas: Int64s, time_deltas: Int64s) -> None:
-    """Offsets ascend within their batch and stay in it; times cannot overflow when they are added."""
+    """Check that offsets ascend within their batch and stay in it, and that times do not overflow."""
     last_deltas = batches[:, LAST_OFFSET] - batches[:, BASE_OFFSET]
     _demand((offset_deltas >= 0) & (offset_deltas <= np.repeat(last_deltas, counts)))
     ascending = offset_deltas[1:] > offset_deltas[:-1]
@@ -262,7 +262,7 @@ def _check_deltas(batches: Int64s, counts: Int64s, stops: Int64s, offset_deltas:
 
 
 def _record_begins(region: Buffer, data: Bytes, batches: Int64s) -> Int64s:
-    """The first byte of every record, if the lengths in front of them are true."""
+    """Return the first byte of every record, if their lengths are true."""
     source = region if isinstance(region, bytes) else bytes(region)
     pieces: list[Int64s] = []
     for begin, end, count in batches[:, (BODY, BODY_END, RECORD_COUNT)].tolist():
@@ -276,7 +276,7 @@ def _record_begins(region: Buffer, data: Bytes, batches: Int64s) -> Int64s:
 
 
 def _begins_of(source: Buffer, data: Bytes, position: int, end: int, count: int) -> tuple[list[Int64s], int]:
-    """The first bytes of so many records, in pieces, and the byte behind the last one."""
+    """Return the first bytes of so many records, in pieces, and the byte behind the last one."""
     pieces: list[Int64s] = []
     #: Begins that were found one by one since the last piece.
     loose: list[int] = []
@@ -301,7 +301,7 @@ def _begins_of(source: Buffer, data: Bytes, position: int, end: int, count: int)
 
 
 def _record_size(source: Buffer, position: int) -> tuple[int, int]:
-    """The bytes of the record that begins here, and those of the length in front of it."""
+    """Return the size of the record that begins here, and that of its length field."""
     byte = source[position]
     if byte < 128:
         return 1 + (byte >> 1), 1
@@ -332,7 +332,7 @@ def _run_length(data: Bytes, position: int, most: int, size: int, width: int) ->
 
 
 def _varints(data: Bytes, position: Int64s) -> tuple[Int64s, Int64s]:
-    """The zigzag numbers at these positions and the bytes behind them; `IndexError` beyond the region."""
+    """Read the zigzag numbers at these positions and their ends; `IndexError` beyond the region."""
     byte = data[position]
     value = byte.astype(np.int64)
     following = position + 1
@@ -352,7 +352,7 @@ def _varints(data: Bytes, position: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _walk_headers(data: Bytes, position: Int64s, ends: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
-    """The spans of all headers, row after row, and where the headers of each row end."""
+    """Return the spans of all headers, row after row, and the end of each row's headers."""
     if counts.min() < 0 or counts.max() > _MOST_ROUNDS:
         raise _Unusual
     firsts = np.cumsum(counts) - counts
