@@ -218,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def give_up(self, reason: str) -> None:
-        """Close a connection whose client does not act in time, and log the reason."""
+        """Close a connection for a client that does not act in time, and log the reason."""
         log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
         self.abort()
 

@@ -1,4 +1,4 @@
-"""One fetch, from its first look at the logs to its answer: read now, wait for more, or wait for the disk.
+"""One fetch, from its first look at the logs to its answer: read now, or wait for data or the disk.
 
 Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading it,
 until there is enough; then all rows are read once more for the answer.

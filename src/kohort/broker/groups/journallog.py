@@ -59,7 +59,7 @@ STOPPED: Final = "broker_stopped"
 
 
 class JournalLog:
-    """Writes the journal's rows to its topic, a moment later."""
+    """The writer of the journal's rows to its topic, a moment later."""
 
     def __init__(
         self,

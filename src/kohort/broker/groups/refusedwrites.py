@@ -64,7 +64,10 @@ class RefusedWrites:
         tell_topics: Callable[[Home], None],
         reply: Callable[[PartitionLog, RequestToken, ReplyBody], None],
     ) -> None:
-        """`carry_out` and `tell_topics` repeat a command; its home may be gone by then."""
+        """Create the handler.
+
+        `carry_out` and `tell_topics` repeat a command; its home may be gone by then.
+        """
         self._loop: Final = loop
         self._carry_out: Final = carry_out
         self._tell_topics: Final = tell_topics

@@ -368,7 +368,7 @@ class Runtime:
             raise
 
     def _tell_news(self, home: Home) -> None:
-        """Answer held heartbeats whose members have news; many of them in several turns of the loop."""
+        """Answer held heartbeats of members with news; many of them in several turns of the loop."""
         if self._is_stopped or home not in self._homes:
             return
         now_ms = self._deadlines.now_ms()
@@ -457,7 +457,7 @@ class Runtime:
         return next_ms
 
     def _end_hold(self, home: Home, now_ms: int) -> bool:
-        """Answer the heartbeat whose hold ends next, now or soon, if its member has no news."""
+        """Answer the heartbeat with the next end of its hold, now or soon, if its member has no news."""
         ended = home.shard.find_ended(now_ms)
         if ended is not None:
             home.shard.end_hold(ended)

@@ -1,4 +1,4 @@
-"""The memory of answers with records until their clients have taken them, over all connections of a broker.
+"""The memory of answers with records until their clients have taken them, over all connections.
 
 Laws: what all of them hold is bounded, but each may have one batch; a connection has a few of them at a time, and one
 where memory is short, of which its transport has little more than the system takes. What is held no more goes back to

@@ -1,4 +1,4 @@
-"""The memory of JoinGroup and SyncGroup requests that wait for the rest of their groups, over all connections.
+"""The memory of JoinGroup and SyncGroup requests that wait for their groups, over all connections.
 
 They wait with all that they say, and as long as a rebalance takes. Other requests that wait, such as fetches, keep a
 note of theirs and have limits of their own.

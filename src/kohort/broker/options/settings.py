@@ -359,7 +359,7 @@ def _directory(values: Mapping[str, Any]) -> str | None:
 
 
 def _agreed(values: Mapping[str, Any], first: str, second: str) -> Any:
-    """Return the value of two options for one thing; `ConfigError` if both are given and differ."""
+    """Return the value of two options with one meaning; `ConfigError` if both are given and differ."""
     given = {values[name] for name in (first, second) if values[name] != BROKER_OPTIONS.option(name).default}
     if len(given) > 1:
         raise ConfigError(f"{first} ({values[first]}) and {second} ({values[second]}) contradict each other: keep one")

@@ -1,4 +1,4 @@
-"""Options of static groups, whose members have names; Kafka has none (KIP-345's draft had)."""
+"""Options of static groups of named members; Kafka has none (KIP-345's draft had)."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Durability:
         self._start_syncs()
 
     def _on_time(self, log: PartitionLog) -> None:
-        """Sync a log whose oldest unsynced record has waited as long as allowed, unless it was synced."""
+        """Sync a log after its oldest unsynced record has waited as long as allowed, unless it was synced."""
         del self._timers[log]
         if log.sync_within_ms is not None:
             self._sync(log)

@@ -34,7 +34,7 @@ class Outage:
         return self._open is not None
 
     def refused(self, what: str, why: StorageError, *, size_bytes: int | None = None) -> None:
-        """Note a refused write; `size_bytes` is `None` for something small that was not even begun."""
+        """Note a refused write; `size_bytes` is `None` for a small write that was not even begun."""
         if why.fatal:
             # A fatal error ends the broker, which logs it.
             return

@@ -257,7 +257,7 @@ class PartitionLog:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True, up_to: int | None = None, wait: bool = True
     ) -> list[memoryview]:
-        """Read whole batches from the one with `offset`; the views stay valid whatever happens to the log.
+        """Read whole batches from the one with `offset`; the views stay valid even if the log is deleted.
 
         Args:
             max_bytes: the most to be had; with `at_least_one` the first batch is in it even if it is larger.

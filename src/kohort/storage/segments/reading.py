@@ -78,7 +78,7 @@ def _visible(
 
 
 class TimePlace(NamedTuple):
-    """The batch with the first record of a time, and its file, valid whatever happens to the log."""
+    """The batch with the first record of a time, and its file, which stays readable."""
 
     file: LogFile
     place: BatchPlace

@@ -1,4 +1,4 @@
-"""Kafka's messages, one module per API and named after it; `kohort.wire.registry` imports them when first needed.
+"""Kafka's messages, one module per API; `kohort.wire.registry` imports them when first needed.
 
 Laws: declarations only, as typed classes that are their own schema; an attribute is Kafka's field name in snake_case,
 in the order of the wire; the versions are those of Apache Kafka 4.3.

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68), KIP-848: join, stay in, move within and leave a group of the new protocol.
+"""ConsumerGroupHeartbeat (key 68), KIP-848: join, stay in and leave a group of the new protocol.
 
 Version 1 adds the subscription by regular expression, which the coordinator evaluates, and demands a member id made by
 the client (KIP-1082); in version 0 an empty id asks the coordinator for one.

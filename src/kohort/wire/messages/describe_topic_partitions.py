@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75), KIP-966: topics and partitions in pages, with eligible leader replicas.
+"""DescribeTopicPartitions (key 75), KIP-966: pages of partitions, with eligible leader replicas.
 
 There is one version; it is flexible. A page ends with a cursor, which is a structure that may be null: on the wire one
 byte, -1 or 1, stands before it.

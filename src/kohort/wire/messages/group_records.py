@@ -84,7 +84,7 @@ class MemberMetadata(Message):
 
 @message(key=2, kind="coordinator-value", versions="0-4", flexible="4+")
 class GroupMetadataValue(Message):
-    """A classic group after its last completed rebalance; without members it is empty or only stores offsets."""
+    """A classic group after its last rebalance; without members it is empty or only stores offsets."""
 
     protocol_type: str = field(STRING)
     generation: int = field(INT32)
@@ -231,7 +231,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
 
 @struct
 class TopicPartitions(Message):
-    """Partitions of one topic that a member owns; `assignment_epochs` has one entry per partition, or is empty."""
+    """Partitions of one topic that a member owns; `assignment_epochs` has one for each, or is empty."""
 
     topic_id: bytes = field(UUID)
     partitions: list[int] = field(array(INT32))

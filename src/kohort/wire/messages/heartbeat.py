@@ -21,7 +21,7 @@ class HeartbeatRequest(Message):
 
 @message(key=12, kind="response", versions="0-4", flexible="4+")
 class HeartbeatResponse(Message):
-    """Whether the member is still in; REBALANCE_IN_PROGRESS tells it to join again."""
+    """The result of a heartbeat; REBALANCE_IN_PROGRESS tells the member to join again."""
 
     throttle_time_ms: int = field(INT32, since=1)
     error_code: int = field(INT16)

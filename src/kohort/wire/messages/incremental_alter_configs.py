@@ -10,7 +10,7 @@ from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array,
 
 @struct
 class AlterableConfig(Message):
-    """One change; `config_operation` is 0 set, 1 back to the default, 2 append to a list, 3 take out of a list."""
+    """One change; `config_operation`: 0 set, 1 back to the default, 2 append to, 3 take out of a list."""
 
     name: str = field(STRING)
     config_operation: int = field(INT8)
@@ -36,7 +36,7 @@ class IncrementalAlterConfigsRequest(Message):
 
 @struct
 class AlterConfigsResourceResponse(Message):
-    """Whether one resource was changed; all of its changes are, or none."""
+    """The result for one resource: all of its changes are made, or none."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)

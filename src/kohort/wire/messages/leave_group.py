@@ -30,7 +30,7 @@ class LeaveGroupRequest(Message):
 
 @struct
 class MemberResponse(Message):
-    """Whether one member has left."""
+    """The result for one member."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, nullable=0)

@@ -11,7 +11,7 @@ from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array,
 
 @struct
 class FeatureUpdateKey(Message):
-    """One feature; a level below 1 switches it off. `upgrade_type` 1: up only, 2: down without loss, 3: down."""
+    """One feature; a level below 1 removes it. `upgrade_type` 1: up only, 2: down without loss, 3: down."""
 
     feature: str = field(STRING)
     max_version_level: int = field(INT16)
