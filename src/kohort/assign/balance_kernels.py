@@ -74,7 +74,7 @@ def tally(
 
 
 def count_moved(shares: array[int], kept: array[int]) -> int:
-    """How many partitions are not with the member any more that had them before."""
+    """Count the partitions that have left the member that had them before."""
     moved = 0
     for e in range(len(shares)):
         if shares[e] < kept[e]:
@@ -164,7 +164,7 @@ def fill(low: int, high: int, subscribers: array[int], shares: array[int], loads
 def even_out(
     low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], tolerance: int
 ) -> int:
-    """Move partitions of one class from its most to its least loaded members; returns how many.
+    """Move partitions of a class from most to least loaded members; return their number.
 
     On return no member with a partition of the class has more than `tolerance` partitions beyond another subscriber.
     """
@@ -198,7 +198,7 @@ def even_out(
 
 
 def _room(low: int, high: int, subscribers: array[int], loads: array[int], level: int) -> int:
-    """How many partitions lift all members of a class to `level`."""
+    """Count the partitions that lift all members of a class to `level`."""
     room = 0
     for e in range(low, high):
         load = loads[subscribers[e]]
@@ -208,7 +208,7 @@ def _room(low: int, high: int, subscribers: array[int], loads: array[int], level
 
 
 def _surplus(low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], level: int) -> int:
-    """How many partitions of the class members with more than `level` can give until they have no more than that."""
+    """Count the partitions of the class that members can give until none has more than `level`."""
     surplus = 0
     for e in range(low, high):
         more = loads[subscribers[e]] - level
@@ -220,7 +220,7 @@ def _surplus(low: int, high: int, subscribers: array[int], shares: array[int], l
 def _raise(
     low: int, high: int, subscribers: array[int], shares: array[int], loads: array[int], level: int, extra: int
 ) -> None:
-    """Lift all members of a class to `level`, and the first `extra` that have no more than that by one more."""
+    """Lift all members of a class to `level`, and the first `extra` at that level by one more."""
     for e in range(low, high):
         m = subscribers[e]
         more = level - loads[m]

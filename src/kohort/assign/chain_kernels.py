@@ -93,7 +93,7 @@ def _find_chain(
     queue: array[int],
     budget: array[int],
 ) -> int:
-    """The nearest member with less than `limit` that a chain from `giver` leads to; -1, and all that it saw settled."""
+    """Find the nearest member below `limit` by a chain from `giver`; -1 settles all that it saw."""
     seen[giver] = stamp
     queue[0] = giver
     tail = 1
@@ -211,7 +211,7 @@ def _cancel_cycle(
     price: int,
     budget: array[int],
 ) -> bool:
-    """Find one cycle of negative cost and go round it; whether there was one."""
+    """Find one cycle of negative cost and carry it out; return whether there was one."""
     count = len(loads)
     # Nodes: members, then classes, then the pool.
     pool = count + len(bounds) - 1
@@ -264,7 +264,7 @@ def _relax(
     queue: array[int],
     state: array[int],
 ) -> None:
-    """Reach `other` from `node` if that costs less than before; notes the cycle if `other` led to `node`."""
+    """Reach `other` from `node` if that costs less than before, and note the cycle if there is one."""
     if costs[node] + cost >= costs[other] or state[2] >= 0:
         return
     ancestor = node

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def chosen_form(module: ModuleType, asked: str) -> ModuleType:
-    """The form of a module of kernels that `asked`, as in KOHORT_KERNELS, stands for.
+    """Return the form of a kernel module that `asked`, as in KOHORT_KERNELS, stands for.
 
     Raises:
         ConfigError: C is asked for and the module was not compiled.

@@ -22,7 +22,7 @@ class External:
     name: Final = "external"
 
     def assign(self, group: Assignable) -> array[int]:
-        """The new owners: those of before, and for each free partition the subscriber that has least."""
+        """Return the new owners: the present ones, and for each free partition the least loaded subscriber."""
         owner = group.owner[:]
         if not owner:
             return owner

@@ -129,7 +129,10 @@ class _Classes:
     __slots__ = ("bounds", "free", "loads", "shares", "spans", "subscribers")
 
     def __init__(self, space: PartitionSpace, subscribers: Sequence[Sequence[int]], member_count: int) -> None:
-        """`member_count`: at least so many members; others come from `subscribers`."""
+        """Build the classes of a group.
+
+        `member_count`: at least so many members; others come from `subscribers`.
+        """
         topics_of: dict[bytes, list[int]] = {}
         known: dict[int, bytes] = {}
         for topic, members in enumerate(subscribers):

@@ -32,7 +32,7 @@ def count_loads(owner: array[int], loads: array[int]) -> int:
 
 
 def largest(owner: array[int]) -> int:
-    """The largest number in an array, -1 if there is none above that."""
+    """Return the largest number in an array, -1 if none is larger."""
     found = NOBODY
     for partition in range(len(owner)):
         found = max(found, owner[partition])
@@ -40,7 +40,7 @@ def largest(owner: array[int]) -> int:
 
 
 def sum_above(loads: array[int], level: int) -> int:
-    """How many partitions the members own beyond `level` each."""
+    """Count the partitions that members own beyond `level` each."""
     total = 0
     for member in range(len(loads)):
         load = loads[member]
@@ -50,7 +50,7 @@ def sum_above(loads: array[int], level: int) -> int:
 
 
 def sum_below(loads: array[int], level: int) -> int:
-    """How many partitions it takes to give every member at least `level`."""
+    """Count the partitions that it takes to give every member at least `level`."""
     total = 0
     for member in range(len(loads)):
         load = loads[member]
@@ -86,7 +86,7 @@ def subtract(loads: array[int], others: array[int]) -> None:
 
 
 def keep_at_most(owner: array[int], limits: array[int]) -> int:
-    """Set partitions free that their owner has beyond its limit, the last ones first; returns how many are free then.
+    """Free partitions beyond their owner's limit, the last ones first; return the number of free ones.
 
     Args:
         owner: partition -> member; changed in place.
@@ -185,7 +185,7 @@ def find_stranger(owner: array[int], start: int, stop: int, is_subscriber: bytea
 
 
 def count_moves(before: array[int], after: array[int]) -> int:
-    """How many partitions of `before` that had an owner have another one, or none, in `after`."""
+    """Count the partitions of `before` with an owner that have another one, or none, in `after`."""
     moves = 0
     for partition in range(len(after)):
         old = before[partition]
@@ -234,7 +234,7 @@ def gather(
 def sort_by_owner(
     owner: array[int], starts: Sequence[int], counts: Sequence[int], firsts: array[int], topics: array[int]
 ) -> array[int]:
-    """The partitions of some members, member after member, each one's by topic and ascending.
+    """Sort the partitions of some members by member, topic and partition.
 
     Args:
         owner: partition -> member.

@@ -17,7 +17,7 @@ LevelSum = Callable[[int], int]
 
 
 def fewest_moves(average: int, free: int, imbalance: int, sum_above: LevelSum, sum_below: LevelSum) -> int:
-    """The least number of partitions that must leave their owners until loads differ by 1 + `imbalance` at most.
+    """Return the fewest partitions that must move until loads differ by at most 1 + `imbalance`.
 
     Args:
         average: of the loads once the free partitions are given out, rounded down.
@@ -42,7 +42,7 @@ def fewest_moves(average: int, free: int, imbalance: int, sum_above: LevelSum, s
 
 
 def lowest_top(largest: int, count: int, sum_above: LevelSum) -> int:
-    """The lowest level above which there are `count` partitions at most; `largest` of the loads is one such level."""
+    """Return the lowest level above which at most `count` partitions are; `largest` is such a level."""
     low, high = 0, largest
     while low < high:
         middle = (low + high) // 2
@@ -54,7 +54,7 @@ def lowest_top(largest: int, count: int, sum_above: LevelSum) -> int:
 
 
 def highest_bottom(smallest: int, largest: int, count: int, sum_below: LevelSum) -> int:
-    """The highest level below which `count` partitions at most are missing, for loads between these two."""
+    """Return the highest level, between these two loads, below which at most `count` partitions lack."""
     low, high = smallest, largest + count
     while low < high:
         middle = (low + high + 1) // 2
@@ -66,7 +66,7 @@ def highest_bottom(smallest: int, largest: int, count: int, sum_below: LevelSum)
 
 
 def moves_needed(loads: array[int], free: int, imbalance: int) -> int:
-    """`fewest_moves` of an array: member -> partitions, not empty."""
+    """Return `fewest_moves` of an array: member -> partitions, not empty."""
     average = (sum(loads) + free) // len(loads)
     return fewest_moves(average, free, imbalance, partial(kernels.sum_above, loads), partial(kernels.sum_below, loads))
 

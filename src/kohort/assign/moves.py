@@ -16,7 +16,7 @@ from kohort.assign.order import mark_subscribers
 
 
 def kept_owners(group: Assignable) -> array[int]:
-    """The owners of before, without those that no longer subscribe to the topic."""
+    """Return the present owners, without those that no longer subscribe to the topic."""
     owner = group.owner[:]
     for start, size, marks in zip(group.space.starts, group.space.counts, mark_subscribers(group), strict=True):
         kernels.drop_strangers(owner, start, start + size, marks)
@@ -24,7 +24,7 @@ def kept_owners(group: Assignable) -> array[int]:
 
 
 def loads_of(owner: array[int], member_count: int) -> array[int]:
-    """How many partitions each member owns.
+    """Count the partitions of each member.
 
     >>> list(loads_of(array("i", [2, 0, -1, 2]), 3))
     [1, 0, 2]
@@ -35,7 +35,7 @@ def loads_of(owner: array[int], member_count: int) -> array[int]:
 
 
 def spread_of(loads: array[int]) -> int:
-    """By how many partitions the largest load exceeds the smallest.
+    """Return the difference of the largest and the smallest load.
 
     >>> spread_of(array("i", [1, 0, 2])), spread_of(array("i"))
     (2, 0)
@@ -44,7 +44,7 @@ def spread_of(loads: array[int]) -> int:
 
 
 def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
-    """Of the moves that lead to `wanted`, as many as `group.max_moves` allows; the rest stays where it is.
+    """Make as many of the moves to `wanted` as `group.max_moves` allows; other partitions stay.
 
     Partitions with a low number move first, so that equal partitions of several topics move together. The next
     computation goes on from there.

@@ -13,7 +13,7 @@ from kohort.assign.interface import Assignable, AssignableMember
 
 
 def order_members(members: Sequence[AssignableMember]) -> array[int]:
-    """The numbers of the members: static ones by their names, then the others in their order."""
+    """Return the numbers of the members: static ones by their names, then the others in their order."""
     names = sorted((member.instance_id, i) for i, member in enumerate(members) if member.instance_id is not None)
     order = array("i", [i for _, i in names])
     order.extend(i for i, member in enumerate(members) if member.instance_id is None)
@@ -21,7 +21,7 @@ def order_members(members: Sequence[AssignableMember]) -> array[int]:
 
 
 def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array[int]]:
-    """For each topic of the group its subscribers in the given order of all members."""
+    """Return each topic's subscribers in the given order of all members."""
     has_static_members = any(member.instance_id is not None for member in group.members)
     rank = array("i", bytes(4 * len(order)))
     for place, member in enumerate(order):
@@ -42,7 +42,7 @@ def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array
 
 
 def mark_subscribers(group: Assignable) -> Iterator[bytearray]:
-    """For each topic of the group 1 for every member that subscribes to it, 0 for the others."""
+    """Mark each topic's subscribers with 1, other members with 0."""
     count = len(group.members)
     # Topics of the same subscribers share their marks, mostly as the same object.
     known: dict[int, bytearray] = {}

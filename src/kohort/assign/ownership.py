@@ -33,7 +33,7 @@ class PartitionSpace:
     __slots__ = ("counts", "starts", "topic_ids", "topics", "total")
 
     def __init__(self, topics: Iterable[tuple[TopicId, int]]) -> None:
-        """`topics`: (topic id, number of partitions), each id once."""
+        """Number the partitions of `topics`: (topic id, number of partitions), each id once."""
         pairs = list(topics)
         #: Topic ids in the order of their partitions.
         self.topic_ids: Final = [topic_id for topic_id, _ in pairs]
@@ -55,18 +55,18 @@ class PartitionSpace:
         return self.total
 
     def topic(self, topic_id: TopicId) -> int | None:
-        """Position of a topic in `topic_ids`, `None` if it is not in the space."""
+        """Return position of a topic in `topic_ids`, `None` if it is not in the space."""
         return self.topics.get(topic_id)
 
     def flat(self, topic_id: TopicId, partition: int) -> int:
-        """Number of a partition, -1 if it is not in the space."""
+        """Return number of a partition, -1 if it is not in the space."""
         topic = self.topics.get(topic_id)
         if topic is None or not 0 <= partition < self.counts[topic]:
             return -1
         return self.starts[topic] + partition
 
     def name(self, flat: int) -> tuple[TopicId, int]:
-        """The inverse of `flat` for numbers in the space."""
+        """Return topic id and partition of a number in the space; the inverse of `flat`."""
         topic = bisect_right(self.starts, flat) - 1
         # Topics without partitions start where the next one does.
         while self.counts[topic] == 0:

@@ -19,12 +19,12 @@ from kohort.assign.order import order_members, subscribers_in_order
 
 
 class Range:
-    """Ranges of each topic, co-partitioned topics alike."""
+    """The assignor `range`: ranges of each topic, co-partitioned topics alike."""
 
     name: Final = "range"
 
     def assign(self, group: Assignable) -> array[int]:
-        """The new owners: of 7 partitions the first of 3 subscribers has 0 to 2, the next 3 and 4, the last 5 and 6."""
+        """Return the new owners: 3 subscribers of 7 partitions have 0 to 2, 3 and 4, 5 and 6."""
         owner = group.owner[:]
         order = order_members(group.members)
         for topic, receivers in enumerate(subscribers_in_order(group, order)):

@@ -25,7 +25,7 @@ BALANCING: Final[tuple[str, ...]] = tuple(name for name in BUILT_IN if name != E
 
 
 def built_in(name: str) -> Assignor | None:
-    """The assignor of this name, `None` if kohort has none.
+    """Return the assignor of this name, `None` if kohort has none.
 
     >>> BUILT_IN
     ('uniform', 'range', 'roundrobin', 'sticky', 'external')

@@ -19,12 +19,12 @@ from kohort.assign.order import order_members, subscribers_in_order
 
 
 class RoundRobin:
-    """Partitions in turns."""
+    """The assignor `roundrobin`: partitions in turns."""
 
     name: Final = "roundrobin"
 
     def assign(self, group: Assignable) -> array[int]:
-        """The new owners: each partition goes to the next member in the circle that subscribes to its topic."""
+        """Return the new owners: each partition goes to the next subscriber in the circle of members."""
         owner = group.owner[:]
         order = order_members(group.members)
         rank = array("i", bytes(4 * len(order)))

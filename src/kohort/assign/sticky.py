@@ -19,10 +19,10 @@ from kohort.assign.uniform import assign_evenly
 
 
 class Sticky:
-    """Balance as far as each move pays."""
+    """The assignor `sticky`: balance as far as each move pays."""
 
     name: Final = "sticky"
 
     def assign(self, group: Assignable) -> array[int]:
-        """The new owners."""
+        """Return the new owners."""
         return assign_evenly(group, each_move_pays=True)

@@ -11,7 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 
 def subscribers_by_topic(subscriptions: Sequence[Collection[str]]) -> Mapping[str, Sequence[int]]:
-    """Topic -> ascending numbers of its subscribers; `subscriptions`: member -> topics, each once.
+    """Return topic -> ascending numbers of its subscribers.
+
+    `subscriptions`: member -> topics, each once.
 
     >>> found = subscribers_by_topic([("a", "b"), ("b", "c", "d"), ("a", "b")])
     >>> {topic: list(members) for topic, members in found.items()}

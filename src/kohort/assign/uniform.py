@@ -20,17 +20,17 @@ __all__ = ["Uniform", "assign_heterogeneous", "assign_homogeneous"]
 
 
 class Uniform:
-    """Even loads, few moves."""
+    """The assignor `uniform`: even loads, few moves."""
 
     name: Final = "uniform"
 
     def assign(self, group: Assignable) -> array[int]:
-        """The new owners: two members with the same choice differ by 1 at most, or by 1 + `imbalance`."""
+        """Return the new owners: members with the same choice differ by at most 1, or 1 + `imbalance`."""
         return assign_evenly(group, each_move_pays=False)
 
 
 def assign_evenly(group: Assignable, *, each_move_pays: bool) -> array[int]:
-    """The new owners as `uniform` wants them, or as `sticky` does."""
+    """Return the new owners as `uniform` wants them, or as `sticky` does."""
     owner = group.owner[:]
     if not owner:
         return owner
