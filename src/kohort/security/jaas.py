@@ -1,4 +1,4 @@
-"""Reads `sasl.jaas.config`, the form in which Java's clients are given names and passwords.
+"""The parser of `sasl.jaas.config`, the form in which Java's clients get names and passwords.
 
 Laws: one login module, of PLAIN or SCRAM, is read; every other one is refused by its name, with what to use. No text
 that is made for people has a value of it.
@@ -32,7 +32,7 @@ _LONGEST: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """A name and a password, and for which mechanisms; `has_token`: they are those of a delegation token."""
+    """A name and a password with their mechanisms; `has_token`: they belong to a delegation token."""
 
     is_scram: bool
     username: str
@@ -41,7 +41,7 @@ class Login:
 
 
 def parse_jaas(text: str) -> Login:
-    """The login that a `sasl.jaas.config` describes.
+    """Return the login that a `sasl.jaas.config` describes.
 
     Raises:
         ConfigError: it is of another form, names another login module, or lacks name or password.
@@ -91,7 +91,7 @@ def _unescaped(text: str) -> str:
 
 
 def _options(parts: list[str]) -> dict[str, str]:
-    """Name -> value, of `name = value ... ;`."""
+    """Parse `name = value ... ;` to name -> value."""
     if not parts or parts[-1] != ";" or ";" in parts[:-1]:
         raise ConfigError("sasl.jaas.config is one login module, and ends with ; as in Java")
     words, options = parts[:-1], {}

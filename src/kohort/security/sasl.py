@@ -36,15 +36,15 @@ _LONGEST_SAID: Final = 500
 
 
 class ExchangeFailed(Exception):
-    """It ends without a user that both sides agree on; the text says why, and no secret."""
+    """An exchange that has failed; its text gives the reason and no secret."""
 
 
 class Exchange(Protocol):
-    """The client's half of a conversation."""
+    """The client's half of a SASL exchange."""
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more is to be said."""
+        """Whether the exchange has succeeded."""
         ...
 
     def first(self) -> bytes:
@@ -57,7 +57,7 @@ class Exchange(Protocol):
 
 
 class PlainExchange:
-    """PLAIN: the password itself, so the connection has to be safe.
+    """A PLAIN exchange: it sends the password itself, so the connection has to be safe.
 
     >>> PlainExchange("alice", "wonder").first()
     b'\\x00alice\\x00wonder'
@@ -69,7 +69,7 @@ class PlainExchange:
 
     @property
     def is_done(self) -> bool:
-        """Whether the server has taken it."""
+        """Whether the server has accepted the password."""
         return self._is_done
 
     def first(self) -> bytes:
@@ -77,7 +77,7 @@ class PlainExchange:
         return self._first
 
     def reply(self, challenge: bytes) -> bytes:
-        """The server has nothing to say but that it is so."""
+        """Return no answer: the server only confirms the login."""
         if self._is_done:
             raise ExchangeFailed("the broker says more than PLAIN has to say")
         self._is_done = True
@@ -105,11 +105,11 @@ class BearerExchange:
         return self._is_done
 
     def first(self) -> bytes:
-        """The token and its extensions."""
+        """Return the token and its extensions."""
         return self._first
 
     def reply(self, challenge: bytes) -> bytes:
-        """A server that refuses says why, and is answered before it ends the exchange."""
+        """Answer a refusal, so that the server ends the exchange; raise the refusal after that."""
         if self._is_done:
             raise ExchangeFailed("the broker says more than OAUTHBEARER has to say")
         if self._refusal is not None:
@@ -145,7 +145,7 @@ def check_token(token: object) -> str:
 
 
 def unsendable(text: str) -> str | None:
-    """Why a name or a password cannot be sent, without saying it; `None`: it can.
+    """Explain why a name or password cannot be sent, without quoting it; `None`: it can.
 
     >>> unsendable("a\\0b")
     'has a character 0'
@@ -160,7 +160,7 @@ def unsendable(text: str) -> str | None:
 
 
 def check_extensions(extensions: Mapping[str, str]) -> dict[str, str]:
-    """Extensions that can be sent; `ValueError` names the one that cannot."""
+    """Check extensions and return them; `ValueError` names the one that cannot be sent."""
     for name, value in extensions.items():
         if not isinstance(name, str) or _EXTENSION_NAME.fullmatch(name) is None or name.lower() == "auth":
             raise ValueError(f"{name!r} cannot be the name of an extension: letters are expected, and not auth")

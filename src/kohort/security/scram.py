@@ -41,7 +41,7 @@ def salted_password(mechanism: str, password: str, *, salt: bytes, iterations: i
 
 
 class ScramExchange:
-    """One conversation with one server.
+    """A SCRAM exchange with one server.
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.

@@ -44,7 +44,7 @@ class TlsSettings:
 
 
 def build_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A context for connections to brokers.
+    """Build a context for connections to brokers.
 
     Raises:
         ConfigError: a file is not there or holds no such thing, a key is not the certificate's or wants a password.
@@ -76,7 +76,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _given_context(settings: TlsSettings) -> ssl.SSLContext:
-    """That of the application, which nothing else is set beside."""
+    """Return the application's context, beside which no other TLS option may be set."""
     assert settings.context is not None, "a context is given"
     for option, value in (
         ("ssl.ca.location", settings.ca),
@@ -121,7 +121,7 @@ def _load_crl(context: ssl.SSLContext, crl: str) -> None:
 
 @contextmanager
 def _reading(option: str, given: str, lack: str) -> Iterator[None]:
-    """Everything that may be wrong with a file or a text, said of the option that names it."""
+    """Turn a fault of a file or a text into an error that names its option."""
     try:
         yield
     except ConfigError:
@@ -171,7 +171,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None
 
 
 class _Files:
-    """Texts of PEM as files that only this user reads, for as long as it takes: OpenSSL takes a chain from a file."""
+    """PEM texts as temporary files that only this user can read: OpenSSL takes a chain from a file."""
 
     def __init__(self) -> None:
         self._paths: list[str] = []
@@ -184,7 +184,7 @@ class _Files:
             os.unlink(path)
 
     def path_of(self, given: str) -> str:
-        """Where it stands: the path itself, or that of a new file with the text."""
+        """Return the path itself, or that of a new file with the text."""
         if _BEGIN not in given:
             return given
         handle, path = tempfile.mkstemp(suffix=".pem")
@@ -195,7 +195,7 @@ class _Files:
 
 
 def _path(given: str) -> str:
-    """A name to look for; one that no file can have is that of none."""
+    """Return a path to look for; text that can name no file gives a path that does not exist."""
     return given if "\0" not in given and _is_encodable(given) else ""
 
 
