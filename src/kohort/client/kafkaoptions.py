@@ -1,4 +1,4 @@
-"""Options that Kafka's clients have and ours have not, with what is so instead.
+"""Options of Kafka's clients that kohort's lack, with what to do instead.
 
 Laws: whoever names one of them is told why, never the nearest name that means something else.
 Source: every option of Apache Kafka 4.3's clients, kafka-python 3.0, aiokafka 0.14 and librdkafka 2.16 with its Python
@@ -150,13 +150,13 @@ _PRODUCER: Final = (
 
 
 def _concerning(whom: str, rows: tuple[Unserved, ...], *, but_for: tuple[Unserved, ...] = ()) -> tuple[Unserved, ...]:
-    """The names of others' options, all but those that have an answer of their own."""
+    """Return the options of other clients as needless here, except for those with an answer of their own."""
     answered = {name for row in but_for for name in row.names.split()}
     left = " ".join(name for row in rows for name in row.names.split() if name not in answered)
     return (Unserved(left, _NEEDLESS, f"it concerns {whom}"),)
 
 
-#: Of a consumer, of a producer, and of an administrator, who has none of his own.
+#: For consumers, for producers, and for administration clients, which have none of their own.
 FOR_CONSUMERS: Final = (*_CONNECTIONS, *_PROGRAM, *_CONSUMER, *_concerning("producers", _PRODUCER, but_for=_CONSUMER))
 FOR_PRODUCERS: Final = (*_CONNECTIONS, *_PROGRAM, *_PRODUCER, *_concerning("consumers", _CONSUMER, but_for=_PRODUCER))
 FOR_ADMINS: Final = (

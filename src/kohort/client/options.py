@@ -58,7 +58,7 @@ _SHARED: Final = (
     *SECURITY,
 )
 
-#: A producer's calls are bounded by max.block.ms and delivery.timeout.ms.
+#: Limits of a producer's calls are max.block.ms and delivery.timeout.ms.
 _CALLS: Final = (number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1),)
 
 _OFFSETS: Final = (
@@ -118,7 +118,7 @@ _FETCH: Final = (
     switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for."),
 )
 
-#: What a consumer may change while it runs.
+#: Options that a running consumer may change.
 _LIMITS: Final = (
     "fetch.buffer.bytes",
     "fetch.max.bytes",
@@ -174,7 +174,7 @@ _PRODUCING: Final = (
 
 
 def _unserved(table: str, *others: tuple[str, Iterable[Option]]) -> Callable[[], tuple[Unserved, ...]]:
-    """What Kafka's clients have beside ours, and what only our `others` have; read when a name is unknown."""
+    """Return a reader of unserved options: those of Kafka's clients, and those of `others` here."""
 
     def read() -> tuple[Unserved, ...]:
         from kohort.client import kafkaoptions
@@ -203,7 +203,7 @@ ADMIN_OPTIONS: Final = OptionSet(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What every client needs: checked values of the shared options."""
+    """The checked values of the options that every client has."""
 
     bootstrap: tuple[Endpoint, ...]
     client_id: str
@@ -219,12 +219,12 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Checked values of a consumer's own options; times in milliseconds, sizes in bytes."""
+    """The checked values of a consumer's own options; times in milliseconds, sizes in bytes."""
 
     group_id: str | None
-    #: Name of a static member; `None` means a dynamic one.
+    #: `group.instance.id` of a static member; `None` means a dynamic one.
     group_instance_id: str | None
-    #: What makes a group without members a static one when this member is the first to join; -1: it says nothing.
+    #: These make a group static whose first member this one is; -1: not sent.
     registration_timeout_ms: int
     expansion_timeout_ms: int
     group_protocol: str
@@ -232,15 +232,15 @@ class ConsumerSettings:
     local_assignors: tuple[LocalAssignor, ...]
     assignment_strategy: tuple[str, ...]
     enable_auto_commit: bool
-    #: What was handed out counts as processed; otherwise the application says what is.
+    #: Whether handed-out records count as processed; otherwise the application stores offsets.
     enable_auto_offset_store: bool
     auto_commit_interval_ms: int
     auto_offset_reset: str
-    #: The application has said so itself: where it starts is no surprise to it.
+    #: Whether the application has set auto.offset.reset, so that the start needs no warning.
     is_reset_chosen: bool
     session_timeout_ms: int
     heartbeat_interval_ms: int
-    #: Told to a KIP-848 coordinator; -1 leaves it to the coordinator.
+    #: Proposed to a KIP-848 coordinator; -1: the coordinator decides.
     proposed_heartbeat_interval_ms: int
     max_poll_interval_ms: int
     max_poll_records: int
@@ -260,7 +260,7 @@ class ConsumerSettings:
 
 
 def client_settings(values: Mapping[str, Any], *, seed: int = 0) -> ClientSettings:
-    """Settings from options that an `OptionSet` has parsed; `seed` parts this client's pauses from those of others.
+    """Build the settings of parsed options; `seed` makes this client's pauses differ from others'.
 
     Raises:
         ConfigError: options contradict each other, or a file that they name cannot be used.
@@ -281,9 +281,9 @@ def client_settings(values: Mapping[str, Any], *, seed: int = 0) -> ClientSettin
 
 
 def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> ConsumerSettings:
-    """Settings from options that `CONSUMER_OPTIONS` has parsed; options that contradict each other are refused.
+    """Build settings from options that `CONSUMER_OPTIONS` has parsed; refuse contradicting ones.
 
-    `given`: names of the options that are not left at their defaults.
+    `given`: names of the options that are set.
     """
     check_membership(values)
     interval_ms, proposed_ms = heartbeat_intervals(values)
@@ -322,7 +322,7 @@ def consumer_settings(values: Mapping[str, Any], given: Container[str] = ()) -> 
 
 
 def changed_limits(config: object, options: Mapping[str, object]) -> dict[str, Any]:
-    """Fields of `ConsumerSettings` for options that a running consumer may change; others are refused."""
+    """Return changed fields of `ConsumerSettings`; refuse options that a running consumer cannot change."""
     given = CONSUMER_OPTIONS.gather(config, options)
     for name in sorted(given.keys() - set(_LIMITS)):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Options of TLS and SASL, and what a client makes of them.
+"""Options of TLS and SASL, and the settings that a client makes of them.
 
 Laws: a secret is in no text, in no representation and in no error. What cannot work together is refused when the client
 is made, and so is a login that the chosen protocol would never use.
@@ -27,12 +27,12 @@ _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def parse_upper(given: object) -> str:
-    """A word that is written in any case."""
+    """Read a word in any case."""
     return parse_str(given).strip().upper()
 
 
 def parse_mechanism(given: object) -> str:
-    """The name of a mechanism; those that are not spoken are told what to use."""
+    """Read the name of a SASL mechanism; refuse an unsupported one with the names of the others."""
     name = parse_upper(given)
     if name == "GSSAPI":
         raise ValueError("Kerberos is not spoken; SCRAM-SHA-512, PLAIN or OAUTHBEARER are")
@@ -42,7 +42,7 @@ def parse_mechanism(given: object) -> str:
 
 
 def parse_identification(given: object) -> str:
-    """How names of brokers are verified: https, or none; kafka-python says it as true or false."""
+    """Read how brokers' names are verified: https, or none; kafka-python says it as true or false."""
     if isinstance(given, str) and given.strip().lower() in ("https", "none", ""):
         return given.strip().lower() or "none"
     try:
@@ -52,7 +52,7 @@ def parse_identification(given: object) -> str:
 
 
 def parse_context(given: object) -> ssl.SSLContext:
-    """A context of Python's, set up by the application."""
+    """Read an `ssl.SSLContext` that the application has set up."""
     import ssl
 
     if not isinstance(given, ssl.SSLContext):
@@ -61,7 +61,7 @@ def parse_context(given: object) -> ssl.SSLContext:
 
 
 def parse_provider(given: object) -> Callable[[], object]:
-    """A function that makes tokens, its name as module:function, or kafka-python's object with a method `token`."""
+    """Read the function that makes tokens, its name as module:function, or kafka-python's token provider."""
     if isinstance(given, str):
         module, mark, name = given.partition(":")
         if not mark or not all(part.isidentifier() for part in (*module.split("."), name)):
@@ -72,7 +72,7 @@ def parse_provider(given: object) -> Callable[[], object]:
 
 
 def _without_arguments(provider: Callable[..., object]) -> Callable[[], object]:
-    """librdkafka's function is given sasl.oauthbearer.config, which is `None` where it is not set."""
+    """Wrap librdkafka's function, whose argument is sasl.oauthbearer.config, `None` by default."""
     import inspect
 
     try:
@@ -84,7 +84,7 @@ def _without_arguments(provider: Callable[..., object]) -> Callable[[], object]:
 
 
 def _call_named(module: str, name: str) -> object:
-    # Imported where it is called: settings travel to processes that make tokens of their own.
+    # Imported when it is called: settings travel to processes that make tokens of their own.
     return getattr(import_module(module), name)()
 
 
@@ -177,19 +177,19 @@ SECURITY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSettings:
-    """A login; `token_provider` of OAUTHBEARER only."""
+    """The settings of a login; `token_provider` of OAUTHBEARER only."""
 
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
-    #: What the first message of SCRAM carries besides.
+    #: Extensions in the first message of SCRAM.
     extensions: Mapping[str, str] = field(default_factory=dict)
     token_provider: Callable[[], object] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    """How connections are made; `None` where that is not wanted."""
+    """The settings of TLS and login; `None` if not wanted."""
 
     protocol: str = "PLAINTEXT"
     tls: ssl.SSLContext | None = None
@@ -197,7 +197,7 @@ class SecuritySettings:
 
 
 def security_settings(values: Mapping[str, Any]) -> SecuritySettings:
-    """Settings from options that were checked one by one; reads the files that they name.
+    """Build settings from options that were checked one by one; read the files that they name.
 
     Raises:
         ConfigError: they contradict each other, something is missing, or a file cannot be used.
@@ -230,7 +230,7 @@ def _refuse_idle(values: Mapping[str, Any], protocol: str, *, has_tls: bool, has
 
 
 def _tls(values: Mapping[str, Any]) -> ssl.SSLContext:
-    # Who speaks plainly does not pay for what this needs.
+    # A client without TLS does not pay for this import.
     from kohort.security.tls import TlsSettings, build_context
 
     return build_context(

@@ -1,8 +1,9 @@
-"""One connection to one broker: frames in and out, correlation ids, versions agreed, a login, answers in order.
+"""One connection to one broker: frames, correlation ids, versions, a login, answers in order.
 
-Laws: the answer to a request is the next frame that arrives; any other order ends the connection. One that is closed,
-or was never open, has no memory for frames and is in no reference cycle: the attempts of hours leave nothing for the
-garbage collector, which counts objects and not bytes.
+Laws: the answer to a request is the next frame that arrives; any other order ends the connection. A connection that is
+closed, or was never open, has no memory for frames and is in no reference cycle. So hours of attempts leave nothing for
+the garbage collector, which counts objects and not bytes.
+
 Source: Kafka's wire protocol; KIP-511 (how ApiVersions steps down).
 """
 
@@ -44,11 +45,11 @@ from kohort.wire.schema import Message, schema_of
 
 _LENGTH: Final = Struct(">i")
 _CLOSED: Final = "the broker closed the connection"
-#: Longest answer to ApiVersions, the first on every connection; what other protocols send reads as more.
+#: Longest answer to ApiVersions, the first on every connection; bytes of other protocols read as more.
 _FIRST_ANSWER_LIMIT_BYTES: Final = 1024 * 1024
-#: Requests up to this size are put together before they are sent: as much as TLS has in one record.
+#: Requests up to this size are joined before they are sent: as much as one TLS record holds.
 _JOINED_BYTES: Final = 16 * 1024
-#: The version of ApiVersions that every broker since 2.4 reads; older ones refuse it in version 0.
+#: Version of ApiVersions that every broker since 2.4 reads; older ones refuse it by an answer of version 0.
 _API_VERSIONS_FIRST: Final = 3
 
 Buffer = bytes | bytearray | memoryview
@@ -77,13 +78,14 @@ class Connection(asyncio.BufferedProtocol):
         frame_limit_bytes: longest answer that is accepted.
         pool: memory for large answers.
         traffic: counts.
-        sign_in: the login; `None` where none is wanted.
-        on_ready: versions are agreed and the client is let in, requests may be sent; called again after each login.
+        sign_in: the login; `None` if none is wanted.
+        on_ready: versions are agreed and the login has succeeded, so requests may be sent; called again after each
+            login.
         on_response: (token, version, message), in the order of the requests.
         on_closed: (itself, reason, sends that were not answered); called once, if it was ever open.
     """
 
-    #: From the first moment of the socket to its last.
+    #: Exists as long as the socket is open.
     _receiver: FrameReceiver
 
     def __init__(
@@ -109,22 +111,22 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
         self._next_correlation_id = 1
-        #: API -> (first, last) version that the broker announced.
+        #: API -> (first, last) version that the broker has announced.
         self._versions: dict[int, tuple[int, int]] = {}
-        #: What the broker is, in words.
+        #: Name and version of the broker's software.
         self._software = ""
-        #: Whether it is one of kohort's.
+        #: Whether the broker is kohort's.
         self.is_kohort = False
         self._was_ready = False
         self._close_reason: str | None = None
-        #: For what the connection asks itself.
+        #: Deadline of the connection's own requests.
         self._own_deadline_ms = 0
-        #: When the session was begun that ends, and how long it lasts, ms; 0: it does not end.
+        #: When the present session began, and how long it lasts, ms; 0: it does not end.
         self._session: tuple[int, int] = (0, 0)
         self._logs_in = sign_in is not None
         #: Whether any request but the connection's own was answered.
         self._has_answered = False
-        #: One of the two sides does not believe the other.
+        #: Whether login or certificate was refused by one of the two sides.
         self.is_refused = False
 
     @property
@@ -134,38 +136,38 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def was_ready(self) -> bool:
-        """Whether requests could be sent once, be the connection open or not."""
+        """Whether requests could be sent once, even if the connection is closed now."""
         return self._was_ready
 
     @property
     def renew_at_ms(self) -> int | None:
-        """When the login is due again, before its session ends; `None` if it does not end."""
+        """When to renew the login, before its session ends; `None`: it does not end."""
         began_ms, lifetime_ms = self._session
         return began_ms + renewal_ms(lifetime_ms, id(self) >> 4) if lifetime_ms > 0 else None
 
     def renew_again_ms(self, now_ms: int) -> int | None:
-        """When the login is to be tried anew that could not be; `None` if the session will have ended."""
+        """Return when to try a failed renewal again; `None`: the session will have ended."""
         began_ms, lifetime_ms = self._session
         pause_ms = repeat_ms(began_ms + lifetime_ms - now_ms)
         return None if pause_ms is None else now_ms + pause_ms
 
     def next_deadline(self) -> int | None:
-        """When the earliest request in flight times out."""
+        """Return when the earliest request in flight times out."""
         return min((each.deadline_ms for each in self._in_flight), default=None)
 
     def is_overdue(self, now_ms: int) -> bool:
-        """Whether a request has waited for its answer for too long."""
+        """Return whether a request has waited for its answer for too long."""
         return any(each.deadline_ms <= now_ms for each in self._in_flight)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
     def negotiate_versions(self, *, deadline_ms: int) -> None:
-        """Ask the broker what it speaks, and log in if that is wanted; `on_ready` follows."""
+        """Ask the broker for its versions, and log in if that is wanted; `on_ready` follows."""
         self._own_deadline_ms = deadline_ms
         self._ask_versions(_API_VERSIONS_FIRST)
 
     def sign_in_again(self, sign_in: SignIn, *, deadline_ms: int) -> None:
-        """Begin the session anew, behind what is under way; nothing is sent until `on_ready` is called again."""
+        """Renew the login, behind the requests under way; no request may be sent until `on_ready`."""
         assert self.is_ready, "a session is begun anew where there is one"
         self._own_deadline_ms = deadline_ms
         self._sign_in = sign_in
@@ -241,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         )
         self._traffic.on_sent(size, is_answered=send is None or send.has_response)
-        # Each part would be a record of TLS of its own, which costs both sides more than a copy of a few bytes.
+        # Each part would be a TLS record of its own, which costs both sides more than a copy of a few bytes.
         if size <= _JOINED_BYTES:
             self._transport.write(b"".join((_LENGTH.pack(size), *parts)))
         else:
@@ -250,19 +252,19 @@ class Connection(asyncio.BufferedProtocol):
     # -- receiving (called by the event loop) ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
+        """Begin to receive: the socket is open."""
         self._transport = cast(asyncio.Transport, transport)
         self._receiver = FrameReceiver(limit_bytes=_FIRST_ANSWER_LIMIT_BYTES, pool=self._pool)
         self._traffic.on_opened()
-        # Requests are bounded by the machines; a pause of writing would only hide a slow broker.
+        # The machines bound their requests. A pause of writing would only hide a slow broker.
         self._transport.set_write_buffer_limits(high=1 << 30)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop puts the next bytes."""
+        """Return the memory for the next bytes."""
         return self._receiver.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived."""
+        """Take the frames that have arrived."""
         try:
             for frame in self._receiver.received(nbytes):
                 self._on_frame(frame)
@@ -274,16 +276,16 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"bytes that do not follow the protocol: {error}")
 
     def eof_received(self) -> bool:
-        """The broker has closed its side."""
+        """Note that the broker has closed its side."""
         self._close_reason = self._close_reason or _CLOSED + self._hint()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone: everything in flight has failed."""
+        """Fail all requests in flight: the socket is gone."""
         reason = self._close_reason
         if reason is None:
             reason = explain(exc) if isinstance(exc, ssl.SSLError) else (str(exc) if exc else _CLOSED) + self._hint()
-        # With TLS 1.3 a broker refuses this client's certificate when the handshake is over on this side.
+        # With TLS 1.3 a broker refuses this client's certificate after the handshake has ended on this side.
         self.is_refused = self.is_refused or isinstance(exc, ssl.SSLError)
         self._close_reason = reason
         lost = [each.send for each in self._in_flight if each.send is not None]
@@ -293,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_closed(self, reason, lost)
 
     def _hint(self) -> str:
-        """What a broker may mean that leaves without a word."""
+        """Return the likely reason of a broker that closes the connection without an answer."""
         if self._has_answered or self._transport is None:
             return ""
         if self._was_ready and not self._logs_in:
@@ -304,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
         return ": it may want a certificate of this client, see ssl.certificate.location" if is_tls else ""
 
     def close(self, reason: str) -> None:
-        """Close now; `on_closed` follows with what was in flight."""
+        """Close now; `on_closed` follows with the requests in flight."""
         self._close_reason = self._close_reason or reason
         if self._transport is not None:
             self._transport.abort()
@@ -312,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: memoryview) -> None:
         if not self._in_flight:
             raise RemoteProtocolError("an answer that nobody asked for")
-        # It stays in flight until its answer is whole: if that is broken, it has to fail with the connection.
+        # It stays in flight until its answer is decoded: a broken answer fails it with the connection.
         waiting = self._in_flight[0]
         header, position = decode(ResponseHeader, response_header_version(waiting.key, waiting.version), frame)
         if header.correlation_id != waiting.correlation_id:
@@ -380,14 +382,14 @@ async def connect(
 ) -> asyncio.Transport:
     """Open a connection, with TLS if a context is given; `OSError` if no address of that name accepts one.
 
-    The time is the caller's to bound. An `ssl.SSLError`, which is an `OSError`, says that the handshake failed.
+    The caller bounds the time. An `ssl.SSLError`, which is an `OSError`, means that the handshake failed.
     """
     loop = asyncio.get_running_loop()
     name = None if tls is None else to.host
     try:
         return (await loop.create_connection(factory, to.host, to.port, ssl=tls, server_hostname=name))[0]
     except RuntimeError:
-        # A program that ends starts no thread any more in which the loop could look the name up.
+        # A program that is ending cannot start the thread in which the loop would resolve the name.
         found = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
     failure: OSError | None = None
     for *_, (host, *_) in found:

@@ -1,7 +1,8 @@
-"""Makes the logins of one client's connections: nonces are drawn and tokens are asked for here.
+"""The logins of one client's connections, with their nonces and tokens.
 
-Laws: one token is asked for at a time, whoever needs it; it is used until it is about to end or is refused. The
+Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused. The
 application's function runs in a thread of its own, so that no heartbeat waits for it. No text has a secret.
+
 Source: KIP-255 (tokens from the application), KIP-368; librdkafka's oauth_cb, kafka-python's token provider.
 """
 
@@ -22,12 +23,12 @@ from kohort.client.signin import SignIn
 from kohort.security.sasl import BearerExchange, PlainExchange, check_extensions, check_token, without_secrets
 from kohort.security.scram import ScramExchange
 
-#: A token is not used any more that ends so soon, or has so small a part of its life left.
+#: A token with so little time left, in seconds or as a part of its life, is not used any more.
 _LEAST_LEFT_S: Final = 10.0
 _LEAST_LEFT: Final = 0.2
-#: An end behind this, in the year 5138, was meant in milliseconds.
+#: A later end, behind the year 5138, was meant in milliseconds.
 _LATEST_END_S: Final = 1e11
-#: As many calls of a function that does not return are left alone; no more are made.
+#: Most calls that have not returned; with more, the function is not called again.
 _MOST_HANGING: Final = 8
 
 
@@ -43,12 +44,12 @@ class Credentials:
         self._token: tuple[str, dict[str, str]] | None = None
         #: Until when the token is used, seconds of `time.time`.
         self._fresh_until_s = -math.inf
-        #: In which the function runs, or hangs.
+        #: Threads in which the function runs, or hangs.
         self._calls: list[threading.Thread] = []
         self._lock: Final = asyncio.Lock()
 
     async def sign_in(self) -> SignIn:
-        """A login for one connection, once.
+        """Build a login for one connection, to be used once.
 
         Raises:
             TokenFailed: there is no token.
@@ -70,7 +71,7 @@ class Credentials:
                 return SignIn(scram, exchange)
 
     def forget_token(self) -> None:
-        """A broker refuses it: the next login asks for another one, however long this one should have lasted."""
+        """Forget the token, because a broker has refused it; the next login asks for another one."""
         self._token = None
 
     async def _fresh_token(self) -> tuple[str, dict[str, str]]:
@@ -96,7 +97,8 @@ class Credentials:
         return (token, extensions), until_s - max(_LEAST_LEFT_S, (until_s - time.time()) * _LEAST_LEFT)
 
     async def _in_thread(self, call: Callable[[], object]) -> tuple[Any, BaseException | None]:
-        """What a function returns or raises that may take its time; nobody waits for it when the client ends."""
+        """Call a function in a daemon thread; return its result or its exception."""
+        # The end of the client does not wait for a call that hangs.
         self._calls = [each for each in self._calls if each.is_alive()]
         if len(self._calls) >= _MOST_HANGING:
             return None, RuntimeError(f"{len(self._calls)} calls of it have not returned")
@@ -119,16 +121,16 @@ class Credentials:
         try:
             thread.start()
         except RuntimeError as why:
-            # A program that ends starts none any more.
+            # A program that is ending cannot start a thread.
             return None, why
         self._calls.append(thread)
         return await end
 
 
 def _read(made: object) -> tuple[str, float, dict[str, str]]:
-    """A text, or what librdkafka's function returns: token, end in seconds since 1970, principal, extensions.
+    """Read a token: a text, or the tuple of librdkafka (token, end in s, principal, extensions).
 
-    A token without an end is asked for anew with each login.
+    The end is in seconds since 1970. A token without an end is asked for anew with each login.
     """
     if not isinstance(made, tuple):
         return check_token(made), -math.inf, {}

@@ -75,14 +75,14 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Machine(Protocol[E_contra]):
-    """What a driver runs; `E_contra` are the events of the application."""
+    """A machine as the driver sees it; `E_contra` are the events of the application."""
 
     def handle(self, event: E_contra | DriverEvent, now_ms: int) -> list[Action]:
-        """Take one event; return what is to be done."""
+        """Take one event; return the actions that follow from it."""
         ...
 
     def next_deadline(self) -> int | None:
-        """When `DeadlineReached` is wanted, in milliseconds of the driver's clock; `None` means never."""
+        """Return when `DeadlineReached` is due, milliseconds of the driver's clock; `None` means never."""
         ...
 
 
@@ -90,8 +90,8 @@ class Driver(Generic[E]):
     """Carries out the actions of one machine; every method runs on the event loop.
 
     Args:
-        machine: what decides.
-        settings: addresses are the machine's business; buffers, timeouts and pauses are taken from here.
+        machine: takes the decisions.
+        settings: buffers, timeouts and pauses; the machine chooses the addresses.
         clock: tells milliseconds.
         traffic: counts.
         deliver: takes the item of each `Deliver`.
@@ -132,7 +132,7 @@ class Driver(Generic[E]):
     # -- events ---------------------------------------------------------------------------------------------------
 
     def handle(self, event: E | DriverEvent) -> None:
-        """Let the machine take an event, and all that follow from it."""
+        """Hand an event to the machine, and all events that follow from it."""
         self._tickets.note(event)
         if self._is_stopped:
             self._tickets.refuse(self._refusal)
@@ -174,7 +174,7 @@ class Driver(Generic[E]):
         except BaseException as bug:
             self._on_bug(bug)
             if not isinstance(bug, Exception):
-                # A callback of a future has called sys.exit: the thread ends by it, and nobody waits for its work.
+                # A callback of a future has called sys.exit. The thread ends by that, and no caller waits for its work.
                 raise
         finally:
             self._is_handling = False
@@ -257,7 +257,7 @@ class Driver(Generic[E]):
         if link is None:
             link = self._links[(send.to, send.lane)] = Link(to=send.to, lane=send.lane)
         deadline_ms = self._clock.now_ms() + send.timeout_ms
-        # What waited for the connection goes first: a request without an answer may bring on the next at once.
+        # Queued requests go first: a request without an answer may bring on the next one at once.
         if link.connection is not None and link.connection.is_ready and not link.queue:
             self._write(link.connection, send, deadline_ms)
             return
@@ -295,7 +295,7 @@ class Driver(Generic[E]):
             self._on_unopened(link, why.failure, why.reason)
             return
         except asyncio.CancelledError:
-            # By the end of a loop that is not ours alone: what is queued is sent all the same.
+            # The loop has ended, which other code shares: queued requests are sent all the same.
             link.opening = None if self._is_stopped else self._loop.create_task(self._open(link))
             raise
         link.opening = None
@@ -317,7 +317,7 @@ class Driver(Generic[E]):
         )
 
     async def _renew(self, link: Link, connection: Connection) -> None:
-        """Begin the session of a connection anew before it ends."""
+        """Renew the login of a connection before its session ends."""
         try:
             sign_in = await self._opener.sign_in()
         except Unopened as why:
@@ -343,7 +343,7 @@ class Driver(Generic[E]):
         self._rearm()
 
     def _on_unopened(self, link: Link, failure: Failure, reason: str) -> None:
-        """An attempt has ended without a connection that requests can be sent on."""
+        """Fail the queued requests after an attempt without a connection that is ready."""
         self._back_off(link)
         self._reach.on_failed(link.to, reason, link.failures)
         queued = [send for send, _ in link.queue]
@@ -353,7 +353,7 @@ class Driver(Generic[E]):
     def _on_closed(self, link: Link, connection: Connection, reason: str, lost: list[Send]) -> None:
         if connection.is_refused:
             self._opener.on_refused()
-        # A connection that was given up on purpose has been taken off its link: what is queued is for the next one.
+        # A connection that was closed on purpose is off its link already: queued requests wait for the next one.
         if link.connection is connection:
             link.connection, link.renew_at_ms = None, None
             if not (connection.was_ready or self._is_stopped):

@@ -1,7 +1,8 @@
-"""Clients that are still open when the program ends: producers flush, members leave their groups, in bounded time.
+"""The exit of a program with open clients: producers flush and members leave, in bounded time.
 
-Laws: whoever closes its clients never comes by here. Everything happens before daemon threads stop (`atexit`), for all
-clients at once; a second Ctrl-C ends it. A forked child says no farewell for its parent.
+Laws: a program that closes its clients is not affected. The exit comes before daemon threads stop (`atexit`), for all
+clients at once. A second Ctrl-C ends it. A forked child does not close its parent's clients.
+
 Source: a producer whose last records are lost without a word is what users of other clients run into first.
 """
 
@@ -11,21 +12,21 @@ import atexit
 from concurrent.futures import Future, wait
 from typing import Final, Protocol
 
-#: All clients together have so long.
+#: Seconds that all clients together may take.
 EXIT_SECONDS: Final = 5.0
-#: After that, or after Ctrl-C, to say what is lost.
+#: Seconds after that, or after Ctrl-C, in which the clients say what is lost.
 _LAST_WORDS_SECONDS: Final = 1.0
 
 
 class Leaver(Protocol):
-    """A client's thread."""
+    """The thread of a client."""
 
     def retire(self, seconds: float) -> Future[object] | None:
-        """Have the client end by itself within `seconds`; `None` if it is over already."""
+        """Have the client end by itself within `seconds`; return `None` if it has ended already."""
         ...
 
     def warn_unclosed(self) -> None:
-        """`ResourceWarning`: somebody has forgotten to close it."""
+        """Raise a `ResourceWarning`: the program has not closed the client."""
         ...
 
 
@@ -33,15 +34,15 @@ _open: Final[set[Leaver]] = set()
 
 
 def enter(leaver: Leaver) -> None:
-    """From now on the end of the program is this one's, too."""
-    # Again with each: the later it is registered, the earlier it runs, and a broker of this program may be younger.
+    """Have the client end when the program does."""
+    # Registered anew each time: the latest registration runs first, and this program's broker may be younger.
     atexit.unregister(_on_exit)
     atexit.register(_on_exit)
     _open.add(leaver)
 
 
 def leave(leaver: Leaver) -> None:
-    """It has ended."""
+    """Remove a client that has ended."""
     _open.discard(leaver)
 
 

@@ -1,7 +1,8 @@
-"""Cuts what a broker sends into frames, with little copying and bounded memory.
+"""The cutting of a broker's bytes into frames, with little copying and bounded memory.
 
-Laws: a large frame is received straight into a buffer of its own, which the decoded message then refers to without a
-copy. No frame longer than the limit is given memory.
+Laws: a large frame is received straight into a buffer of its own. The decoded message refers to that without a copy. No
+frame longer than the limit is given memory.
+
 Source: Kafka's wire protocol: each answer follows its size as int32.
 """
 
@@ -21,7 +22,7 @@ POOL_BYTES: Final = 64 * 1024 * 1024
 
 
 class BodyPool:
-    """Buffers for large frames, used again when nobody looks at them any more: fresh memory costs more than receiving.
+    """Buffers for large frames, used again without views: fresh memory costs more than receiving.
 
     >>> pool = BodyPool(limit_bytes=1 << 20)
     >>> frame = pool.take(100_000)
@@ -38,11 +39,11 @@ class BodyPool:
 
     @property
     def held_bytes(self) -> int:
-        """What is kept for later, in use or not."""
+        """Bytes that are kept, in use or not."""
         return sum(map(len, self._buffers))
 
     def take(self, size: int) -> memoryview:
-        """Writable memory of that size; it is free again when the last view of it is gone."""
+        """Return writable memory of that size; it is free again when the last view of it is gone."""
         for index, buffer in enumerate(self._buffers):
             if len(buffer) >= size and _is_unseen(buffer):
                 # The least recently used one comes first.
@@ -56,12 +57,12 @@ class BodyPool:
         return memoryview(fresh)[:size]
 
     def clear(self) -> None:
-        """Keep nothing for later; what somebody looks at is his."""
+        """Keep no buffer for later; those with a view live as long as it does."""
         self._buffers.clear()
 
 
 def _is_unseen(buffer: bytearray) -> bool:
-    """Whether no view of it exists: a byte array refuses to change its size while there is one."""
+    """Return whether a buffer has no view: a byte array with one refuses to change its size."""
     try:
         buffer.append(0)
     except BufferError:
@@ -71,7 +72,7 @@ def _is_unseen(buffer: bytearray) -> bool:
 
 
 class FrameReceiver:
-    """Cuts a stream into frames; small ones are copied out of a scratch buffer, large ones are received in place.
+    """Cuts a stream into frames: small ones are copied out of a scratch buffer, large ones stay in place.
 
     >>> receiver = FrameReceiver(limit_bytes=100)
     >>> space = receiver.buffer()
@@ -83,7 +84,7 @@ class FrameReceiver:
     __slots__ = ("_body", "_filled", "_pool", "_scratch", "_scratch_filled", "_scratch_view", "limit_bytes")
 
     def __init__(self, *, limit_bytes: int, pool: BodyPool | None = None) -> None:
-        #: The longest frame that is given memory.
+        #: Longest frame that is given memory.
         self.limit_bytes = limit_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_view = memoryview(self._scratch)
@@ -94,13 +95,13 @@ class FrameReceiver:
         self._pool = BodyPool(limit_bytes=POOL_BYTES) if pool is None else pool
 
     def buffer(self) -> memoryview:
-        """Where the next bytes of the stream belong; never empty."""
+        """Return the memory for the next bytes of the stream; never empty."""
         if self._body is not None:
             return self._body[self._filled :]
         return self._scratch_view[self._scratch_filled :]
 
     def received(self, count: int) -> list[memoryview]:
-        """`count` bytes have been put into `buffer()`; returns the frames that they complete."""
+        """Count bytes that were put into `buffer()`; return the frames that they complete."""
         if self._body is None:
             self._scratch_filled += count
             return self._cut()

@@ -1,6 +1,6 @@
-"""What the driver knows of one broker and lane, over all connections to it.
+"""The state that the driver keeps for one broker and lane, over all connections to it.
 
-Laws: there is one connection at most, or the attempt to open one, and requests wait here until it is ready.
+Laws: there is one connection at most, or the attempt to open one. Requests wait here until it is ready.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from kohort.client.io.connection import Connection
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Link:
-    """One connection to one broker as the driver sees it, over all its reconnects."""
+    """The broker and lane of a connection, with its state over all reconnects."""
 
     to: Endpoint
     lane: Lane
-    #: Open or being negotiated; `None` while there is none.
+    #: Open or being negotiated; `None`: there is none.
     connection: Connection | None = None
-    #: Opens the connection; `None` while nothing is being opened.
+    #: The task that opens the connection; `None`: none is being opened.
     opening: asyncio.Task[None] | None = None
-    #: (request, instant at which it times out), in order, until the connection is ready.
+    #: (request, time at which it times out), in order, until the connection is ready.
     queue: deque[tuple[Send, int]] = field(default_factory=deque)
     #: Attempts in a row that did not become ready.
     failures: int = 0
-    #: No attempt before this instant.
+    #: No attempt before this time.
     not_before_ms: int = 0
-    #: When the login of the connection is due again; `None` while it is not.
+    #: When the connection's login has to be renewed; `None`: it need not be.
     renew_at_ms: int | None = None
-    #: Makes that login.
+    #: The task that renews the login.
     renewing: asyncio.Task[None] | None = None

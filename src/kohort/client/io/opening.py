@@ -1,6 +1,7 @@
-"""Opens connections to brokers: a socket, TLS around it, and the login that it is to begin with.
+"""The opening of connections to brokers: a socket, TLS around it, and the login to begin with.
 
 Laws: an attempt ends in time, in a connection or in one sentence that says what failed and what to set.
+
 Source: Kafka's `socket.connection.setup.timeout.ms` and `security.protocol`.
 """
 
@@ -21,12 +22,12 @@ from kohort.client.options import ClientSettings
 from kohort.client.signin import SignIn
 from kohort.security.tls import explain
 
-#: What TLS says of a peer that speaks something else.
+#: TLS errors for a peer that does not speak TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
 
 class Unopened(Exception):
-    """There is no connection: why, for machines and for people."""
+    """A connection could not be opened; `failure` is for machines, `reason` for people."""
 
     def __init__(self, failure: Failure, reason: str) -> None:
         super().__init__(failure, reason)
@@ -44,7 +45,7 @@ class Opener:
         self._credentials: Final = None if sasl is None else Credentials(sasl)
 
     async def sign_in(self) -> SignIn | None:
-        """A login for one connection; `None` where none is wanted. Raises `Unopened`."""
+        """Return a login for one connection; `None`: none is wanted. Raise `Unopened` without a token."""
         if self._credentials is None:
             return None
         limit_ms = self._settings.request_timeout_ms
@@ -58,12 +59,12 @@ class Opener:
             raise Unopened(Failure.NOT_AUTHENTICATED, reason) from None
 
     def on_refused(self) -> None:
-        """A broker has refused a login: what can be made anew is."""
+        """Forget the token, since a broker has refused the login."""
         if self._credentials is not None:
             self._credentials.forget_token()
 
     async def open(self, to: Endpoint, build: Callable[[SignIn | None], Connection], *, timeout_ms: int) -> Connection:
-        """What `build` makes of a login, connected. Raises `Unopened`."""
+        """Connect the connection that `build` makes of a login. Raise `Unopened` if that fails."""
         connection = build(await self.sign_in())
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -73,7 +74,7 @@ class Opener:
             failure = Failure.NO_BROKER if is_other else Failure.NOT_AUTHENTICATED
             raise Unopened(failure, explain(error, to.host)) from error
         except (OSError, ValueError, OverflowError) as error:
-            # What is no name or no port at all is a ValueError or an OverflowError; brokers name addresses, too.
+            # An impossible name or port raises ValueError or OverflowError. Brokers name addresses, too.
             raise Unopened(Failure.UNREACHABLE, _reason(error, is_tls=self._tls is not None)) from error
         self._size_buffers(transport)
         return connection
@@ -94,5 +95,5 @@ def _reason(error: Exception, *, is_tls: bool) -> str:
         return "it closes the connection during the TLS handshake: is TLS spoken there? see security.protocol"
     if not isinstance(error, OSError):
         return f"no address: {error}"
-    # asyncio words its own errors around the address, which the caller names anyway.
+    # asyncio puts the address into its own errors; the caller names it anyway.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))

@@ -1,4 +1,4 @@
-"""What a broker is, by what it answers to ApiVersions: for people who are told what it cannot do.
+"""The software of a broker, by its answer to ApiVersions, for messages that say what it cannot do.
 
 Source: KIP-584 (features); kohort's own tag in ApiVersions, see docs/private-protocol.md; Kafka's `MetadataVersion`.
 """
@@ -25,15 +25,15 @@ _RELEASES: Final = {
     28: "4.2",
     30: "4.3",
 }
-#: The newest level that is known here; a broker with a higher one is younger.
+#: The newest level known here; a broker with a higher one is a newer release.
 _NEWEST: Final = 30
 
 
 def software_of(response: ApiVersionsResponse) -> str:
-    """The software and its version as far as the broker tells it: "Apache Kafka 4.3", "kohort's broker 0.1.0"."""
+    """Name the broker's software and version, like "Apache Kafka 4.3" or "kohort's broker 0.1.0"."""
     if response.broker_version is not None:
         return f"kohort's broker {response.broker_version}"
-    # What it could run says more of the software than what the cluster has switched on.
+    # The supported level tells more of the software than the level that the cluster has finalized.
     supported = {each.name: each.max_version for each in response.supported_features}
     finalized = {each.name: each.max_version_level for each in response.finalized_features}
     level = supported.get(_FEATURE, finalized.get(_FEATURE))

@@ -1,7 +1,8 @@
-"""What goes over one client's connections, counted: requests, bytes, how long answers took, throttling.
+"""The counters of one client's connections: requests, bytes, latencies, throttling.
 
-Laws: counted per request, never per record; written where the driver runs, and read from anywhere, each number by
+Laws: they count requests, never records. They are written where the driver runs, and read from anywhere, each number by
 itself. An average is one over the client's whole life.
+
 Source: the metrics of Kafka's clients.
 """
 
@@ -15,18 +16,18 @@ from kohort.clock import Clock
 
 @dataclass(slots=True, eq=False)
 class Calls:
-    """The requests of one API that were answered; milliseconds."""
+    """The answered requests of one API; milliseconds."""
 
     count: int = 0
     latency_ms: int = 0
     latency_max_ms: int = 0
     throttle_ms: int = 0
     throttle_max_ms: int = 0
-    #: When the last answer came; `None` before the first.
+    #: Time of the latest answer; `None` before the first.
     answered_ms: int | None = None
 
     def add(self, other: Calls) -> None:
-        """Count those of another API as well."""
+        """Add the counts of another API."""
         self.count += other.count
         self.latency_ms += other.latency_ms
         self.latency_max_ms = max(self.latency_max_ms, other.latency_max_ms)
@@ -37,7 +38,7 @@ class Calls:
 
 
 class Traffic:
-    """Counts for one client."""
+    """The counters of one client."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,31 +48,31 @@ class Traffic:
         self._bytes_out = 0
         self._sent = 0
         self._in_flight = 0
-        #: API -> its requests that were answered.
+        #: API -> its answered requests.
         self._calls: dict[str, Calls] = {}
 
     def now_ms(self) -> int:
-        """The time that latencies are measured by."""
+        """Return the time by which latencies are measured."""
         return self._clock.now_ms()
 
     def on_opened(self) -> None:
-        """A connection is open."""
+        """Count an opened connection."""
         self._open += 1
         self._opened += 1
 
     def on_closed(self, lost: int) -> None:
-        """It is not any more, and so many requests have no answer."""
+        """Count a closed connection, and the requests on it that were not answered."""
         self._open -= 1
         self._in_flight -= lost
 
     def on_sent(self, size: int, *, is_answered: bool = True) -> None:
-        """A request of so many bytes goes out."""
+        """Count a request of so many bytes."""
         self._sent += 1
         self._bytes_out += size
         self._in_flight += is_answered
 
     def on_answered(self, api: str, *, sent_ms: int, size: int, throttle_ms: int) -> None:
-        """Its answer has come."""
+        """Count an answer, its latency and its throttling."""
         self._in_flight -= 1
         self._bytes_in += size
         calls = self._calls.get(api)
@@ -87,7 +88,7 @@ class Traffic:
         calls.answered_ms = now_ms
 
     def metrics(self) -> dict[str, float]:
-        """What every client has."""
+        """Return the metrics that every client has."""
         total = self._sum(list(self._calls))
         return {
             "connection-count": self._open,
@@ -101,18 +102,18 @@ class Traffic:
         }
 
     def of(self, name: str, apis: Iterable[str]) -> dict[str, float]:
-        """How often some APIs were asked, and how long their answers took."""
+        """Return number and latencies of the requests of some APIs."""
         calls = self._sum(apis)
         return {f"{name}-total": calls.count, **latencies(name, calls)}
 
     def throttling(self, name: str, apis: Iterable[str]) -> dict[str, float]:
-        """How long brokers have told this client to wait after those APIs."""
+        """Return for how long brokers have throttled this client after those APIs."""
         calls = self._sum(apis)
         average = calls.throttle_ms / calls.count if calls.count else 0.0
         return {f"{name}-throttle-time-avg": average, f"{name}-throttle-time-max": calls.throttle_max_ms}
 
     def seconds_since(self, apis: Iterable[str]) -> float:
-        """How long ago any of those APIs was answered last; -1 if it never was."""
+        """Return the seconds since any of those APIs was answered last; -1: none was."""
         answered_ms = self._sum(apis).answered_ms
         return -1.0 if answered_ms is None else (self.now_ms() - answered_ms) / 1000
 
@@ -126,6 +127,6 @@ class Traffic:
 
 
 def latencies(name: str, calls: Calls) -> dict[str, float]:
-    """Milliseconds from a request to its answer."""
+    """Return average and maximum of the milliseconds from a request to its answer."""
     average = calls.latency_ms / calls.count if calls.count else 0.0
     return {f"{name}-latency-avg": average, f"{name}-latency-max": calls.latency_max_ms}
