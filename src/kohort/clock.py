@@ -11,15 +11,15 @@ _STEP_NS: Final = 1_000_000_000
 
 
 class Clock(Protocol):
-    """Time as the shells see it."""
+    """A clock for shells."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC, never decreasing but where a `WallClock` is set back."""
+        """Return milliseconds since 1970-01-01 UTC, never decreasing unless a `WallClock` is set back."""
         ...
 
 
 class WallClock(Clock, Protocol):
-    """A clock that follows the wall clock, and says by how much that made it jump."""
+    """A clock that follows the wall clock and reports its steps."""
 
     @property
     def stepped_ms(self) -> int:
@@ -28,7 +28,7 @@ class WallClock(Clock, Protocol):
 
 
 class SystemClock:
-    """A broker's clock: wall time that goes on evenly, and steps where the wall clock was set or the machine slept.
+    """A broker's clock: even wall time, with steps where the wall clock was set or the machine slept.
 
     Between two steps it is the monotonic clock's, so that no correction of the wall clock makes it go back.
     """

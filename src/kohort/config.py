@@ -21,7 +21,7 @@ Value = bool | int | float | str | list[str] | None
 
 
 def parse_bool(text: object) -> bool:
-    """Kafka's booleans: true or false, in any case."""
+    """Parse Kafka's booleans: true or false, in any case."""
     if isinstance(text, bool):
         return text
     lowered = str(text).strip().lower()
@@ -31,7 +31,7 @@ def parse_bool(text: object) -> bool:
 
 
 def parse_int(text: object) -> int:
-    """A whole number, also from text; booleans and fractions are refused."""
+    """Parse a whole number, also from text; refuse booleans and fractions."""
     is_fraction = isinstance(text, float) and not text.is_integer()
     # Python's own 1_000 is no number to Kafka, nor to the tools that are shown it.
     if isinstance(text, bool) or is_fraction or "_" in str(text):
@@ -43,7 +43,7 @@ def parse_int(text: object) -> int:
 
 
 def parse_float(text: object) -> float:
-    """A number, also from text."""
+    """Parse a number, also from text."""
     try:
         number = float(str(text).strip())
     except ValueError:
@@ -61,14 +61,14 @@ def parse_str(text: object) -> str:
 
 
 def parse_function(value: object) -> Callable[..., Any]:
-    """Something to call."""
+    """Check that the value is a function."""
     if not callable(value):
         raise ValueError("a function is expected")
     return value
 
 
 def parse_list(text: object) -> list[str]:
-    """A list of names, or one text with commas."""
+    """Parse a list of names, or one text with commas."""
     if isinstance(text, str):
         return [part.strip() for part in text.split(",") if part.strip()]
     if isinstance(text, Iterable) and not isinstance(text, bytes | bytearray | memoryview | Mapping):
@@ -77,7 +77,7 @@ def parse_list(text: object) -> list[str]:
 
 
 def as_text(value: object) -> str:
-    """A value as Kafka writes it."""
+    """Format a value as Kafka writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -85,7 +85,7 @@ def as_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """That an option is taken, kept and shown but changes nothing, and `words` that say so.
+    """The mark of an option that is kept and shown but changes nothing, with `words` that say so.
 
     `unless`: values that say what happens anyway, of which there is nothing to tell.
     """
@@ -96,7 +96,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One setting: `name` as Kafka writes it, `parse` from text or Python, inclusive limits, one sentence of doc.
+    """A setting: `name` as Kafka writes it, `parse`, inclusive limits, one sentence of doc.
 
     `choices`: of a list, what each entry may be. `idle`: `None` where the option is acted on, as nearly all are.
     `also`: what other clients call it, taken as well. `is_secret`: no text that is made for people has its value.
@@ -138,7 +138,7 @@ class Option:
         return value
 
     def idle_words(self, raw: object) -> str | None:
-        """In which words it is to be said that this value changes nothing; `None` if it is acted on."""
+        """Return the words for a value that changes nothing; `None` if it is acted on."""
         if self.idle is None:
             return None
         try:
@@ -150,7 +150,7 @@ class Option:
 
 
 class Verdict(Enum):
-    """Why an option that is known elsewhere is not one here."""
+    """The reason for which another program's option is none here."""
 
     #: What it sets does not exist here, and nobody misses it.
     NOT_NEEDED = "is not needed here"
@@ -173,7 +173,7 @@ class Unserved:
     why: str
 
     def matches(self, keyword: str) -> int:
-        """How well a name in snake_case is matched: 0 not at all, else by how many characters; a whole name is best."""
+        """Return the number of matched characters of a snake_case name; a whole name gives the most."""
         best = 0
         for name in map(as_keyword, self.names.split()):
             if name == keyword:
@@ -184,7 +184,7 @@ class Unserved:
 
 
 def as_keyword(name: str) -> str:
-    """A dotted name as a Python keyword argument."""
+    """Convert a dotted name to a Python keyword argument."""
     return name.replace(".", "_").replace("-", "_")
 
 
@@ -223,7 +223,7 @@ class OptionSet:
         return name in self._by_name or name in self._by_keyword
 
     def option(self, name: str) -> Option:
-        """The option of that dotted name or keyword; `UnknownOptionError` says why not, or names the nearest."""
+        """Return an option by dotted name or keyword; `UnknownOptionError` gives the reason or the nearest."""
         found = self._by_name.get(name) or self._by_keyword.get(name)
         if found is not None:
             return found
@@ -282,7 +282,7 @@ class OptionSet:
         return given
 
     def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
-        """Every option by dotted name: the given values checked, the others at their defaults."""
+        """Parse every option by dotted name: given values are checked, others have their defaults."""
         values = {option.name: option.default for option in self}
         for name, raw in self.gather(given, {}).items():
             values[name] = self.option(name).check(raw)

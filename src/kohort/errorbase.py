@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 class InvariantViolation(AssertionError):
-    """A bug of ours: a law of a core did not hold. Never caught; carries the story that led here."""
+    """A bug in kohort: a law of a core did not hold. Never caught; it carries the story that led here."""
 
     def __init__(self, law: str, story: Sequence[object] = ()) -> None:
         super().__init__(law)
@@ -62,7 +62,7 @@ def _rebuild(kind: type[KohortError], args: tuple[object, ...]) -> KohortError:
 
 
 class PartlyDoneError(KohortError):
-    """One call asked for several things, and not all of them were done.
+    """Only a part of a call's requests was carried out.
 
     Args:
         during: what was asked, e.g. "creating topics".
@@ -85,7 +85,7 @@ class PartlyDoneError(KohortError):
 
 
 def _some(words: Sequence[str], between: str) -> str:
-    """The first three, and how many more there are."""
+    """List the first three, and the number of the others."""
     rest = len(words) - 3
     return between.join([*words[:3], *([f"{rest} more"] if rest > 0 else [])])
 

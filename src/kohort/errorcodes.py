@@ -163,7 +163,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The code of a peer; one that this version does not know reads as UNKNOWN_SERVER_ERROR."""
+        """Convert a peer's code; one that this version does not know becomes UNKNOWN_SERVER_ERROR."""
         try:
             return cls(code)
         except ValueError:

@@ -94,7 +94,7 @@ class ConfigError(KohortError, ValueError):
 
 
 class UnknownOptionError(ConfigError):
-    """An option that does not exist; says `why`, or names the nearest one that does.
+    """An option that does not exist; the message has `why`, or the nearest one that does.
 
     Args:
         others: what is to be said of further ones that were given with it, a sentence for each.
@@ -171,7 +171,7 @@ class AuthenticationError(BrokersUnreachableError):
 
 
 class AdvertisedAddressError(BrokersUnreachableError):
-    """A broker answers, but no address can be reached that it gives for itself and the others of its cluster.
+    """A broker answers, but no address that it gives for itself or its cluster can be reached.
 
     Args:
         answered: host:port of the bootstrap address that answers.
@@ -245,7 +245,7 @@ class PartlySentError(KohortError):
 
 
 class SerializationError(KohortError, ValueError):
-    """A function of the application's could not make bytes of a key or a value, or the other way round.
+    """A serializer failed: a function of the application could not convert a key or a value.
 
     Args:
         topic: of the record.
@@ -264,7 +264,7 @@ class SerializationError(KohortError, ValueError):
 
 
 class DeserializationError(KohortError, ValueError):
-    """A function of the application's could not read the key or the value of a record.
+    """A deserializer failed: a function of the application could not read a record's key or value.
 
     The position stays on that record: seek to the offset behind it to go on.
 
@@ -374,7 +374,7 @@ class FencedError(BrokerError):
 
 
 class StateError(KohortError, RuntimeError):
-    """A call that makes no sense in the object's present state (closed, not subscribed, ...)."""
+    """A call that is not possible in the object's present state (closed, not subscribed, ...)."""
 
 
 class StorageError(KohortError):
@@ -382,7 +382,7 @@ class StorageError(KohortError):
 
 
 class MissingDependencyError(KohortError, ImportError):
-    """An optional package is needed for this call; names the extra that brings it."""
+    """An optional package is missing for this call; the message names the extra that brings it."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(package, extra)

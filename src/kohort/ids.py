@@ -24,7 +24,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", JOURNA
 
 
 class TopicPartition(NamedTuple):
-    """One partition by the name of its topic.
+    """A partition by the name of its topic.
 
     >>> str(TopicPartition("orders", 3))
     'orders-3'
@@ -38,12 +38,12 @@ class TopicPartition(NamedTuple):
 
 
 def format_topic_id(topic_id: bytes) -> str:
-    """Base64 as Kafka prints it: 22 characters, URL-safe, no padding."""
+    """Format a topic id in base64 as Kafka prints it: 22 characters, URL-safe, no padding."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")
 
 
 def parse_topic_id(text: str) -> TopicId:
-    """The inverse of `format_topic_id`; `ValueError` if the text is not 16 bytes in base64."""
+    """Parse text of `format_topic_id`; `ValueError` if it is not 16 bytes in base64."""
     raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a topic id: 22 base64 characters are expected")
@@ -64,7 +64,7 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(group: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that holds `group`.
+    """Return the partition of `__consumer_offsets` that holds `group`.
 
     Source: Kafka takes the absolute value of the hash, and 0 for the one value that has none.
     """
@@ -73,7 +73,7 @@ def coordinator_partition(group: str, partition_count: int) -> int:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Topic -> its partitions, all in order."""
+    """Group partitions by topic, all in order."""
     found: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         found.setdefault(topic, []).append(partition)

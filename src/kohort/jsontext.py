@@ -1,4 +1,4 @@
-"""JSON that others may have written: one error for all that it may be instead.
+"""JSON from other programs: one error for every fault of it.
 
 Source: RFC 8259 section 9: a parser may limit the depth of nesting; Python's raises RecursionError at its own.
 """

@@ -24,7 +24,7 @@ class LossWindow(NamedTuple):
     ms: int | None
 
     def told(self, copies: int = 1) -> str:
-        """For a person; `copies`: of each partition.
+        """Describe the window for a person; `copies`: of each partition.
 
         >>> LossWindow(10_000, 1_000).told().partition(": ")[2]
         'a power cut may take about the last 10,000 records or 1 s of a partition'

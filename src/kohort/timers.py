@@ -97,17 +97,17 @@ class TimerTable(Generic[Key]):
             self._free.append(place)
 
     def deadline(self, key: Key) -> int | None:
-        """The deadline of `key`, `None` if it has none."""
+        """Return the deadline of `key`, `None` if it has none."""
         place = self._places.get(key)
         return None if place is None else self._deadlines[place]
 
     def next_deadline(self) -> int | None:
-        """The earliest deadline, `None` if nothing is armed."""
+        """Return the earliest deadline, `None` if nothing is armed."""
         place = self._settle()
         return None if place is None else self._deadlines[place]
 
     def due(self, now_ms: int) -> Key | None:
-        """The key that `pop_due` would return."""
+        """Return the key that `pop_due` would return."""
         place = self._settle()
         return None if place is None or self._deadlines[place] > now_ms else self._keys[place]
 

@@ -1,4 +1,4 @@
-"""Record columns as Arrow: the one room that imports pyarrow.
+"""Record columns as Arrow: the only package that imports pyarrow.
 
 Laws: no Python object is made per record; the columns' buffers are shared, not copied.
 """

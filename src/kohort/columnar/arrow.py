@@ -45,7 +45,7 @@ DEFAULT_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "times
 
 
 def schema_of(include: Sequence[str] = DEFAULT_COLUMNS) -> pa.Schema:
-    """The schema of these columns, in the order in which they are named.
+    """Return the schema of these columns, in the order in which they are named.
 
     Raises:
         ConfigError: a name that is no column, or is named twice.
@@ -66,7 +66,7 @@ def _schema_of(include: tuple[str, ...]) -> pa.Schema:
 def to_record_batch(
     columns: RecordColumns, *, runs: Sequence[Run], include: Sequence[str] = DEFAULT_COLUMNS
 ) -> pa.RecordBatch:
-    """The columns as one Arrow batch of n rows.
+    """Convert the columns to one Arrow batch of n rows.
 
     Args:
         columns: n records; must have been decoded with the columns that `include` names.
@@ -115,12 +115,13 @@ def _repeated(kind: pa.DataType, runs: Sequence[tuple[str | int, int]]) -> pa.Ar
 
 @lru_cache(maxsize=32)
 def _constant(kind: pa.DataType, value: str | int, bits: int) -> pa.Array:
-    """The same value 2 ** bits times; batches share it, which is quicker than to ask Arrow for each."""
+    """Return an array of the same value, 2 ** bits times."""
     if isinstance(value, str):
         data = value.encode()
         buffers = [None, pa.py_buffer(array("i", (0, len(data)))), pa.py_buffer(data)]
     else:
         buffers = [None, pa.py_buffer(array("i", (value,)))]
+    # Batches share the array, which is quicker than to ask Arrow for each.
     return pa.repeat(pa.Array.from_buffers(kind, 1, buffers)[0], 1 << bits, memory_pool=_SMALL_POOL)
 
 
@@ -136,7 +137,7 @@ def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
 
 
 def _timestamps(columns: RecordColumns) -> pa.Array:
-    """Kafka counts milliseconds, Spark microseconds."""
+    """Convert Kafka's milliseconds to Spark's microseconds."""
     times = columns.timestamps
     microseconds = blank("q", len(times))
     row = to_microseconds(times, microseconds)

@@ -25,7 +25,7 @@ _HEADER_ROOM_BYTES: Final = 10
 
 
 class Payloads(NamedTuple):
-    """Rows of one topic."""
+    """The payloads of one topic's rows."""
 
     topic: str
     row_count: int
@@ -72,7 +72,7 @@ def payloads_of(
 
 
 def _by_topic(table: pa.Table, names: pa.Array) -> list[tuple[str, pa.Table]]:
-    """The rows of each topic, in their order; topics in the order in which they come up."""
+    """Group rows by topic, in their order; topics in the order of their first rows."""
     found = names.dictionary_encode()
     topics = found.dictionary.to_pylist()
     if len(topics) > 1:
@@ -109,7 +109,7 @@ def _payloads(topic: str, table: pa.Table, time_ms: int, headers: tuple[tuple[st
 
 
 def _cast(column: Any, kind: pa.DataType, name: str, expected: str) -> pa.Array:
-    """As one piece."""
+    """Cast a column and join its chunks."""
     try:
         cast = column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:
@@ -128,7 +128,7 @@ def _binary(column: pa.ChunkedArray, name: str) -> pa.Array:
 
 
 def _spans(rows: pa.Array) -> SpanColumn:
-    """Of large binary, in the memory where it is."""
+    """Return the spans of a large binary column, without copying its bytes."""
     validity, offsets, data = rows.buffers() if len(rows) else (None, None, None)
     return SpanColumn(_bytes(data), _bytes(offsets).cast("q"), _bytes(validity), rows.offset)
 
@@ -156,7 +156,7 @@ def _numbers(column: pa.ChunkedArray, name: str, maximum: int, missing: int) -> 
 
 
 def _integers(numbers: pa.Array, missing: int) -> memoryview:
-    """Of int64, in the memory where it is, or filled up if there are gaps."""
+    """Return the numbers of an int64 column without a copy, or filled up if there are gaps."""
     if numbers.null_count:
         # A number of Python's would do, but Arrow loads pandas to look at it.
         one = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(array("q", [missing]))])
