@@ -34,7 +34,7 @@ LATEST: Final = -1
 
 @value
 class Start:
-    """How to read a partition.
+    """The way to read a partition.
 
     Without offset and timestamp: from the committed offset, or as the reset option says.
     """
@@ -370,7 +370,7 @@ class Trouble:
 
 @value
 class GiveWay:
-    """The order to drop a paused partition's data, whose room is needed.
+    """The order to drop a paused partition's data, to make room.
 
     The data is fetched again when the partition is resumed.
     """

@@ -92,7 +92,7 @@ class Hearing:
     def build_word(
         self, group_id: str, member_id: str, epoch: int, known: Mapping[TopicId, Sequence[int]]
     ) -> MemberWord:
-        """Build the word for what a member knows; the same object as long as that is the same."""
+        """Build the member's word of its assignment; the same object while that does not change."""
         rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
         word = MemberWord(group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=rows)
         if self._word is None or word != self._word:

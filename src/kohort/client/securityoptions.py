@@ -72,7 +72,7 @@ def parse_provider(given: object) -> Callable[[], object]:
 
 
 def _without_arguments(provider: Callable[..., object]) -> Callable[[], object]:
-    """Wrap librdkafka's function, whose argument is sasl.oauthbearer.config, `None` by default."""
+    """Wrap librdkafka's function: its argument is sasl.oauthbearer.config, `None` by default."""
     import inspect
 
     try:

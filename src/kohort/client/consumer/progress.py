@@ -75,7 +75,7 @@ class Progress:
             self._news.update(offsets)
 
     def drop(self, partition: TopicPartition) -> None:
-        """Forget the stored offset of a partition whose topic is gone."""
+        """Forget the stored offset of a partition after its topic was deleted."""
         with self._lock:
             self._stored.pop(partition, None)
             self._news.pop(partition, None)

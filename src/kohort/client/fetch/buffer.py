@@ -129,7 +129,7 @@ class FetchBuffer:
                 self._pieces.pop(partition, None)
 
     def pause(self, partition: TopicPartition, *, is_paused: bool) -> None:
-        """Note whether a partition is paused: what it holds then does not count in its broker's share."""
+        """Note whether a partition is paused: paused data does not count in its broker's share."""
         if is_paused == (partition in self._paused):
             return
         (self._paused.add if is_paused else self._paused.remove)(partition)

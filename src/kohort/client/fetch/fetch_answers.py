@@ -127,7 +127,7 @@ class FetchAnswers:
         return chunk
 
     def _on_nothing_whole(self, reading: Reading, now_ms: int) -> None:
-        """Pause a partition whose answer has no whole batch; report it as damaged after several in a row."""
+        """Pause a partition after an answer without a whole batch; report damage after several in a row."""
         reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
         reading.attempts += 1
         if reading.attempts >= _TORN_ANSWERS:

@@ -253,7 +253,7 @@ class FetchHandler:
         self._pieces.add(Piece(chunk, parts), is_paused=held.is_paused)
 
     def begin(self) -> None:
-        """Note that the application asks for more: it has processed what was handed out before."""
+        """Note that the application asks for more: the records before count as processed."""
         self._settle()
         self._in_work = {}
 

@@ -147,7 +147,7 @@ class FetchSender:
         return min(settings.fetch_max_bytes, settings.max_partition_fetch_bytes, quarter)
 
     def _share_left(self, source: Source, brokers: int) -> int:
-        """Return what is left of the broker's share; 0: too little for a fetch."""
+        """Return the bytes left of the broker's share; 0: too little for a fetch."""
         left = self.buffer.share(brokers) - self.buffer.used(source.endpoint)
         return left if left >= self._least(brokers) else 0
 

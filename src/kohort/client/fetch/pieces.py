@@ -171,7 +171,7 @@ class PieceQueue:
 
     @property
     def first(self) -> Piece | None:
-        """The piece whose records are handed out next."""
+        """The piece of the next records; `None`: there is none."""
         return self._next[0] if self._next else None
 
     @property

@@ -332,7 +332,7 @@ class Readings:
             self.touch(reading)
 
     def truncate(self, reading: Reading, offset: int, epoch: int) -> bool:
-        """Go on at the offset where the leader's log parts from what was read; return whether it can.
+        """Go on at the offset where the leader's log parts from the fetched one; return whether it can.
 
         Args:
             reading: of the partition.

@@ -277,7 +277,7 @@ class ConsumerMember(UnansweredMember):
         return consumer_requests.build_list(self._target or {}, (*self.owned, *given), self._ids)
 
     def _on_overtaken(self, answer: Answer, sent_ms: int, *, was_full: bool) -> None:
-        """Read an answer that another heartbeat has overtaken; the later answer says what to do."""
+        """Read an answer that another heartbeat has overtaken; only the later answer is acted on."""
         response = message_of(answer, ConsumerGroupHeartbeatResponse)
         if response is None or response.error_code:
             # Its content may be lost. The heartbeat behind it meets the same failure, or is right by now.

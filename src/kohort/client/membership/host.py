@@ -38,7 +38,7 @@ class Host(Protocol):
     def commit_before_revocation(
         self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
     ) -> None:
-        """Commit what was consumed of partitions that are given up, if enabled; call `then` in any case."""
+        """Commit the consumed offsets of partitions that are given up, if enabled; call `then` in any case."""
         ...
 
     def forget_consumed(self, partitions: Sequence[TopicPartition]) -> None:

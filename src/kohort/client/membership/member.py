@@ -175,7 +175,7 @@ class Member(ABC):
 
     @abstractmethod
     def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
-        """Send a heartbeat by `lane`, whatever is under way; return for how long its answer may be awaited."""
+        """Send a heartbeat by `lane` in any case; return for how long its answer may be awaited."""
 
     @abstractmethod
     def _after_revocation(self, now_ms: int) -> None:
@@ -194,7 +194,7 @@ class Member(ABC):
         """Send a leave request if the coordinator knows the member, and call `then` at its answer."""
 
     def followed_topics(self) -> set[str]:
-        """Return the topics whose metadata the member needs."""
+        """Return the topics that the member needs metadata of."""
         return set(self.topics)
 
     # -- the application ------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Member(ABC):
         self._is_waiting_for_poll = False
 
     def on_callback_started(self, started: CallbackStarted, now_ms: int) -> None:
-        """Start to read what a callback assigns, paused, so that the application can ask for positions in it."""
+        """Read the assigned partitions, paused, so that the callback can ask for their positions."""
         wanted = self.callbacks.on_started(started.number, now_ms)
         if wanted is None:
             return

@@ -70,7 +70,7 @@ CommitThen = Callable[[Failed, int], None]
 
 
 class Committer(Protocol):
-    """The member, or the absence of one, in whose name offsets are committed."""
+    """The member that commits offsets, or the absence of one."""
 
     def identity(self) -> tuple[str, int] | None:
         """Return member id and epoch (classic: generation); `None`: the member is not in its group at present.
@@ -365,7 +365,7 @@ class Commits:
     # -- time -------------------------------------------------------------------------------------------------------
 
     def topics(self) -> set[str]:
-        """Return the topics that the coordinator does not know, whose metadata are needed."""
+        """Return the topics that the coordinator does not know: their metadata are needed."""
         if not self._are_unknown:
             return set()
         found = {
@@ -441,7 +441,7 @@ class Commits:
             self._settle(commit, now_ms)
 
     def _find_missing(self, partition: TopicPartition, entry: _Entry, now_ms: int) -> UnknownTopicError | None:
-        """Return the error of an offset whose topic is gone or has no such partition; `None`: it may be sent."""
+        """Return the error of an offset of a missing topic or partition; `None`: it may be sent."""
         topic = self._cluster.topics.get(partition.topic)
         if topic is None:
             return None
@@ -630,7 +630,7 @@ class Commits:
             del self._newest[partition]
 
     def _settle(self, commit: _Commit, now_ms: int) -> None:
-        """Tell the calls whose partitions have all ended, and remove commits that are empty."""
+        """Tell the calls that wait for no open partition, and remove empty commits."""
         self._tell([each for each in commit.waiting if not self._is_open(commit, each)], commit, now_ms)
         # The commits behind it may have ended by that.
         for other in list(self._queue):

@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger("kohort.client")
 
 
 class Deliveries:
-    """The ended records whose callbacks were not called yet; may be shared by threads."""
+    """The ended records with a callback that was not called yet; may be shared by threads."""
 
     def __init__(self) -> None:
         #: Ended records with a callback, in the order of their ends; looked at without a lock.

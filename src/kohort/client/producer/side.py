@@ -149,7 +149,7 @@ class ProducerSide(OneProcess):
             self._deliveries.serve()
 
     def _refuse_the_late(self) -> None:
-        """Fail the records whose `send` was under way while the producer closed."""
+        """Fail the records of `send` calls that were under way while the producer closed."""
         self._submissions.close()
         for record in self._submissions.take():
             record.fail(StateError("this producer is closed"))

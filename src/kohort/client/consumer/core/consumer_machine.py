@@ -426,7 +426,7 @@ class ConsumerMachine:
     def commit_before_revocation(
         self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
     ) -> None:
-        """Commit what was consumed of these partitions; call `then` in any case."""
+        """Commit the consumed offsets of these partitions; call `then` in any case."""
         if self._group is None:
             then(now_ms)
             return

@@ -55,7 +55,7 @@ class Lookups:
         self._partitions: list[tuple[PartitionsAsked, int]] = []
 
     def topics(self) -> set[str]:
-        """Return the topics whose metadata the questions need."""
+        """Return the topics of open questions, so that the metadata include them."""
         return self._queries.topics() | {asked.topic for asked, _ in self._partitions}
 
     def on_question(self, asked: Question, now_ms: int) -> None:
@@ -120,7 +120,7 @@ class Lookups:
         return min(deadlines if listing_ms is None else [*deadlines, listing_ms], default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Answer the questions whose answers are known by now."""
+        """Answer the questions that can be answered by now."""
         self._positions = [asked for asked in self._positions if not self._try_position(asked, now_ms)]
         self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
         self._listings.on_tick(now_ms)

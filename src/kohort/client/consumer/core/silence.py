@@ -38,7 +38,7 @@ _WAITS: Final = {
 
 
 class Reason(NamedTuple):
-    """The reason why no records come; reasons of one `kind` are the same, whatever they name."""
+    """The reason why no records come; reasons of one `kind` count as the same."""
 
     kind: str
     text: str

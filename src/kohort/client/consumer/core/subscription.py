@@ -93,7 +93,7 @@ class Subscription:
             self._ask()
 
     def _ask(self) -> None:
-        """Request the topics that are to be created, and no others, from a broker that creates them."""
+        """Send a metadata request for the missing topics only, so that the broker creates them."""
 
         def then(answer: Answer, now_ms: int) -> None:
             del answer

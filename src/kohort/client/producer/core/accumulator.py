@@ -226,7 +226,7 @@ class Accumulator:
             self.close(batch)
 
     def close_lingered(self, now_ms: int) -> None:
-        """Allow the batches whose linger is over to be sent."""
+        """Allow the batches to be sent that have lingered for long enough."""
         for batch in list(self._lingering.values()):
             if batch.created_ms + self._linger_ms > now_ms:
                 break

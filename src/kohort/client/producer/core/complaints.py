@@ -94,11 +94,11 @@ class WaitLines:
         self._pause_ms = _FIRST_LINE_MS
 
     def next_deadline(self) -> int | None:
-        """When `on_tick` has something to do."""
+        """Return when to look for waiting records next."""
         return self._due_ms
 
     def on_trouble(self, now_ms: int) -> None:
-        """Something keeps records waiting."""
+        """Begin to look for waiting records, because a request has failed."""
         if self._due_ms is None:
             self._due_ms = now_ms + _FIRST_LINE_MS
 

@@ -1,4 +1,4 @@
-"""The records whose topic is not known, or lacks their partition as far as is known.
+"""The records of unknown topics, or of partitions that their topic lacks as far as is known.
 
 Laws: each record is placed or ends, in the order in which those of its partition came. While no broker answers, each
 waits for its own `delivery.timeout.ms`, which goes on when it is placed. Only a topic that was seen to be missing is
@@ -38,7 +38,7 @@ def name_of(record: Outgoing) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Lost:
-    """The records of one topic whose partitions are not known."""
+    """The records of one topic without known partitions."""
 
     #: (since when, record), in the order in which they came.
     records: deque[tuple[int, Outgoing]] = field(default_factory=deque)
@@ -111,7 +111,7 @@ class Homeless:
         return lost.records[0][0] + self._delivery_timeout_ms
 
     def add(self, record: Outgoing, now_ms: int, since_ms: int) -> None:
-        """Keep a record whose topic has no partitions, as far as is known."""
+        """Keep a record of a topic without known partitions."""
         name = name_of(record)
         if name not in self._lost:
             self._lost[name] = _Lost()

@@ -51,7 +51,7 @@ class Lookups:
         return [asked.deadline_ms for asked in self._open] + [asked.deadline_ms for _, asked in self._connects]
 
     def on_tick(self, now_ms: int) -> None:
-        """Answer the questions whose answers are known by now."""
+        """Answer the questions that can be answered by now."""
         self._open = [asked for asked in self._open if not self._answer(asked, now_ms)]
         if self._connects and (desertion := self._cluster.find_desertion()):
             self.fail_connects(desertion)

@@ -1,4 +1,4 @@
-"""The lost records whose futures were not asked: without a line their loss would go unsaid.
+"""The lost records of futures that were not asked: without a line their loss would go unsaid.
 
 Laws: a future that is looked at within a second of its end does not count, nor does one whose end a callback gets. The
 rest is counted in a line. While more fail, the pause before the next line doubles, up to a minute. Memory is bounded,

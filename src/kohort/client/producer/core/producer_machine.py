@@ -343,7 +343,7 @@ class ProducerMachine:
                 waiting.update(pieces)
 
     def _finish(self, now_ms: int) -> None:
-        """End flushes whose batches have ended, and the machine when it is closing and empty."""
+        """End flushes that wait for no batch any more, and the machine when it is closing and empty."""
         self._flushes = [entry for entry in self._flushes if not self._end_flush(*entry, now_ms)]
         if self._closing is None:
             return

@@ -1,4 +1,4 @@
-"""The Produce requests: which batches go into one, and what an answer means for each.
+"""The Produce requests: the choice of their batches, and the reactions to their answers.
 
 Laws: every batch ends exactly once, with an offset or an error. After a failure that may pass (a leader that moved, a
 broken connection) the batch is sent again under its old sequence number until `delivery.timeout.ms`. A batch that is

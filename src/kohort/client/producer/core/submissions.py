@@ -55,7 +55,7 @@ class Submissions:
         return [pop() for _ in range(len(self._records))]
 
     def close(self) -> None:
-        """Have every later record wake the machine, whose host refuses it."""
+        """Have every later record wake the machine, so that its caller learns of the end."""
         self._is_open = False
 
     def holds(self, future: object) -> bool:
