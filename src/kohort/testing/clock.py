@@ -40,12 +40,12 @@ class VirtualClock:
         return self._now_ms
 
     def at(self, time_ms: int, action: Action) -> None:
-        """Do `action` at a time; one that has passed means as soon as possible."""
+        """Schedule `action` at a time; a time that has passed means as soon as possible."""
         self._sequence += 1
         heappush(self._agenda, (max(time_ms, self._now_ms), self._sequence, action))
 
     def after(self, delay_ms: int, action: Action) -> None:
-        """Do `action` `delay_ms` from now."""
+        """Schedule `action` `delay_ms` from now."""
         self.at(self._now_ms + delay_ms, action)
 
     def step(self, *, until_ms: int) -> bool:

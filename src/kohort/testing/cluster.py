@@ -140,7 +140,7 @@ class Cluster:
         return ",".join(self.address(broker) for broker in self.brokers)
 
     def address(self, broker: int) -> str:
-        """HOST:PORT on which a broker listens, or did."""
+        """Return the HOST:PORT on which a broker listens or, once stopped, did."""
         node_id = self._known(broker)
 
         def look(brokers: Brokers) -> str:
@@ -150,15 +150,15 @@ class Cluster:
         return self._ask(look)
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition; `None` while there is none."""
+        """Return the broker that leads a partition; `None` while there is none."""
         return self._ask(lambda brokers: _none_if_away(brokers.leaders.of(_log(brokers, topic, partition))))
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """How many times a partition was given a leader after the first."""
+        """Return how many times a partition was given a leader after the first."""
         return self._ask(lambda brokers: _log(brokers, topic, partition).leader_epoch)
 
     def coordinator(self, group: str) -> int | None:
-        """The broker that coordinates a group, which need not exist; `None` while there is none."""
+        """Return the broker that coordinates a group, which need not exist; `None` while there is none."""
         _check_text("group", group)
         return self._ask(lambda brokers: _none_if_away(brokers.leaders.of(brokers.offsets_log(group))))
 

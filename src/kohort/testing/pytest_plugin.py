@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kohort_broker_config() -> dict[str, object]:
-    """Broker configs for `kohort_broker`, by Kafka's names; override this fixture to change them.
+    """Return broker configs for `kohort_broker`, by Kafka's names; override this fixture to change them.
 
     Members of a test rarely start at one moment, so that a group does not wait for more of them.
     """
@@ -23,7 +23,7 @@ def kohort_broker_config() -> dict[str, object]:
 
 @pytest.fixture
 def kohort_broker(kohort_broker_config: dict[str, object]) -> Iterator[Broker]:
-    """A running broker of this test's own: `kohort_broker.bootstrap_servers` is its address."""
+    """Start a broker for this test alone; `kohort_broker.bootstrap_servers` is its address."""
     from kohort.broker.embedded import Broker
 
     with Broker(config=kohort_broker_config) as broker:
@@ -32,7 +32,7 @@ def kohort_broker(kohort_broker_config: dict[str, object]) -> Iterator[Broker]:
 
 @pytest.fixture
 def kohort_cluster_size() -> int:
-    """How many brokers `kohort_cluster` has; override this fixture to change it."""
+    """Return the number of brokers of `kohort_cluster`; override this fixture to change it."""
     return 3
 
 

@@ -59,7 +59,7 @@ class _Socket:
     """The socket below a simulated transport."""
 
     def setsockopt(self, *_: object) -> None:
-        """Nothing to set."""
+        """Do nothing: a simulated socket has no options."""
 
 
 class End(asyncio.Transport):
@@ -289,7 +289,7 @@ class Internet:
                 wire.cut()
 
     def awake_at_s(self, end: End) -> float:
-        """When the program at an end goes on."""
+        """Return the time at which an end's stalled program goes on, seconds."""
         return self._stalled.get(end.name, 0.0)
 
     def is_lost(self, wire: Wire) -> bool:
@@ -303,7 +303,7 @@ class Internet:
         return True
 
     def draw_delay_s(self) -> float:
-        """How long the next message takes."""
+        """Draw the delay of the next message, seconds."""
         quality = self.quality
         if quality.long_delay_chance and self.random.random() < quality.long_delay_chance:
             return self.random.randint(quality.usual_delay_ms, quality.long_delay_ms) / 1000
@@ -311,7 +311,7 @@ class Internet:
 
 
 def without_membership(data: bytes) -> bytes:
-    """Whole requests, but for those of `MEMBERSHIP`."""
+    """Pass on whole requests except those of `MEMBERSHIP`."""
     kept, at = b"", 0
     while at < len(data):
         length, key = _HEAD.unpack_from(data, at)
