@@ -41,7 +41,7 @@ class KohortBatchReader(DataSourceReader):
             return _plan(consumer, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Runs in an executor."""
+        """Read the records of a task; runs in an executor."""
         if not isinstance(partition, SpanToRead):
             # Where there is no task PySpark makes one of its own.
             return iter(())

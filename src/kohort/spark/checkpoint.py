@@ -31,7 +31,7 @@ _MOST_BYTES = 64 << 20
 
 
 class BatchState(Enum):
-    """How far Spark is with a batch."""
+    """Spark's progress with a batch."""
 
     #: It is in the commit log.
     FINISHED = "finished"
@@ -67,7 +67,7 @@ def to_local_path(location: str) -> Path | None:
 
 
 def read_batch_state(location: str | None, end: OffsetJson | None) -> BatchState:
-    """How far Spark is with the batch that ends at `end`, which is the last that was planned.
+    """Read Spark's state of the batch that ends at `end`, the last one that was planned.
 
     Args:
         location: of the query's checkpoint, as given to Spark; `None` where that is not known.
@@ -101,7 +101,7 @@ def is_temporary(location: str) -> bool:
 
 
 def check_logged(batch: BatchState) -> None:
-    """`BatchNotLoggedError` where a batch that Spark calls finished is not in its commit log."""
+    """Raise `BatchNotLoggedError` if a batch that Spark calls finished is not in its commit log."""
     if batch in (BatchState.OPEN, BatchState.UNWRITTEN):
         raise BatchNotLoggedError
 

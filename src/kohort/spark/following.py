@@ -156,7 +156,7 @@ class Follower(StreamingQueryListener):
     # -- Spark's calls; they only note --------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Its end is waited for by `close`."""
+        """Note a started query, whose end `close` awaits."""
         with self._changed:
             self._running.add(event.runId)
 
@@ -165,17 +165,17 @@ class Follower(StreamingQueryListener):
         self.note(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """It says nothing of offsets."""
+        """Do nothing: the event has no offsets."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """It says nothing more."""
+        """Note the end of a query, which reports no more progress."""
         with self._changed:
             self._running.discard(event.runId)
             self._standings.end(event.id)
             self._changed.notify_all()
 
     def note(self, progress: StreamingQueryProgress) -> None:
-        """How far a query has read."""
+        """Note the offsets that a query has read."""
         group = self._group_of(progress.name)
         states = [state for state in read_sources(progress) if state.name is None]
         if group is None or not states:
@@ -307,7 +307,7 @@ def check_groups(group_id: object) -> Callable[[str | None], str | None]:
 
 
 def check_group(group: str) -> None:
-    """`ConfigError` for a name that no group has."""
+    """Raise `ConfigError` for a name that no group may have."""
     if not group:
         raise ConfigError("group_id is empty: the name of a group is expected")
 

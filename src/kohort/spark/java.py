@@ -1,4 +1,4 @@
-"""Finds a Java that runs Spark, or makes one out of the `java` extra.
+"""A Java that runs Spark, found on the machine or made from the `java` extra.
 
 Laws: nothing is changed outside this process but a private folder in the Python environment.
 Source: Spark passes `--add-modules=jdk.incubator.vector` to every JVM that it launches, and the runtime image of
@@ -51,7 +51,7 @@ class JavaNotFoundError(KohortError):
 
 
 def java_version(java: str) -> int | None:
-    """Major version of that executable, `None` if it does not run."""
+    """Return the major version of a `java` executable, `None` if it does not run."""
     try:
         # The version goes to stderr: openjdk version "17.0.15" 2025-04-15, or 1.8.0_392 before Java 9.
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr

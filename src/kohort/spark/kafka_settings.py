@@ -60,7 +60,7 @@ def split_options(
     idle: Mapping[str, str],
     instead_of_path: str,
 ) -> Given:
-    """Part the options of one `load()`, `save()` or `start()`.
+    """Split the options of one `load()`, `save()` or `start()`.
 
     Args:
         given: as Spark hands them over.

@@ -44,7 +44,7 @@ class BatchLimits:
 
 
 class BatchDelay:
-    """Holds batches back until there are enough records or the wait is over; the first one of a run is not held back.
+    """The delay of batches until there are enough records or the wait is over; not of a run's first one.
 
     Args:
         min_offsets: so many are enough.

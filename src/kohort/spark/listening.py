@@ -61,7 +61,7 @@ class _Query:
 
 
 class QueryListener(StreamingQueryListener):
-    """Watches every streaming query of a session that reads Kafka, by `format("kohort")` or by `format("kafka")`.
+    """A listener of every streaming query of a session that reads Kafka, by kohort or by Spark's source.
 
     With it, offsets are in the group as soon as Spark has finished a batch instead of with the next trigger, and a
     partition that the group wants back is given up then. Moves of partitions are logged, `metrics` has the numbers.
@@ -109,7 +109,7 @@ class QueryListener(StreamingQueryListener):
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known of it yet."""
+        """Do nothing: a started query has no numbers yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Note the progress of a query: a batch is finished, or there was nothing to read for a while."""
@@ -136,10 +136,10 @@ class QueryListener(StreamingQueryListener):
                 _log.exception("query=%s on_report has failed", report.query)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """It says nothing of offsets."""
+        """Do nothing: the event has no offsets."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Its numbers go with it; an end for which Spark has no words gets some."""
+        """Drop the numbers of an ended query, and explain an end for which Spark has no words."""
         with self._lock:
             query = self._queries.pop(event.runId, None)
         if query is not None and _lost_its_reader(event.exception or ""):

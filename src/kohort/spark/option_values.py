@@ -62,7 +62,7 @@ def parse_columns(asked: list[str] | None, *, has_headers: bool) -> tuple[str, .
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """`{"orders": [0, 1]}` as partitions, in order."""
+    """Parse partitions in the form `{"orders": [0, 1]}`, in order."""
     topics = _parse_json_object(text, option="assign", example='{"orders": [0, 1]}')
     found: list[TopicPartition] = []
     for topic, partitions in sorted(topics.items()):
@@ -92,7 +92,7 @@ def parse_pattern(text: str) -> str:
 
 
 def parse_offsets(text: str | None, *, option: str) -> Offsets | None:
-    """`earliest`, `latest`, `committed`, or `{"orders": {"0": 23, "1": -2}}`."""
+    """Parse `earliest`, `latest`, `committed`, or `{"orders": {"0": 23, "1": -2}}`."""
     if text is None:
         return None
     word = text.strip().lower()
@@ -106,7 +106,7 @@ def parse_offsets(text: str | None, *, option: str) -> Offsets | None:
 
 
 def parse_times(text: str, *, option: str) -> dict[TopicPartition, int]:
-    """`{"orders": {"0": 1700000000000}}`."""
+    """Parse timestamps in the form `{"orders": {"0": 1700000000000}}`."""
     return _parse_by_partition(text, option=option, example='{"orders": {"0": 1700000000000}}', minimum=0)
 
 
@@ -149,9 +149,10 @@ _UNITS_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "m": 60_000, "min": 6
 
 
 def parse_duration_ms(text: str, *, option: str) -> int:
-    """`500ms`, `30s`, `5min`, `1h`, `1d`; a bare number means milliseconds, as Spark's own time options read it."""
+    """Parse `500ms`, `30s`, `5min`, `1h`, `1d`; a bare number means milliseconds."""
     stripped = text.strip().lower()
     digits = stripped.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    # A bare number means milliseconds, as in Spark's own time options.
     unit = stripped[len(digits) :].strip() or "ms"
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= 10
     milliseconds = int(digits) * _UNITS_MS[unit] if is_number and unit in _UNITS_MS else 0

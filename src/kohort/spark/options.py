@@ -126,7 +126,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _join_timeout_ms(given: str | None, session_timeout_ms: int) -> int:
-    """Longer than the session of a member that was killed, unless another time is given."""
+    """Return the join timeout: longer than a killed member's session, unless the option sets it."""
     if given is None:
         return session_timeout_ms + _JOIN_MARGIN_MS
     return parse_duration_ms(given, option="groupJoinTimeout")
@@ -199,7 +199,7 @@ def _is_latest_else(values: Mapping[str, Any]) -> bool:
 
 
 def _parse_bound(values: Mapping[str, Any], which: str, *, is_latest_else: bool) -> Offsets | None:
-    """Spark's order: one timestamp goes before timestamps by partition, and these before offsets."""
+    """Parse a bound in Spark's order: one timestamp, timestamps by partition, then offsets."""
     one, several, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     if values[one] is not None:
         return Times(one, values[one], is_latest_else)

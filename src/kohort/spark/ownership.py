@@ -64,7 +64,7 @@ class Ownership(Protocol):
 
 
 class EveryPartition:
-    """Without a group: all partitions, always; nothing is committed anywhere but in Spark's checkpoint."""
+    """The ownership without a group: all partitions, with commits only in Spark's checkpoint."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.is_bounded = False
@@ -74,7 +74,7 @@ class EveryPartition:
         self._ends: dict[TopicPartition, int] = {}
 
     def plan(self, start: QueryOffset, existing: Existing, choose: Choose, *, renewed: Collection[str] = ()) -> Plan:
-        """Everything may be read, partitions that were added since included."""
+        """Plan a batch over all partitions, those added since included."""
         self._ends.update({partition: span.end for partition, span in start.spans.items()})
         places: Places = dict.fromkeys(existing)
         for partition in places.keys() & self._ends.keys():
@@ -96,7 +96,7 @@ class EveryPartition:
         return end.following(start)
 
     def check(self) -> None:
-        """Nothing can end it."""
+        """Do nothing: without a group nothing ends the ownership."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -50,7 +50,7 @@ def find_partitions(consumer: Consumer, options: SourceOptions) -> list[TopicPar
 
 
 def partitions_of(topics: Mapping[str, ListedTopic], options: SourceOptions) -> list[TopicPartition]:
-    """As `find_partitions`, of topics that were found."""
+    """Find the partitions as `find_partitions` does, of topics that were found."""
     found = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     if options.partitions:
         missing = set(options.partitions) - set(found)
@@ -121,7 +121,7 @@ def _resolve_times(consumer: Consumer, partitions: Sequence[TopicPartition], ask
 
 
 def check_starts(partitions: Sequence[TopicPartition], asked: Offsets | None) -> None:
-    """`ConfigError` where a new stream's JSON of offsets or timestamps names partitions that there are not."""
+    """Raise `ConfigError` if a new stream's JSON of starts names partitions that do not exist."""
     if isinstance(asked, dict):
         check_names(partitions, asked, option="startingOffsets", surplus_only=True)
     elif isinstance(asked, Times) and isinstance(asked.at, dict):
@@ -135,7 +135,7 @@ def check_names(
     option: str,
     surplus_only: bool = False,
 ) -> None:
-    """`ConfigError` where a JSON of offsets does not name exactly these partitions."""
+    """Raise `ConfigError` if a JSON of offsets does not name exactly these partitions."""
     surplus, missing = set(named) - set(partitions), set(partitions) - set(named)
     if surplus:
         raise ConfigError(f"{option} names partitions that are not read: {join(surplus)}")
@@ -196,5 +196,5 @@ def choose_spans(
 
 
 def join(partitions: set[TopicPartition]) -> str:
-    """Partitions for a sentence."""
+    """Join partitions for a sentence."""
     return ", ".join(map(str, sorted(partitions)))

@@ -23,7 +23,7 @@ _SPARKS_OWN = "Kafka"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """Where one source of a query stands behind a batch.
+    """The position of one source of a query after a batch.
 
     `ends`: partition -> the next offset that the query reads. `latest`: partition -> the end of the log when the batch
     was planned, of the partitions that were the query's then. `records`: rows of the batch. `name`: of the member that

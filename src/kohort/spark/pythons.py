@@ -64,7 +64,7 @@ def is_this_python(command: str) -> bool:
 
 
 def is_python_free() -> bool:
-    """Whether the environment leaves it to us by which Python Spark starts its processes, or names this one."""
+    """Whether the environment leaves Spark's Python to kohort, or names this one."""
     named = os.environ.get("PYSPARK_PYTHON")
     return named is None or is_this_python(named)
 
@@ -103,8 +103,9 @@ def build_python(place: Path, packages: Sequence[Path]) -> Path:
 
 
 def _make(folder: Path, packages: Sequence[Path]) -> None:
-    """Beside its place, and then there as a whole: others may be at it, too."""
+    """Make the folder beside its place, then move it there as a whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Other processes may be making the same folder at this moment.
     with tempfile.TemporaryDirectory(dir=folder.parent) as drafts:
         draft = Path(drafts, "draft")
         draft.mkdir()

@@ -47,13 +47,13 @@ class NoStreamSinkError(KohortError):
 
 
 def require_stream_sink() -> None:
-    """`NoStreamSinkError` where the stream writer cannot work."""
+    """Raise `NoStreamSinkError` if the stream writer cannot work."""
     if _SPARK_IS_TOO_OLD:
         raise NoStreamSinkError
 
 
 class KohortBatchWriter(DataSourceArrowWriter):
-    """Appends a DataFrame."""
+    """The writer that appends a DataFrame."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -65,7 +65,7 @@ class KohortBatchWriter(DataSourceArrowWriter):
         _tell_remarks(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
-        """Runs in an executor: the rows of one task."""
+        """Write the rows of one task; runs in an executor."""
         return write_rows(self._options, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -78,7 +78,7 @@ class KohortBatchWriter(DataSourceArrowWriter):
 
 
 class KohortStreamWriter(DataSourceStreamArrowWriter):
-    """Appends the rows of a streaming query, one micro-batch after the other.
+    """The writer that appends the rows of a streaming query, micro-batch by micro-batch.
 
     In complete mode, which Spark calls overwriting, every micro-batch appends its whole result, as by Spark's sink.
     """
@@ -89,7 +89,7 @@ class KohortStreamWriter(DataSourceStreamArrowWriter):
         _tell_remarks(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
-        """Runs in an executor: the rows of one task."""
+        """Write the rows of one task; runs in an executor."""
         return write_rows(self._options, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

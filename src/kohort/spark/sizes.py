@@ -1,4 +1,4 @@
-"""How many bytes the records of a micro-batch have, by a look at where it begins in each partition.
+"""The size of a micro-batch in bytes, by a look at where it begins in each partition.
 
 Laws: a partition's look is bounded, one record at least; what is known from earlier looks is used as long as the
 backlog is far below the cap; each partition gets one record at least, or nothing would ever move.
@@ -41,7 +41,7 @@ class BytesCap:
         self._sizes: dict[TopicPartition, float] = {}
 
     def cap(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Span]:
-        """So much of each span that all of them together have about `max_bytes`.
+        """Cap each span so that all of them together have about `max_bytes`.
 
         Raises:
             KohortTimeoutError: records could not be looked at within `kafka.default.api.timeout.ms`.

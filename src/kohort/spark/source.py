@@ -44,7 +44,7 @@ class KohortDataSource(DataSource):
         return "kohort"
 
     def schema(self) -> str:
-        """Spark's Kafka columns, or those that the option `columns` asks for."""
+        """Return Spark's Kafka columns, or those that the option `columns` asks for."""
         return ", ".join(f"{column} {_TYPES[column]}" for column in self._parsed().columns)
 
     def reader(self, schema: StructType) -> KohortBatchReader:

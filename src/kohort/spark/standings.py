@@ -79,7 +79,7 @@ class Standings:
         self._forget()
 
     def committed(self) -> dict[str, Offsets]:
-        """group -> partition -> offset, as far as is known."""
+        """Return group -> partition -> committed offset, as far as it is known."""
         return {
             group: {partition: offset for partition, offset in offsets.items() if offset != NONE}
             for group, offsets in self._known.items()
@@ -98,7 +98,7 @@ class Standings:
         return found
 
     def _forget(self) -> None:
-        """Queries that have ended are not kept behind their last commit."""
+        """Forget ended queries after their last commit."""
         for group, ended in self._ended.items():
             if ended and not self.due(group):
                 for query in ended:

@@ -1,4 +1,4 @@
-"""Which tasks read the spans of a batch.
+"""The plan of the tasks that read a batch's spans.
 
 Laws: the tasks of a partition follow each other without a gap; only the last one of a partition may end "where the log
 ends when it runs", and only the first one may begin at "what the log begins with then".
@@ -65,7 +65,7 @@ def split_spans(spans: Mapping[TopicPartition, Span], options: SourceOptions) ->
 def _raise_to(
     least: int, spans: Mapping[TopicPartition, Span], parts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """More parts for the pieces that are large beside the others, until there are about `least`."""
+    """Split the largest pieces into more parts, until there are about `least`."""
     sizes = {partition: span.size / parts[partition] for partition, span in spans.items() if span.size > 0}
     count = sum(parts[partition] for partition in sizes)
     if count >= least:
@@ -83,7 +83,7 @@ def _raise_to(
 
 
 def _round(number: float) -> int:
-    """As Java does: halves go up."""
+    """Round as Java does: halves go up."""
     return int(number + 0.5)
 
 

@@ -156,17 +156,17 @@ class Ledger:
             )
 
     def stored(self) -> tuple[Stored, ...]:
-        """By topic and partition."""
+        """Return the stored rows by topic and partition."""
         return tuple(sorted(self._parts.values()))
 
 
 def as_text(stored: Sequence[Stored]) -> str:
-    """For people."""
+    """Format stored rows for a person."""
     return ", ".join(map(str, stored)) or "nothing"
 
 
 def batch_headers() -> dict[str, str]:
-    """Query and micro-batch of this task, which are the same when Spark repeats the batch.
+    """Return headers of query and micro-batch, which are the same when Spark repeats the batch.
 
     Raises:
         ConfigError: it is a task of no streaming query.
@@ -237,7 +237,7 @@ class _Task:
         self._refused = 0
 
     def send(self, batches: Iterable[pyarrow.RecordBatch]) -> None:
-        """Until all have their end, or the first has failed."""
+        """Send batches until every row has its result, or the first has failed."""
         for batch in batches:
             self._refused = batch.num_rows
             rows = batch.select(self._columns)

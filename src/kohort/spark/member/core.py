@@ -133,7 +133,7 @@ class Membership:
         return all(kept.isdisjoint(partitions) for kept in (self.flight.keys(), self._picking, self._due))
 
     def on_given_up(self, partitions: Collection[TopicPartition]) -> None:
-        """They are the group's again."""
+        """Note partitions that were given up to the group."""
         self._forget(partitions)
         if self.state is State.GIVING_UP and self.wanted_back.isdisjoint(self.flight):
             # The group did not want to wait any longer.
@@ -157,7 +157,9 @@ class Membership:
     # -- Spark's calls ------------------------------------------------------------------------------------------------
 
     def plan(self, start: QueryOffset, now_ms: int, *, renewed: Collection[str] = ()) -> Steps[Plan]:
-        """Everything up to `start`, since when topics were `renewed`, is finished: tell the group; pick the next batch.
+        """Tell the group the position at `start`, and pick the next batch.
+
+        `renewed`: topics that were recreated since `start`.
 
         Raises:
             NoAssignment: the group has given nothing in time.
@@ -284,7 +286,7 @@ class Membership:
                 self._move(Step.WANTED_BACK)
 
     def _settle(self, partitions: Iterable[TopicPartition]) -> Steps[bool]:
-        """Where we held a partition last, the group learns how far it is read, and that nothing is planned."""
+        """Commit the position, without a plan, of partitions that this query was the last to hold."""
         asked = tuple(sorted(each for each in partitions if each not in self.flight))
         if not asked or not self.is_joined:
             return not asked

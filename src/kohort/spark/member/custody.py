@@ -83,7 +83,7 @@ class Ledger:
 
 
 class Place(NamedTuple):
-    """Where a query goes on in a partition."""
+    """The position at which a query goes on in a partition."""
 
     start: int
     #: It must not read on behind this, where others have; `None`: it may.
@@ -138,7 +138,7 @@ def format_ledger(ledger: Ledger) -> str:
 def find_place(
     ledger: Ledger | None, name: str, known: Known | None, *, is_owned: bool, follows_orders: bool = True
 ) -> Place | None:
-    """Where the query of that name goes on.
+    """Find the place at which the query of that name goes on.
 
     Args:
         ledger: of the group; `None` if it remembers nothing.
@@ -184,7 +184,7 @@ def trim(span: Span, ledger: Ledger | None, taken: Holder | None) -> Span:
 
 
 def is_last_holder(ledger: Ledger | None, taken: Holder) -> bool:
-    """Whether the query that took the partition so holds it still."""
+    """Whether the holder that took the partition is still the last one."""
     return ledger is not None and ledger.chain[-1:] == (taken,)
 
 
@@ -260,7 +260,7 @@ def _find_lost(ledger: Ledger, name: str, known: Known | None) -> Iterator[tuple
 
 
 def _index(ledger: Ledger, taken: Holder) -> int | None:
-    """Where in the chain the query took the partition so, the last time."""
+    """Return the last index in the chain at which the query took the partition so."""
     found = [number for number, holder in enumerate(ledger.chain) if holder == taken]
     return found[-1] if found else None
 

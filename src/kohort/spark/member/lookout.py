@@ -1,4 +1,4 @@
-"""Where a query's checkpoint is, which Spark does not tell its reader: the files show it that the JVM has open.
+"""The search for a query's checkpoint folder, by the files that the JVM has open.
 
 Spark writes the end of a batch to the checkpoint's offset log between the reader's plan and the batch's tasks. For as
 long as the file is open, milliseconds, the kernel shows its path to the reader, a child of the JVM and a process of the
@@ -31,7 +31,7 @@ _LOG_FILE: Final = re.compile(r"(/.*)/(?:offsets|commits)/\.{1,2}\d+\.[0-9a-f-]{
 
 
 class Lookout:
-    """Watches for a moment behind each plan, on a thread, until it has the folder.
+    """The search on a thread, for a moment after each plan, until it has the folder.
 
     Args:
         process_id: of the JVM.
@@ -49,12 +49,12 @@ class Lookout:
 
     @property
     def has_given_up(self) -> bool:
-        """Whether it has looked often enough, or cannot look."""
+        """Whether the search has ended without result, or is not possible here."""
         return self.location is None and self._left == 0 and not self.is_watching
 
     @property
     def is_watching(self) -> bool:
-        """Whether it looks at this moment."""
+        """Whether the search is running at this moment."""
         return self._thread is not None and self._thread.is_alive()
 
     def watch(self, end: OffsetJson) -> None:
@@ -90,7 +90,7 @@ class Lookout:
             self._left = 0
 
     def _look(self) -> set[str]:
-        """Checkpoints of any query to which the JVM writes at this moment."""
+        """Return the checkpoints to which the JVM writes at this moment, of any query."""
         found = set()
         for number in os.listdir(self._folder):
             if number in self._lasting:
@@ -107,5 +107,5 @@ class Lookout:
 
 
 def _says_something(location: str, end: OffsetJson) -> bool:
-    """Whether it is the checkpoint of the query that has planned `end`."""
+    """Whether a checkpoint is of the query that has planned `end`."""
     return read_batch_state(location, end) is not BatchState.UNKNOWN

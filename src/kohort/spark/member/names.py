@@ -25,7 +25,7 @@ class QueryName:
         self._name: str | None = None
 
     def take(self, stored: str | None) -> str:
-        """That of the query's checkpoint; of a new query one that is the same for as long as the process lives.
+        """Return the name in the query's checkpoint, or for a new query this process's own.
 
         Spark asks for the initial offset twice, and before it repeats a query's first batch, whose end has the name.
         """

@@ -20,7 +20,7 @@ from kohort.spark.member.custody import Ledger, format_ledger, parse_ledger
 
 
 def group_of_notes(group_id: str, name: str) -> str:
-    """Where the query of that name leaves its notes.
+    """Return the group in which the query of that name leaves its notes.
 
     >>> group_of_notes("billing", "kohort-1a2b")
     'billing.kohort-1a2b.notes'
@@ -61,7 +61,7 @@ def from_offsets(
 def leave_notes(
     client: Mapping[str, str], group: str, ledgers: Mapping[TopicPartition, Ledger], topic_ids: Mapping[str, str]
 ) -> None:
-    """Say how far these partitions are read.
+    """Commit notes about the positions of these partitions.
 
     Args:
         client: settings of the connection.

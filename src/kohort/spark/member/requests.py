@@ -31,14 +31,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Answer: whether the group has taken it; `False` if the member is fenced."""
+    """A commit of ledgers; answer: whether the group has taken it, `False` if the member is fenced."""
 
     ledgers: dict[TopicPartition, Ledger]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveNotes:
-    """Say of partitions that others hold how far they are read (`notes.py`); answer: whether that was possible."""
+    """A note on the positions of others' partitions (`notes.py`); answer: whether it was possible."""
 
     ledgers: dict[TopicPartition, Ledger]
 
@@ -53,12 +53,15 @@ class ReadNotes:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Answer: names (`group.instance.id`) of the group's present members, those that are away for a while included."""
+    """A question for the names (`group.instance.id`) of the group's present members.
+
+    The answer includes members that are away for a while.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """Answer: every partition of the topics that are read."""
+    """A question for every partition of the topics that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Answer: the time in milliseconds, a moment later or when something has changed."""
+    """A wait for a moment or until something has changed; answer: the time in milliseconds."""
 
 
 Request = Fetch | Commit | LeaveNotes | ReadNotes | Names | Existing | Choose | Wait

@@ -1,4 +1,4 @@
-"""Where a query stands in its group, and the only ways between.
+"""The states of a query in its group, and the only transitions between them.
 
 Laws: a state changes in `Membership._move` alone, which looks it up here; a pair that is not in the table is a bug.
 A batch is open from its plan until it is known to be finished; while one is open nothing is given up but by force, and
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a query stands."""
+    """The state of a query in its group."""
 
     #: The group has given no assignment (any more); no batch is open.
     JOINING = "joining"
