@@ -99,7 +99,7 @@ def _add_words(parser: Any, *, is_filter: bool) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Entries by resource and principal."""
+    """Print the entries by resource and principal."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

@@ -1,4 +1,4 @@
-"""`kohort broker`: how a broker is doing.
+"""`kohort broker`: the state of a broker.
 
 Source: DescribeBroker, an API of kohort's own; Apache Kafka has its metrics by JMX.
 """

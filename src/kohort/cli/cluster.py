@@ -149,7 +149,7 @@ def run_features(options: argparse.Namespace) -> int:
 
 
 def run_quorum(options: argparse.Namespace) -> int:
-    """Voters first, then observers."""
+    """Print the quorum's voters, then its observers."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -286,7 +286,7 @@ def run_elect(options: argparse.Namespace) -> int:
 
 
 def read_plan(path: str) -> list[tuple[TopicPartition, Sequence[int] | None]]:
-    """Partitions with their brokers, of a file as kafka-reassign-partitions writes and reads it.
+    """Read partitions with their brokers from a file of kafka-reassign-partitions.
 
     Raises:
         ConfigError: it is none.

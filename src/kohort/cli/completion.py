@@ -93,7 +93,7 @@ def describe(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Ite
 
 
 def bash_script(verbs: list[Verb]) -> str:
-    """For bash, without the package bash-completion."""
+    """Build the script for bash, without the package bash-completion."""
     return f"""\
 _kohort() {{
     local -a line=("${{COMP_WORDS[@]}}")
@@ -113,7 +113,8 @@ complete -F _kohort kohort
 
 
 def zsh_script(verbs: list[Verb]) -> str:
-    """For zsh, with its own completion system; its arrays begin at 1."""
+    """Build the script for zsh, for its own completion system."""
+    # zsh's arrays begin at 1.
     return f"""\
 #compdef kohort
 _kohort() {{
@@ -169,7 +170,7 @@ def _word_cases(verbs: list[Verb]) -> str:
 
 
 def fish_script(verbs: list[Verb]) -> str:
-    """For fish, with the help of each word beside it."""
+    """Build the script for fish, with the help of each word beside it."""
     lines = ["complete -c kohort -f"]
     for verb in verbs:
         when = f"-n {_quote(_fish_condition(verb))}"
@@ -191,5 +192,5 @@ def _fish_condition(verb: Verb) -> str:
 
 
 def _quote(text: str) -> str:
-    """Single quotes, as fish reads them."""
+    """Quote text in single quotes, as fish reads them."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

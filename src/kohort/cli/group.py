@@ -89,7 +89,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """Members first, then offsets."""
+    """Print the members, then the offsets."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -117,7 +117,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 
 def _find_short(admin: Admin, group: str) -> list[str]:
-    """Why members have less than others; nothing of a broker that keeps no history."""
+    """Explain why members have less than others; nothing if the broker keeps no history."""
     try:
         found = admin.explain_group(group)
     except (BrokerError, UnsupportedFeatureError):

@@ -50,7 +50,7 @@ def add_history(actions: Any) -> Any:
 
 
 def run_history(options: argparse.Namespace) -> int:
-    """Rows, oldest first; each names the input that caused it and the one that began its rebalance."""
+    """Print rows, oldest first; each names the input that caused it and that of its rebalance."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -75,7 +75,7 @@ def run_history(options: argparse.Namespace) -> int:
 
 
 def where_rows_are_kept(admin: Admin) -> str:
-    """Why the oldest rows of a history are gone."""
+    """Explain why the oldest rows of a history are gone."""
     if any(topic.name == JOURNAL_TOPIC for topic in admin.list_topics()):
         return "the broker keeps journal.topic.retention.ms and journal.topic.retention.bytes of them"
     return "without a data directory the broker keeps journal.ring.rows of all groups together"

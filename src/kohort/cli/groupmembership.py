@@ -86,7 +86,7 @@ def run_static(options: argparse.Namespace) -> int:
 
 
 def run_dynamic(options: argparse.Namespace) -> int:
-    """Make it dynamic."""
+    """Make the group dynamic."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

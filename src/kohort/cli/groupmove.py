@@ -156,7 +156,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Options that contradict each other, or of which one is missing."""
+    """Refuse options that contradict each other, or of which one is missing."""
     has_moves = bool(options.partitions) or options.schedule is not None
     if options.schedule is not None and (options.partitions or options.to is not None):
         raise ConfigError("a schedule names its partitions and members: leave TOPIC-N and --to out")

@@ -67,7 +67,7 @@ def sentence(event: HistoryEvent, names: MemberNames) -> str:
 
 
 def _words(name: str) -> str:
-    """`DeleteGroup` and `delete_group` as words."""
+    """Convert `DeleteGroup` or `delete_group` to words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower()
 
 
@@ -84,7 +84,7 @@ def _why(details: Details, name: str = "why") -> str:
 
 
 def _partitions(text: str) -> str:
-    """`orders-0 orders-1 and 3 more` as `orders:0-1 and 3 more`."""
+    """Shorten `orders-0 orders-1 and 3 more` to `orders:0-1 and 3 more`."""
     named, more = read_partitions(text)
     return show_partitions(named) + (f" and {more} more" if more else "")
 

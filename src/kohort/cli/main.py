@@ -67,7 +67,7 @@ def add_execute(parser: argparse.ArgumentParser, *, done: str = "changed") -> No
 
 
 def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
-    """`NAME=VALUE` arguments as a mapping; `ConfigError` for one without `=`."""
+    """Parse `NAME=VALUE` arguments to a mapping; `ConfigError` for one without `=`."""
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""How the command line speaks: tables for people, JSON lines for machines, one sentence for errors."""
+"""The output of the command line: tables for people, JSON lines for programs, sentences for errors."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ EXAMPLES: Final = {
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but an error is one sentence, and an unknown word is answered with the nearest known one."""
+    """An argparse parser with errors of one sentence and the nearest known word for an unknown one."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but let the verb refuse the arguments that it does not know."""
@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         return True
 
     def format_help(self) -> str:
-        """As argparse's, and an example at the end."""
+        """Format the help as argparse does, with an example at the end."""
         example = EXAMPLES.get(self.prog)
         return super().format_help() + (f"\nexample:\n  {example}\n" if example else "")
 

@@ -1,4 +1,4 @@
-"""`kohort quota list|set`: how much clients may send, fetch and ask.
+"""`kohort quota list|set`: limits of clients' sends, fetches and requests.
 
 Source: kafka-configs (`--entity-type users`, `clients`, `ips`); KIP-546.
 """
@@ -60,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Limits by entity."""
+    """Print the limits by entity."""
     from kohort import Admin
     from kohort.client.admin.results.quotas import show_entity
 

@@ -1,4 +1,4 @@
-"""How one record is shown: as a value with or without its key and headers, as JSON, or by a format like kcat's.
+"""The format of a shown record: its value with or without key and headers, JSON, or as kcat does.
 
 Source: kcat 1.7, `-f`, `-K`.
 """
@@ -52,7 +52,7 @@ _PIECES: Final = re.compile(r"%.|%$|\\x[0-9a-fA-F]{2}|\\[ntr0\\]|[^%\\]+|\\", re
 
 
 def unescape(text_: str) -> str:
-    r"""Text with `\t`, `\n`, `\r`, `\0`, `\\` and `\xHH` as the characters that they stand for."""
+    r"""Replace `\t`, `\n`, `\r`, `\0`, `\\` and `\xHH` by the characters that they stand for."""
     return re.sub(
         r"\\(?:x([0-9a-fA-F]{2})|([ntr0\\]))",
         lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPES[found[2]],
@@ -79,7 +79,10 @@ def _literal(text_: str) -> Callable[[ConsumerRecord], str]:
 
 
 def choose_format(options: argparse.Namespace) -> Callable[[ConsumerRecord], str]:
-    """How records are shown with these options, with the end of the line, if it has one; not for `--json`."""
+    """Return the format of records by these options, with the end of the line if it has one.
+
+    Not for `--json`.
+    """
     if options.format is not None:
         chosen: Callable[[ConsumerRecord], str] = options.format
         return chosen

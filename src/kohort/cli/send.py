@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def parse_header(text: str) -> tuple[str, bytes]:
-    """`NAME=VALUE`, or rpk's and kaf's `NAME:VALUE` where there is no `=`."""
+    """Parse `NAME=VALUE`, or rpk's and kaf's `NAME:VALUE` where there is no `=`."""
     name, found, value = text.partition("=" if "=" in text else ":")
     if not found or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -97,7 +97,10 @@ class Lines:
     """The lines of the standard input on their way to one topic."""
 
     def __init__(self, producer: Any, options: argparse.Namespace, *, near: str | None) -> None:
-        """`near`: the topic that was perhaps meant instead of one that is not there."""
+        """Create the lines of a topic.
+
+        `near`: the topic perhaps meant instead of a missing one.
+        """
         self._producer = producer
         self._options = options
         self._near = near
@@ -164,7 +167,7 @@ class Lines:
 
 
 def split_line(line: bytes, separator: bytes) -> tuple[bytes, bytes]:
-    """Key and value of one input line."""
+    """Split an input line into key and value."""
     key, found, value = line.partition(separator)
     if not found:
         shown = "tab" if separator == b"\t" else repr(os.fsdecode(separator))

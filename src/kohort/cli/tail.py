@@ -79,7 +79,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def parse_start(word: str) -> str | datetime:
-    """`beginning`, `end`, `N` or `-N`; a time, or a span before now."""
+    """Parse `beginning`, `end`, `N` or `-N`, a time, or a span before now."""
     if word in _ENDS:
         return _ENDS[word]
     if re.fullmatch(r"-?\d+", word):
@@ -94,7 +94,7 @@ def parse_start(word: str) -> str | datetime:
 
 
 def parse_partitions(word: str) -> list[range]:
-    """`0,2-3` as ranges."""
+    """Parse `0,2-3` to ranges."""
     chosen = []
     for part in word.split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
@@ -106,7 +106,7 @@ def parse_partitions(word: str) -> list[range]:
 
 
 def first_offset(start: str, *, begin: int, end: int) -> int:
-    """Where reading a partition with offsets from `begin` to below `end` starts."""
+    """Return the offset to start at in a partition with offsets from `begin` to below `end`."""
     if start == "beginning":
         return begin
     if start == "end":
@@ -147,7 +147,7 @@ def _first_offsets(
     begins: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where reading starts: of a time the first record that is as young, the end where there is none."""
+    """Return the offsets to start at; for a time the first record that is as young, else the end."""
     if isinstance(start, str):
         return {each: first_offset(start, begin=begin, end=ends[each]) for each, begin in begins.items()}
     found = consumer.offsets_for_times(dict.fromkeys(begins, int(start.timestamp() * 1000)))

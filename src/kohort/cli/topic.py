@@ -196,7 +196,7 @@ def _tell_deleted(options: argparse.Namespace, deleted: list[str]) -> None:
 
 
 def show_idle(idle: Mapping[str, str]) -> list[str]:
-    """`not acted on yet: retention.bytes, retention.ms`, one for each of the broker's words."""
+    """Format idle configs as `not acted on yet: retention.bytes`, one for each of the broker's words."""
     names: dict[str, list[str]] = {}
     for name, words in sorted(idle.items()):
         names.setdefault(words, []).append(name)

@@ -66,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """By transactional id."""
+    """Print the transactions by transactional id."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -80,7 +80,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_describe(options: argparse.Namespace) -> int:
-    """In the order asked."""
+    """Print the transactions in the order asked."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:
@@ -115,7 +115,7 @@ def _show(options: argparse.Namespace, found: list[Any]) -> None:
 
 
 def run_hanging(options: argparse.Namespace) -> int:
-    """By partition."""
+    """Print hanging transactions by partition."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

@@ -53,7 +53,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def gather_config(options: argparse.Namespace) -> dict[str, object]:
-    """Broker configs of the file, then those of the command line, which win; `--in-memory` takes directories out.
+    """Merge the broker configs of the file and the command line, which wins.
+
+    `--in-memory` removes directories.
 
     What the file has and a broker of ours has not is said on the error output.
     """

@@ -70,7 +70,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Users by name."""
+    """Print the users by name."""
     from kohort import Admin
 
     with Admin(connection(options)) as admin:

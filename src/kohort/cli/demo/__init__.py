@@ -91,7 +91,7 @@ def why_no_spark() -> str | None:
 
 
 def own_command() -> str:
-    """How a person at this place calls this very kohort: by its name where the shell finds it, else by its path."""
+    """Return the command for this kohort: its name if the shell finds it, else its path."""
     own = Path(sys.executable).with_name("kohort")
     found = shutil.which("kohort")
     if not own.exists() or (found and os.path.samefile(found, own)):

@@ -186,7 +186,7 @@ def print_account(account: Account) -> None:
 
 
 def _print_rebalances(title: str, rebalances: Sequence[GroupRebalance]) -> None:
-    """In the words of `kohort group why`."""
+    """Print the rebalances in the words of `kohort group why`."""
     print(f"\n{title}")
     for rebalance in rebalances:
         print(f"{show_clock(rebalance.began_ms)}  {rebalance.sentence}")
@@ -207,7 +207,7 @@ def _print_spark(spark: SparkAccount) -> None:
 
 
 def records(count: int) -> str:
-    """`1 record was`, `2 records were`."""
+    """Format a count: `1 record was`, `2 records were`."""
     return f"{count:,} record was" if count == 1 else f"{count:,} records were"
 
 

@@ -31,12 +31,12 @@ class Member:
         self._reader.start()
 
     def kill(self) -> None:
-        """SIGKILL: no leave, no last commit."""
+        """Kill the process by SIGKILL: it neither leaves nor commits."""
         self.process.kill()
         self.account.fate = "killed (SIGKILL)"
 
     def leave(self) -> None:
-        """It commits and leaves; then everything that it wrote has been read."""
+        """Let the process commit and leave, and read the rest of its output."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:

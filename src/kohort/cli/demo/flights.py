@@ -37,7 +37,7 @@ def find_flights() -> Path:
 
 
 def read_flights(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of each flight in file order; missing numbers (cancelled flights) are null."""
+    """Yield (key, value) of each flight in file order; missing numbers (cancelled flights) are null."""
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, "utf-8", newline="")):
             flight = {name: _parse(name, value) for name, value in row.items()}

@@ -38,7 +38,7 @@ def name_partitions(partitions: Sequence[TopicPartition]) -> list[int]:
 
 
 def spans_of(records: Sequence[ConsumerRecord]) -> dict[int, list[int]]:
-    """partition -> [first offset, last offset, records]."""
+    """Return partition -> [first offset, last offset, records]."""
     spans: dict[int, list[int]] = {}
     for record in records:
         span = spans.setdefault(record.partition, [record.offset, record.offset, 0])

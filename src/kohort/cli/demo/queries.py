@@ -105,7 +105,7 @@ class Query:
         self.account.ends.append("stopped between two triggers")
 
     def kill_reader(self) -> None:
-        """SIGKILL for the process that reads for it; the query ends when it notices."""
+        """Kill the reader's process by SIGKILL; the query ends when it notices."""
         if not self._readers:
             raise KohortError(f"the process that reads for {self.account.name} was not found")
         for reader in self._readers:
@@ -134,7 +134,7 @@ class Query:
 
 
 def find_readers() -> set[int]:
-    """Processes below this one that read for streaming queries."""
+    """Find the processes below this one that read for streaming queries."""
     found: set[int] = set()
     rest = [os.getpid()]
     while rest:

@@ -20,7 +20,10 @@ class Screen:
     """While the block runs: a live table on a terminal, a line every few seconds elsewhere, nothing if `quiet`."""
 
     def __init__(self, render: Callable[[GroupWatch], tuple[str, Table]], watch: GroupWatch, *, quiet: bool) -> None:
-        """`render` gives one line and the table below it."""
+        """Create a screen.
+
+        `render`: returns one line and the table below it.
+        """
         self._render = render
         self._watch = watch
         self._quiet = quiet

@@ -122,7 +122,10 @@ def count_rows(session: SparkSession, folder: Path, account: SparkAccount) -> li
 
 
 def by_carrier(cells: list[CarrierHour]) -> list[tuple[str, int, float]]:
-    """(carrier, departures, mean delay), most departures first; the mean is weighted by departures."""
+    """Return (carrier, departures, mean delay), most departures first.
+
+    The mean is weighted by departures.
+    """
     totals: dict[str, list[float]] = {}
     for cell in cells:
         total = totals.setdefault(cell.carrier, [0, 0.0])
@@ -133,7 +136,7 @@ def by_carrier(cells: list[CarrierHour]) -> list[tuple[str, int, float]]:
 
 
 def draw(cells: list[CarrierHour], path: Path) -> None:
-    """Two maps, carrier by hour: how many departures, and how late they were."""
+    """Draw two maps, carrier by hour: the departures, and their delay."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -39,7 +39,10 @@ class SparkScene:
     """One run of it; `run()` fills in the account."""
 
     def __init__(self, output: Path, bootstrap: str, load: Load, admin: Admin, *, quiet: bool, seconds: float) -> None:
-        """`seconds`: how long the flights take that are still to come."""
+        """Create the scene.
+
+        `seconds`: the time that the remaining flights take.
+        """
         self._output = output
         self._bootstrap = bootstrap
         self._load = load
@@ -133,7 +136,7 @@ class SparkScene:
         self._say(f"  fay starts again, repeats the batch that was in doubt, and is back after {back_s:.1f} s")
 
     def _wait(self, is_reached: Callable[[], bool], otherwise: str) -> float:
-        """How many seconds it took; a query that has ended by itself ends the wait."""
+        """Wait and return the seconds; a query that has ended by itself ends the wait."""
 
         def look() -> bool:
             for query in self._queries:
@@ -154,7 +157,7 @@ class SparkScene:
         self._load.begin(SHARES[act], seconds=self._seconds / len(SHARES))
 
     def _held(self) -> Mapping[str, int]:
-        """How many partitions each query of the group has, while it is at rest; else nothing."""
+        """Count each query's partitions while the group is at rest; else nothing."""
         if all(listing.group_id != SPARK_GROUP for listing in self._admin.list_groups()):
             return {}
         group = self._admin.describe_group(SPARK_GROUP)

@@ -45,7 +45,10 @@ class Stage:
     """One run; `run()` gives the account."""
 
     def __init__(self, output: Path, *, flights: int, seconds: float, without_spark: str | None, quiet: bool) -> None:
-        """`seconds`: how long producing takes; `without_spark`: why there is none; `quiet`: say nothing meanwhile."""
+        """Create a run.
+
+        `seconds`: the time to produce; `without_spark`: why there is no Spark; `quiet`: print nothing meanwhile.
+        """
         self._output = output
         self._flights = flights
         self._seconds = seconds
@@ -98,7 +101,7 @@ class Stage:
                 self._run_spark(bootstrap, load, admin, account)
 
     def _run_group(self, bootstrap: str, load: Load, admin: Admin, account: Account) -> None:
-        """Three members, a fourth joins, the second is killed; the history is read before the others leave."""
+        """Run three members, add a fourth, kill the second, and read the history before the others leave."""
         self._members = [Member(name, bootstrap) for name in FIRST_MEMBERS]
         watch = GroupWatch(bootstrap, GROUP)
         try:

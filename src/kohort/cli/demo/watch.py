@@ -18,7 +18,7 @@ LOOK_INTERVAL_S = 0.5
 
 
 class GroupWatch:
-    """Describes the group twice a second."""
+    """A watch that describes the group twice a second."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self._group = group
@@ -62,12 +62,12 @@ def read_rebalances(admin: Admin, group: str) -> list[GroupRebalance]:
 
 
 def show_numbers(partitions: Iterable[int]) -> str:
-    """`0-3,7`, or a dash for none."""
+    """Format partition numbers as `0-3,7`, or a dash for none."""
     return show_partitions(TopicPartition(TOPIC, partition) for partition in partitions).removeprefix(f"{TOPIC}:")
 
 
 def wait_until(is_reached: Callable[[], bool], otherwise: str, *, seconds: float = 40.0) -> float:
-    """How many seconds it took.
+    """Wait for a condition and return the seconds.
 
     Raises:
         KohortError: it was not reached in time.

@@ -96,7 +96,7 @@ class Rows:
         self._is_away = False
 
     def look(self) -> None:
-        """`write_new`; a broker that is away is told once, and asked again."""
+        """Call `write_new`; a lost broker is reported once, and asked again."""
         try:
             self.write_new()
         except KohortError as why:

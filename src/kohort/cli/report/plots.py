@@ -21,7 +21,7 @@ _BARS: Final = 15
 
 
 def draw_rebalances(points: Lines) -> str:
-    """When rebalances began and how long they took, by their triggers; those without an end are left out."""
+    """Draw the begin and length of rebalances by their triggers; those without an end are left out."""
 
     def draw(axes: Axes) -> None:
         ended = [point for point in points if point["seconds"] is not None]
@@ -50,7 +50,7 @@ def draw_unread(lines: Lines) -> str:
 
 
 def draw_lag(points: Lines) -> str:
-    """Lag over time, a curve a group."""
+    """Draw lag over time, a curve a group."""
 
     def draw(axes: Axes) -> None:
         for group in dict.fromkeys(point["group_id"] for point in points):
