@@ -18,7 +18,7 @@ from kohort.records.build_parts import *
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's variant of the 32-bit hash, unsigned.
+    """Compute Kafka's variant of the 32-bit murmur hash, unsigned.
 
     >>> hex(murmur2(b"21"))
     '0xc5f2f8ec'
@@ -99,14 +99,14 @@ def new_plain_record(
 
 
 def show_record(record: object) -> None:
-    """It may refer to anything from now on."""
+    """Show a record to the garbage collector; it may refer to anything from now on."""
     show(record)
 
 
 def spread_rows(
     keys: list[bytes | None] | None, partitions: list[int | None] | None, stop: int, count: int, turn: int
 ) -> list[list[int]]:
-    """Which rows go to which partition: to their own, else by their key, else to `turn`.
+    """Spread rows over partitions: to their own, else by their key, else to `turn`.
 
     Args:
         keys: of the rows, `None` if no row has one.
@@ -208,7 +208,7 @@ def write_rows(
 
 
 def first_unfit(payloads: list[Any], limit_bytes: int) -> int:
-    """Place of the first that is neither `None` nor `bytes` of at most that length; -1 if there is none."""
+    """Return the place of the first payload that is not `None` or `bytes` of that length; -1: none."""
     for place in range(len(payloads)):
         payload = payloads[place]
         if payload is not None and (type(payload) is not bytes or len(payload) > limit_bytes):

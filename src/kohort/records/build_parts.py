@@ -58,7 +58,7 @@ def put_record(  # noqa: PLR0917
 
 
 def murmur(data: bytes) -> int:
-    """Kafka's variant of the 32-bit hash, unsigned."""
+    """Compute Kafka's variant of the 32-bit murmur hash, unsigned."""
     length = len(data)
     value = _SEED ^ length
     whole = length & ~3

@@ -35,7 +35,7 @@ Writer = Callable[[bytearray, int, int], tuple[int, int]]
 
 
 def writer_of(records: Sequence[Unwritten], index: int = 0) -> Writer:
-    """Writes these, of which the first has that place in its batch."""
+    """Return a writer of these records, the first of which has that place in its batch."""
     return lambda out, position, base_time: write_records(records, index, base_time, out, position, encode_headers)
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""Which implementation of the kernels runs: compiled C, numpy or plain Python.
+"""The choice of the kernels' implementation: compiled C, numpy or plain Python.
 
 Laws: all three give the same columns and refuse the same bytes; numpy is imported only when it is chosen. The
 environment variable KOHORT_KERNELS (c, numpy, python) chooses; without it C where it was compiled, else numpy where
@@ -98,7 +98,7 @@ def is_compiled() -> bool:
 
 
 def plain_kernels() -> ModuleType:
-    """`kernels.py` as plain Python, also where its compiled form lies beside it and would be imported first."""
+    """Load `kernels.py` as plain Python, also if its compiled form would be imported first."""
     return plain_form(_imported_kernels())
 
 
@@ -112,7 +112,7 @@ def gather_joined(
     out: memoryview,
     out_offsets: memoryview,
 ) -> int:
-    """`kernels.gather` without its inner loop over bytes, which only a compiler makes fast."""
+    """Gather a field as `kernels.gather` does, without its byte loop, which only a compiler makes fast."""
     starts = spans[first_row * width + field : stop_row * width : width].tolist()
     lengths = spans[first_row * width + field + 1 : stop_row * width : width].tolist()
     source = region if isinstance(region, bytes) else bytes(region)

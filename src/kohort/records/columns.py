@@ -80,7 +80,7 @@ class RecordColumns:
         return list(map(build, zip(offsets, timestamps, keys, values, headers, strict=True)))
 
     def timestamp_types(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """0 (producer's time) or 1 (broker's time) of the rows [start, stop)."""
+        """Return 0 (producer's time) or 1 (broker's time) for each of the rows [start, stop)."""
         return list(self._per_batch(2, start, stop))
 
     def leader_epochs(self, start: int = 0, stop: int | None = None) -> list[int]:
@@ -175,7 +175,7 @@ def gather_columns(
 
 
 def _joined(kind: str, parts: Sequence[memoryview]) -> memoryview:
-    """Arrays of one kind behind each other; a single one stays where it is."""
+    """Join arrays of one kind; a single one stays where it is."""
     if len(parts) == 1:
         return parts[0]
     out = blank(kind, sum(map(len, parts)))

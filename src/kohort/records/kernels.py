@@ -45,7 +45,7 @@ from kohort.records.layout import (
 
 
 def count_batches(buffer: Buffer) -> int:
-    """How many whole batches the buffer holds; counting ends at the first impossible length or format."""
+    """Count the whole batches of the buffer, up to the first impossible length or format."""
     size = len(buffer)
     position = 0
     count = 0
@@ -270,7 +270,7 @@ def _scan_batch(
 
 
 def _skip_headers(region: Buffer, position: int, end: int, count: int) -> int:
-    """Where `count` headers end, -1 if they cannot lie within `end`."""
+    """Return the end of `count` headers, -1 if they cannot lie within `end`."""
     # A header is two lengths at the least, so an impossible count is refused before it is looped over.
     if count < 0 or count > (end - position) >> 1:
         return -1
@@ -333,7 +333,7 @@ def sum_lengths(spans: memoryview, width: int, field: int, count: int) -> int:
 
 
 def count_nulls(spans: memoryview, width: int, field: int, count: int) -> int:
-    """How many rows have no such field."""
+    """Count the rows that have no such field."""
     nulls = 0
     for row in range(count):
         if spans[row * width + field] < 0:

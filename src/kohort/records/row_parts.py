@@ -27,5 +27,5 @@ def new_text(region: Buffer, start: int, length: int) -> str:
 
 
 def new_array(size_bytes: int) -> bytearray:
-    """So many bytes."""
+    """Return an array of so many bytes."""
     return bytearray(size_bytes)

@@ -74,7 +74,7 @@ class Region:
 
 @dataclass(slots=True, kw_only=True)
 class HeaderSpans:
-    """Where the headers of n records lie."""
+    """The positions of the headers of n records."""
 
     #: int32[n + 1]: record i has the headers [row_offsets[i], row_offsets[i + 1]).
     row_offsets: memoryview
@@ -230,7 +230,7 @@ def scan_batches(
     kernels: KernelSet | None = None,
     allocate: Allocate = blank,
 ) -> ScannedRecords:
-    """Where the records of every whole batch at `start_offset` or behind it lie.
+    """Find the records of every whole batch at `start_offset` or behind it.
 
     Args:
         buffer, start_offset, max_batch_bytes, max_total_bytes, check_crcs, kernels: those of `decode_columns`.

@@ -38,7 +38,7 @@ class SpanColumn:
         return self.offsets[place + 1] - self.offsets[place]
 
     def cut(self, row: int) -> bytes | None:
-        """That row as an object of its own."""
+        """Return a row as an object of its own."""
         length = self.length(row)
         return None if length < 0 else cut_bytes(self.data, self.offsets[self.first + row], length)
 
@@ -56,7 +56,7 @@ def spread_spans(
     bounds: memoryview,
     order: memoryview,
 ) -> bool:
-    """Which rows go to which partition: to their own, else by their key, else to `turn`.
+    """Spread rows over partitions: to their own, else by their key, else to `turn`.
 
     Args:
         keys: of the rows, `None` if no row has one.
@@ -128,7 +128,7 @@ def write_spans(
     out: bytearray,
     at: int,
 ) -> tuple[int, int]:
-    """Write rows as the first records of a batch; the byte behind the last one, and the latest time.
+    """Write rows as the first records of a batch; return the end and the latest time.
 
     Args:
         times: int64[rows], milliseconds; `None` means the base time for all.

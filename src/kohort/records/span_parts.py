@@ -32,7 +32,7 @@ def put_row(  # noqa: PLR0917
 
 
 def put_count(out: bytearray, at: int, count: int) -> int:
-    """Write a number; the byte behind it."""
+    """Write a number; return the byte behind it."""
     return put_bytes(out, at, VARINTS[count])
 
 
@@ -43,7 +43,7 @@ def put_field_of(out: bytearray, at: int, column: Any, row: int) -> int:
 
 
 def put_bytes(out: bytearray, at: int, piece: bytes) -> int:
-    """Write these."""
+    """Write bytes; return the byte behind them."""
     end = at + len(piece)
     out[at:end] = piece
     return end

@@ -19,7 +19,7 @@ LIMIT_BYTES: Final = 64 << 20
 def first_record_since(
     batch: memoryview, header: BatchHeader, timestamp_ms: int, *, limit_bytes: int = LIMIT_BYTES
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record that is as late as `timestamp_ms` or later; `None` if none is.
+    """Find (timestamp, offset) of the first record at `timestamp_ms` or later; `None`: there is none.
 
     Args:
         batch: the whole batch, whose CRC was compared when it came.

@@ -1,5 +1,5 @@
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""The kernels in numpy, for where Arrow is in use and nothing was compiled.
+"""The kernels in numpy, used where Arrow is in use and nothing was compiled.
 
 Laws: same results as `kernels.py`. Only well-formed bytes are read here; whatever looks impossible is given to the
 plain loop, which alone decides that it is. The one loop left steps from record to record, because where a record
@@ -170,7 +170,7 @@ def check_records(
 def _check(
     source: memoryview, data: Bytes, position: int, numbers: Int64s
 ) -> tuple[npt.NDArray[np.bool_], Int64s, int]:
-    """Which of the records with these numbers have no key, how far their times are from the base, and their end."""
+    """Return the records without key, their times' distance from the base, and their end."""
     pieces, behind = _begins_of(source, data, position, len(data), len(numbers))
     begins = np.concatenate(pieces)
     lengths, starts = _varints(data, begins)
@@ -318,11 +318,12 @@ def _record_size(source: Buffer, position: int) -> tuple[int, int]:
 
 
 def _run_length(data: Bytes, position: int, most: int, size: int, width: int) -> int:
-    """How many records from here on carry the same length: each says where the next one begins."""
+    """Count the records from here on with the same length."""
     run, step = 1, _SHORTEST_RUN
     while run < most:
         step = min(2 * step, most - run)
         begin = position + run * size
+        # The length of each record says where the next one begins.
         lengths = data[begin : begin + step * size].reshape(step, size)[:, :width]
         same = (lengths == data[position : position + width]).all(axis=1)
         if not same.all():
