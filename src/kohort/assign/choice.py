@@ -1,4 +1,4 @@
-"""Which form of the assignors' kernels runs: compiled C or plain Python.
+"""The choice of the form of the assignors' kernels: compiled C or plain Python.
 
 Laws: both give the same owners. The environment variable KOHORT_KERNELS chooses when this module is imported: c insists
 on C, python and numpy (there is no such form here) run plain Python; without it C where it was compiled.
