@@ -51,7 +51,7 @@ def parse_topic_id(text: str) -> TopicId:
 
 
 def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode` as a signed 32-bit number, over UTF-16 code units."""
+    """Compute Java's `String.hashCode` as a signed 32-bit number, over UTF-16 code units."""
     value = 0
     if text.isascii():
         units: Iterable[int] = text.encode("ascii")

@@ -143,7 +143,7 @@ class TimerTable(Generic[Key]):
         return len(self._keys) - 1
 
     def _settle(self) -> int | None:
-        """Bring the earliest deadline to the top of the queue; its place."""
+        """Bring the earliest deadline to the top of the queue, and return its place."""
         heap = self._heap
         while heap:
             entry = heap[0]
