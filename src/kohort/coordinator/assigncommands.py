@@ -1,6 +1,6 @@
 """Commands and values of client-side assignors, which members run themselves.
 
-Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment), which Apache Kafka has not.
+Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment), which Kafka does not have.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class TargetBalance:
     __slots__ = ("by_load", "free", "metadata_hash", "rank", "topic_ids", "total")
 
     def __init__(self, topics: Sequence[tuple[TopicId, int]], metadata_hash: int) -> None:
-        """`topics`: (topic id, number of partitions) in the order of their names."""
+        """Create the balance of empty loads for `topics`: (topic id, partitions) in the order of names."""
         #: Hash of the topics of this balance; it is not valid for other topics.
         self.metadata_hash = metadata_hash
         #: Ids of the topics, in order.

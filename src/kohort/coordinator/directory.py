@@ -11,7 +11,7 @@ from kohort.ids import OFFSETS_TOPIC, TopicPartition, coordinator_partition
 
 
 class Directory:
-    """Group id to shard; shard i is the coordinator of partition i of `__consumer_offsets`.
+    """Mapping of group ids to shards; shard i coordinates partition i of `__consumer_offsets`.
 
     >>> directory = Directory(50)
     >>> directory.shard_index("orders")
@@ -23,7 +23,10 @@ class Directory:
     __slots__ = ("shard_count",)
 
     def __init__(self, shard_count: int) -> None:
-        """`shard_count`: partitions of `__consumer_offsets`; it may not change while there are groups."""
+        """Create a directory of `shard_count` partitions of `__consumer_offsets`.
+
+        The number may not change while there are groups.
+        """
         assert shard_count >= 1
         self.shard_count: Final = shard_count
 

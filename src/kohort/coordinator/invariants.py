@@ -322,7 +322,7 @@ def check_no_double_assignment(group: ConsumerGroup) -> None:
 
 
 def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is_gathering: bool = False) -> None:
-    """LegalTargetAssignment: one owner at most per partition; exactly one per subscribed one, once current.
+    """LegalTargetAssignment: at most one owner per partition; exactly one if subscribed, once current.
 
     `is_gathering`: topics that only waiting new members subscribe to have no owner yet.
     """

@@ -137,7 +137,7 @@ class WaitingMove(NamedTuple):
 class Paced(NamedTuple):
     """Progress of paced moves.
 
-    `until_ms`: the time at which the pace allows one more move than have begun. `gap_ms`: the pause between two moves
+    `until_ms`: the time by which the pace allows as many moves as have begun. `gap_ms`: the pause between two moves
     that this was counted with. Both 0 if no move has begun at a pace.
     """
 

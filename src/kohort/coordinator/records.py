@@ -18,14 +18,14 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One fact about one group."""
+    """One fact about one group, past tense."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolatileRecord(Record):
-    """A fact that only matters while the process lives."""
+    """A record that is not written: it only matters while the process lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class OffsetCommitted(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionalOffsetCommitted(Record):
-    """Type 1 in a batch of a transaction: the commit counts when, and only if, the transaction is committed."""
+    """Type 1 in a batch of a transaction: the commit counts once the transaction is committed."""
 
     producer_id: int
     producer_epoch: int
@@ -69,7 +69,7 @@ class TransactionCompleted(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetForgotten(Record):
-    """Tombstone of type 1."""
+    """Tombstone of type 1: a committed offset is removed."""
 
     topic: str
     partition: int
@@ -106,12 +106,12 @@ class ClassicGroupStored(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroupForgotten(Record):
-    """Tombstone of type 2."""
+    """Tombstone of type 2: a classic group is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupEpochSet(Record):
-    """Type 3: the group epoch, and the hash of the subscribed topics that it was set for (0: not computed)."""
+    """Type 3: the group epoch, and the hash of the subscribed topics at its time (0: not computed)."""
 
     epoch: int
     metadata_hash: int = 0
@@ -119,7 +119,7 @@ class ConsumerGroupEpochSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupForgotten(Record):
-    """Tombstone of type 3."""
+    """Tombstone of type 3: a KIP-848 group is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ class ConsumerMemberSubscribed(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMemberForgotten(Record):
-    """Tombstone of type 5."""
+    """Tombstone of type 5: a member of a KIP-848 group is removed."""
 
     member_id: str
 
@@ -176,7 +176,7 @@ class TargetAssignmentEpochSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetAssignmentEpochForgotten(Record):
-    """Tombstone of type 6."""
+    """Tombstone of type 6: a KIP-848 group has no target assignment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class MemberTargetSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberTargetForgotten(Record):
-    """Tombstone of type 7."""
+    """Tombstone of type 7: a member has no target assignment."""
 
     member_id: str
 
@@ -220,7 +220,7 @@ class CurrentAssignmentSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignmentForgotten(Record):
-    """Tombstone of type 8."""
+    """Tombstone of type 8: a member has no current assignment."""
 
     member_id: str
 
@@ -234,12 +234,12 @@ class GroupConfigsSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigsForgotten(Record):
-    """Type 20,005, kohort's own: a classic group in static mode rebalances without a written result yet."""
+    """Tombstone of type 20,001: a group has no configs of its own any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicRebalanceDue(Record):
-    """Type 20,005, kohort's own: a classic group in static mode rebalances, and the result is not written yet.
+    """Type 20,005, kohort's own: a rebalance of a classic group in static mode, without a result yet.
 
     `removed`: members of its latest type 2 record that are gone for good.
     """
@@ -359,7 +359,7 @@ class RegularExpressionResolved(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegularExpressionForgotten(Record):
-    """Tombstone of type 16."""
+    """Tombstone of type 16: a pattern has no subscribers any more."""
 
     regex: str
 
@@ -374,7 +374,7 @@ class ClientAssignorsSet(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAssignorsForgotten(Record):
-    """Tombstone of type 20,006."""
+    """Tombstone of type 20,006: a member has no client-side assignors any more."""
 
     member_id: str
 

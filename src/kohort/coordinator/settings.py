@@ -45,7 +45,7 @@ class GroupSettings:
     `group_consumer_assignment_window_ms`: a group's target is computed so long after its latest change, and no later
     than `group_consumer_assignment_window_max_ms` after the first change; 0 computes with the change.
     `group_consumer_assignors`: assignors that a KIP-848 member may name; the first is the default.
-    `group_assignor`: the assignor that computes whatever members name; empty leaves the choice to them.
+    `group_assignor`: the assignor of all groups, whichever members name; empty leaves the choice to them.
     `group_consumer_assignor_mismatch`: one of `MISMATCH_POLICIES`.
     `own_assignors`: names that are not built in, for which the shell has found an assignor.
     `group_consumer_assignor_timeout_ms`: how long an assignor of the user's own may take.

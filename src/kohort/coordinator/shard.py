@@ -277,7 +277,7 @@ class Shard:
             self._apply_configs(record)
         else:
             if isinstance(record, facts.ClassicGroupStored):
-                # An id is of one kind only; the tombstones of the other kind may be what compaction took away.
+                # An id is of one type only; compaction may have removed the tombstones of the other type.
                 self.groups.consumer.pop(record.group_id, None)
             apply_classic(self.groups.classic, record)
 

@@ -39,6 +39,7 @@ _REPEATS_OF_MEMBER: Final = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Rows of one group, oldest first, and the counts of events without rows.
+
     `is_complete`: the group has no older rows, also not from before a restart. `has_more`: the limit cut the list.
     """
 
@@ -107,7 +108,7 @@ class Journal:
         #: Number of rows -> groups with so many, in the order in which they reached it; no empty entry. Filled when the
         #: journal is full for the first time.
         self._by_size: Final[dict[int, OrderedDict[str, None]]] = {}
-        #: Largest number of rows of a group, or more.
+        #: Upper bound of the number of rows of any group.
         self._largest = 0
         #: Whether a group, any of them, has lost all of its rows.
         self._has_lost_groups = False

@@ -40,7 +40,7 @@ def decide_expiry(
     Args:
         group: `None` if it is gone; then there is nothing to do.
         key: kinds "session" and "pending" belong to a member, "join", "sync", "initial_delay" and "clock" to the group;
-        "join" also to a parked new member of a static group.
+            "join" also to a parked new member of a static group.
         groups: state with the clocks of static groups.
     """
     if group is None:

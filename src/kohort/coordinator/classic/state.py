@@ -54,7 +54,10 @@ NOT_REBALANCED: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMember:
-    """One member; `protocols` are (name, metadata) in the member's order, `assignment` is the client's bytes."""
+    """One member of a classic group.
+
+    `protocols` are (name, metadata) in the member's order, `assignment` is the client's bytes.
+    """
 
     member_id: str
     instance_id: str | None

@@ -3,7 +3,6 @@
 Laws: one instance id, one member: the newest one is alive for sure, and the former holder is fenced. While the group is
 Stable and the subscription is unchanged, no other member notices, and the new member id is in the log before the
 response.
-log before it is told.
 Source: KIP-345 and KIP-814; Apache Kafka's `updateStaticMemberThenRebalanceOrCompleteJoin`, which looks at the name
 of the protocol alone and so never hands out topics that a returning member has newly subscribed to (KAFKA-12759).
 """

@@ -67,7 +67,7 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
 
     Raises:
         Refused: the refusals of a classic group; INCONSISTENT_GROUP_PROTOCOL also where the policy is "disabled"
-        (KAFKA-20640): such a group would stay mixed for good.
+            (KAFKA-20640): such a group would stay mixed for good.
     """
     group = groups.consumer[command.group_id]
     check_form(command, settings)
@@ -103,7 +103,7 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         rack_id=subscription.rack_id,
         rebalance_timeout_ms=_rebalance_timeout_ms(command),
         subscribed_topic_names=subscription.topics,
-        # Nobody owns anything before it is a member, whatever it says.
+        # A client owns no partition before it is a member, whatever its subscription lists.
         topic_partitions={} if member is None else _owned(subscription, member, groups.image),
         classic=ClassicMemberFacts(session_timeout_ms=command.session_timeout_ms, protocols=command.protocols),
     )

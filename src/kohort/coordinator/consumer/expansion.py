@@ -25,7 +25,7 @@ def decide_waiting(
     records, effects = open_window(groups, group.group_id, settings, now_ms=now_ms)
     metadata_hash = hash_after(group, groups.image, change)
     if metadata_hash != group.metadata_hash:
-        # Otherwise its topics would count as changed topics.
+        # Otherwise the new member's topics would count as changed topics.
         epoch = ConsumerGroupEpochSet(group_id=group.group_id, epoch=group.epoch, metadata_hash=metadata_hash)
         return [epoch, *records], effects
     return records, effects

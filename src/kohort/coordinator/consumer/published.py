@@ -1,4 +1,4 @@
-"""Metadata of members: opaque bytes that a member publishes to the other members and to administrators.
+"""Metadata of members: opaque bytes that a member publishes to other members and administrators.
 
 The metadata is stored (record 20,008) and moves no partition: no epoch, no target, no assignment changes. A member that
 watches names the version up to which it knows the other members' metadata. Its response has the changes since, a page

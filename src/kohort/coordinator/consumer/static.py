@@ -38,7 +38,7 @@ from kohort.ids import TopicId
 
 
 def is_away(member: ConsumerMember) -> bool:
-    """Whether the member has left for a while, as static members do."""
+    """Whether a static member has left for a while (epoch -2)."""
     return member.member_epoch == LEAVE_STATIC_EPOCH
 
 

@@ -99,7 +99,7 @@ class Reporter:
     """Reporter of the decisions of all groups, one after the other."""
 
     def __init__(self, settings: GroupSettings) -> None:
-        """`settings`: of groups that have no configs of their own."""
+        """Create a reporter; `settings`: those of groups without configs of their own."""
         self._settings: Final = settings
         #: (group, classic member) -> when its connection was lost and its session shortened, coordinator time.
         self._lost: Final[dict[tuple[str, str], int]] = {}

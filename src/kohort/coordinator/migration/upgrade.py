@@ -197,7 +197,6 @@ def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[Top
     leader has taken from the member and given to no other, in the middle of a cooperative rebalance (KIP-429). Of two
     members that list one partition, the one with the newer generation has it (KIP-792). Apache Kafka takes both for
     free.
-    partition, the one of the younger generation has it (KIP-792). Apache Kafka takes both for free.
     """
     taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
     found: dict[str, dict[TopicId, list[int]]] = {}

@@ -1,1 +1,1 @@
-"""`kohort group why`: rows of one group in, an explanation out."""
+"""Explanation of a group from its journal rows, for `kohort group why`."""

@@ -171,7 +171,7 @@ class _Explainer:
         did = row.details.get("did", "")
         self._member(row.member_id).meanwhile.append(f"{row.times} {did if row.times > 1 else did.removesuffix('s')}")
 
-    # Who has less than others, though the group is at rest.
+    # Members with fewer partitions than others, though the group is at rest.
 
     def _window(self, row: ToldRow) -> None:
         is_open = row.event == "window_opened"
@@ -430,7 +430,7 @@ class _Explainer:
         self._members, self._is_gone, self._unnamed = {}, True, 0
         self._holdings.loose.clear()
 
-    # Who is waited for.
+    # Members that others wait for.
 
     def _heard(self, member: FollowedMember, now_ms: int, *, end: str = "") -> None:
         """Note that a member has been told, or is gone."""

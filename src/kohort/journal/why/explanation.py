@@ -103,7 +103,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRebalance:
-    """One rebalance: the triggers of one target, or of one generation, and what followed from it.
+    """One rebalance: the triggers of one target, or of one generation, and its consequences.
 
     `number`: the group's epoch, or its generation; `None` before a generation has begun. `first_number`: of its first
     trigger. `computed_ms`: when the target was known; `None`: not yet. `ended_ms` `None`: it is not over.
@@ -186,7 +186,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupExplanation:
-    """A group as its history explains it, oldest first.
+    """Explanation of a group by its history, oldest first.
 
     `now`: the members that others wait for at present, empty if none. `is_gone`: the group was deleted, or is over.
     `gap`: the latest crash of the broker since the first row, if any; no conclusion spans it. `members`: the partitions

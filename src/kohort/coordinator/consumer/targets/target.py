@@ -61,7 +61,7 @@ def decide_change(
         change: of its members; its own records come before those that are returned.
         now_ms: coordinator time.
         is_urgent: compute the target in this decision if there is no window and no interval to wait for. Otherwise a
-        timer does, after all other work that is due now.
+            timer does, after all other work that is due now.
         metadata_hash: hash of the group's topics after the change, if that is known.
     """
     group_id = group.group_id
