@@ -62,6 +62,7 @@ class SyncScheduler(Generic[Log]):
         free = self._limit - len(self._in_flight)
         if free <= 0 or not self._wanted:
             return []
+        # At most one sync per log: later appends wait for the next one.
         ready = [log for log in self._wanted if log not in self._in_flight][:free]
         for log in ready:
             del self._wanted[log]
@@ -71,6 +72,7 @@ class SyncScheduler(Generic[Log]):
     def finish(self, log: Log, durable_offset: int) -> None:
         """Note the end of a sync that made everything before `durable_offset` durable; the rest waits again."""
         self._in_flight.discard(log)
+        # The sync covered more than it was asked for: no further one is needed.
         if self._wanted.get(log, durable_offset + 1) <= durable_offset:
             del self._wanted[log]
 

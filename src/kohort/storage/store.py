@@ -94,6 +94,7 @@ class Store:
         """
         fs = fs or DiskFileSystem()
         settings = dict(settings or {})
+        # Wrong defaults are refused before anything is written.
         LogConfig.of({}, settings)
         directory = data_dir.rstrip("/") or "/"
         lock = take_directory(fs, directory)
@@ -269,6 +270,7 @@ class Store:
             offline=tuple((log.name, log.offline) for log in logs if log.offline),
         )
         self._begin_epoch(logs, is_new=ends is None)
+        # From the first append on only a check tells which records are there.
         remove_marker(self._fs, self.directory)
         self._last_stop = None
 
@@ -279,6 +281,7 @@ class Store:
         if is_new:
             epoch += 1
         if is_new or self._known_epoch not in (None, epoch):
+            # The epoch is durable before any client learns it.
             save_leader_epoch(self._fs, self.directory, epoch)
         self.changes.leader_epoch = epoch
         for log in logs:

@@ -133,6 +133,7 @@ def _fault(message: object, cls: type[Message], version: int, flexible: bool, pa
     for each in [*plain_fields(cls, version), *tagged_fields(cls, version, flexible)]:
         value, name = getattr(message, each.name), path + each.name
         if value is None:
+            # A tagged field with a null default is left out, so null is allowed.
             if each.is_nullable(version) or (each.is_tagged(version) and each.default is None):
                 continue
             return f"{name} is null, which this version does not allow"

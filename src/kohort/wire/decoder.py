@@ -57,8 +57,10 @@ def _buffer_decoder(cls: type[Message], version: int, most_rows: int | None) -> 
         if view.format != "B" or not view.contiguous:
             view = view.cast("B")
         whole = view.obj
+        # A view of whole bytes needs no copy.
         if type(whole) is bytes and len(whole) == len(view):
             return decode(whole, position)
+        # Short messages are copied once: bytes slice and decode faster than views.
         if not keeps_views and 0 <= len(view) - position <= COPY_AT_MOST:
             message, end = decode(bytes(view[position:]), 0)
             return message, position + end
@@ -259,6 +261,7 @@ class _DecoderEmitter(Emitter):
                 self.line("p = q")
                 return
             if self.most_rows is not None and isinstance(element, type):
+                # The bound holds over all arrays of the message, nested ones included.
                 self.line("rows -= c")
                 with self.block("if rows < 0:"):
                     self.line(f"raise Malformed('more than {self.most_rows} rows')")
@@ -327,5 +330,6 @@ class _DecoderEmitter(Emitter):
                     self.line(f"{target}.unknown_tags = {{}}")
                 self.line(f"{target}.unknown_tags[{tag}] = bytes(b[p:{end}])")
                 self.line(f"p = {end}")
+            # A value that is shorter or longer than its announced size is malformed.
             with self.block(f"if p != {end}:"):
                 self.line(f"raise Malformed('tagged field ' + str({tag}) + ' has another size than announced')")

@@ -113,6 +113,7 @@ def _decode(cls: type[T], blob: Buffer) -> T:
     version = int.from_bytes(blob[:_VERSION_BYTES], "big", signed=True)
     if version < 0:
         raise RemoteProtocolError(f"{cls.__name__} has the impossible version {version}")
+    # Later versions only append fields, so a newer blob reads as the newest known version.
     return codec.decode(cls, min(version, NEWEST_VERSION), blob, _VERSION_BYTES)[0]
 
 

@@ -51,6 +51,7 @@ class Emitter:
     def form_of(self, each: Field) -> Iterator[None]:
         """Surround the lines for one field, which may keep its old form in a flexible version."""
         flexible = self.flexible
+        # The client id in request headers keeps its old form in flexible versions.
         self.flexible = flexible and each.compact
         yield
         self.flexible = flexible
@@ -110,6 +111,7 @@ def tagged_fields(cls: type[Message], version: int, flexible: bool) -> list[Fiel
     """Return the tagged fields of `version`, by ascending tag."""
     if not flexible:
         return []
+    # KIP-482: tagged fields are written by ascending tag.
     return sorted((each for each in cls._fields if each.is_tagged(version)), key=lambda each: each.tag or 0)
 
 

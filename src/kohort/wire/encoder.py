@@ -38,6 +38,7 @@ def compile_encoder(cls: type[Message], version: int, explain: Explain) -> Encod
             emitter.flush()
             emitter.line("return")
         with emitter.block("except failures as error:"):
+            # A message that cannot be encoded leaves nothing behind in the output.
             emitter.line("del o[start:]")
             emitter.line("raise explain(m, error) from None")
     return emitter.compile("encode", f"encoder of {cls.__name__} version {version}")
@@ -183,6 +184,7 @@ class _EncoderEmitter(Emitter):
             return
         self.line(f"v = {source}")
         with self.block("if v is None:"):
+            # KIP-482: a compact length of 0 means null, otherwise -1 does.
             self.write_run([*run, ("B", "0") if self.flexible else (code, "-1")])
         with self.block("else:"):
             if convert:
@@ -198,6 +200,7 @@ class _EncoderEmitter(Emitter):
             self.write_run([*run, (code, "c")])
             return
         self.line(f"c = {size} + 1")
+        # Lengths below 128 are one byte of varint, and join the run.
         with self.block("if c < 128:"):
             self.write_run([*run, ("B", "c")])
         with self.block("else:"):

@@ -31,6 +31,7 @@ def foreign_protocol(start: bytes) -> str | None:
     """
     if start.startswith(_HTTP):
         return "HTTP"
+    # A TLS client begins with a handshake record, or an alert.
     return "TLS" if start.startswith(_TLS) else None
 
 

@@ -86,6 +86,7 @@ class FrameSplitter:
                 position += SIZE_BYTES
             if size <= end - position:
                 piece = view[position : position + size]
+                # Other buffers may be overwritten after the call, so their frames are copies.
                 frames.append(piece if isinstance(data, bytes) else memoryview(bytes(piece)))
                 position += size
             else:

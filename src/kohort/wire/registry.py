@@ -204,6 +204,7 @@ def is_flexible(key: AnyApiKey, version: int) -> bool:
 
 def request_header_version(key: AnyApiKey, version: int) -> int:
     """Return the version of `RequestHeader` of such a request."""
+    # Version 0 of the header has no client id; no API of today uses it.
     return 2 if version >= _APIS[key].flexible_since else 1
 
 
@@ -212,6 +213,7 @@ def response_header_version(key: AnyApiKey, version: int) -> int:
 
     Source: KIP-511: a client that asked for too new a version of ApiVersions must be able to read the answer.
     """
+    # KIP-511: the header of ApiVersions stays at 0, so that any client can read the refusal.
     return 1 if version >= _APIS[key].flexible_since and key != ApiKey.API_VERSIONS else 0
 
 

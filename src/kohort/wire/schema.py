@@ -201,6 +201,7 @@ class _MessageMeta(type):
                 value.name = attribute
                 fields.append(value)
                 del namespace[attribute]
+        # Slots keep messages small; a class that declares its own keeps them.
         if "__slots__" not in namespace:
             namespace["__slots__"] = tuple(each.name for each in fields)
         namespace["_fields"] = tuple(fields)
@@ -311,6 +312,7 @@ def _compile_constructor(cls: type[Message]) -> Callable[..., None]:
         parameters.append(f"{each.name}=UNSET")
         lines.append(f" self.{each.name} = {fresh} if {each.name} is UNSET else {each.name}")
     signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
+    # Most messages have no unknown tags: None costs less than an empty mapping.
     lines.append(" self.unknown_tags = None")
     source = "\n".join([f"def __init__({signature}):", *lines])
     exec(compile(source, f"<kohort {cls.__name__}.__init__>", "exec"), namespace)

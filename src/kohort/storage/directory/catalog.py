@@ -107,6 +107,7 @@ class Catalog:
         next_producer_id, broker_configs = self.next_producer_id, self.broker_configs
         for change in changes:
             topics.update((entry.name, entry) for entry in change.topics)
+            # The freed folders are those of earlier deletions, not of this change's.
             deleting = (() if change.is_freed else deleting) + change.deleting
             deleting += tuple(topics.pop(name) for name in change.gone)
             if change.next_producer_id is not None:
@@ -136,6 +137,7 @@ def join(changes: Sequence[CatalogChange]) -> CatalogChange:
         gone=tuple(name for each in changes for name in each.gone),
         deleting=tuple(entry for each in changes for entry in each.deleting),
         is_freed=any(each.is_freed for each in changes),
+        # Blocks are given out in order: the last change has the largest id.
         next_producer_id=ids[-1] if ids else None,
         broker_configs=configs[-1] if configs else None,
     )

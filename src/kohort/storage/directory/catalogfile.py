@@ -91,6 +91,7 @@ class CatalogFile:
         if not self._fs.volatile:
             # In memory the file is never read again.
             record = _record(self._number + 1, change)
+            # A rewrite costs as much as all topics, so it waits until the log of changes has doubled.
             if self._size + len(record) > 2 * self._base + SPARE_BYTES:
                 self._rewrite(catalog)
             else:
@@ -184,6 +185,7 @@ def read_records(raw: bytes, path: str) -> tuple[Catalog, int, int]:
             continue
         try:
             current, document = parse_json(body)
+            # The second copy of a record has the number of the first, and is skipped.
             if current > number:
                 if current != number + 1:
                     raise StorageError(f"{path} is damaged (change {number + 1} is missing); restore it from a backup")
@@ -207,6 +209,7 @@ def read_records(raw: bytes, path: str) -> tuple[Catalog, int, int]:
 def _record(number: int, change: CatalogChange | dict[str, object]) -> bytes:
     document = change.document() if isinstance(change, CatalogChange) else change
     body = json.dumps([number, document], separators=(",", ":")).encode()
+    # Two copies: one damaged copy loses nothing.
     return (b"@%08x %08x %s\n" % (len(body), crc32c(body), body)) * 2
 
 

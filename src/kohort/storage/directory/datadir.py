@@ -151,6 +151,7 @@ def load_identity(fs: FileSystem, directory: str, *, cluster_id: str | None = No
             )
         return found
     identity = Identity(
+        # Kafka's tools draw cluster ids the same way: a random UUID in base64.
         cluster_id=cluster_id or format_topic_id(fs.random_bytes(16)),
         node_id=node_id,
         directory_id=format_topic_id(fs.random_bytes(16)),
@@ -276,6 +277,7 @@ def load_leader_epoch(fs: FileSystem, directory: str) -> int:
     if not fs.exists(path):
         return 0
     lines = read_bounded(fs, path, limit_bytes=_SMALL_FILE_BYTES).split(b"\n")
+    # Too large an epoch does no harm, too small a one does.
     return max((int(line) for line in lines if line.isdigit() and int(line) <= _EPOCH_LIMIT), default=0)
 
 

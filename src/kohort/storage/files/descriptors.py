@@ -94,6 +94,7 @@ class HeldBytes:
 
     def block(self, size: int) -> Block:
         """Lend a block of at least `size` bytes, with arbitrary content."""
+        # Counting and keeping short blocks would cost more than allocating them.
         if size < _LEAST_COUNTED_BYTES:
             return bytearray(size)
         self._look(_LOOKS)
@@ -218,6 +219,7 @@ class ReopenableFile:
         held = self._descriptor
         if held is not None:
             found = os.fstat(held.number)
+            # By device and inode a reopened file is known to be the same.
             self._identity = found.st_dev, found.st_ino
             self._descriptor = None
 
@@ -230,6 +232,7 @@ class ReopenableFile:
         opened = Descriptor(open_descriptor(self.path, self._files.access, self._files))
         found = os.fstat(opened.number)
         if self._identity != (found.st_dev, found.st_ino):
+            # The file was replaced from outside: its content would be wrong, so it is an error.
             raise OSError(errno.ESTALE, "another file has its name now")
         self._descriptor = opened
         self._files.opened(self)

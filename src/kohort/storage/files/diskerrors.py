@@ -88,6 +88,7 @@ class DiskHealth:
     def check(self) -> None:
         """Raise `DiskFailedError` if an earlier change has failed; called before each change."""
         if self.failure is not None:
+            # A new exception each time: a raised one collects the tracebacks of its raisers.
             raise type(self.failure)(*self.failure.args)
 
     def fail(self, failure: DiskFailedError) -> DiskFailedError:

@@ -92,5 +92,6 @@ class OpenFiles:
             else:
                 yield file
         yield from (file for file in used if not file.is_unsynced)
+        # Unsynced files come late: the system reports their write errors to descriptors that are open.
         yield from unsynced
         yield from (file for file in used if file.is_unsynced)

@@ -155,6 +155,7 @@ def place_file(fs: FileSystem, path: str, data: bytes) -> None:
     temporary = f"{path}.tmp"
     fs.remove(temporary)
     fs.open(temporary, create=True).write(0, data)
+    # A rename replaces the old file in one step.
     fs.rename(temporary, path)
 
 
@@ -215,6 +216,7 @@ class DiskFile(ReopenableFile):
             raise self._health.judge(why, "write to", self.path) from why
         if written != len(data):
             self._take_back(open_one.number, position)
+            # A short write means a full disk; the part that was written is gone again.
             raise DiskFullError(os.path.dirname(self.path))
 
     def _reopened(self) -> Descriptor:
@@ -257,6 +259,7 @@ class DiskFile(ReopenableFile):
     def sync(self) -> None:
         self._health.check()
         open_one = self._reopened()
+        # Writes of other threads during the sync may not be covered by it.
         covered = self._written
         try:
             _FDATASYNC(open_one.number)
@@ -333,6 +336,7 @@ class DiskLock:
     def release(self) -> None:
         while self._held:
             _, descriptor = self._held.pop()
+            # A forked child shares the lock: releasing it there would release the parent's.
             if self._process_id == os.getpid():
                 with suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -250,6 +250,7 @@ class VolatileFileSystem:
         return sha256(self._seed + self._drawn.to_bytes(8, "big")).digest()[:count]
 
     def space(self, path: str) -> tuple[int, int]:
+        # Without a limit the volume's size is unknown.
         return (-1, -1) if self.limit_bytes is None else (self.limit_bytes, self.limit_bytes - self.used_bytes)
 
     def _change(self, directory: VolatileDirectory, *changes: tuple[str, Node | None]) -> None:

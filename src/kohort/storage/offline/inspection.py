@@ -143,6 +143,7 @@ def inspect_directory(fs: FileSystem, directory: str) -> Iterator[PartitionConte
         for partition, folder in enumerate(entry.folders()):
             earlier = last_stop.state_of(folder, entry.topic_id)
             content = _inspect_known(fs, f"{directory}/{folder}", entry, partition, earlier)
+            # Where files cannot be read at all, missing ends say nothing.
             if not any(each.is_unreadable or not each.path.endswith(_RECORDS) for each in content.concerned):
                 _hold_to_promise(fs, f"{directory}/{folder}", content, ends.get(folder), earlier)
             yield content
@@ -272,6 +273,7 @@ def _read_files(
         if content.files == 0:
             content.begin = content.end = base
         content.files += 1
+        # A known hole explains the offsets between two files.
         content.end = _behind_hole(content, path, holes, base)
         file = f"{path}/{segment_name(base)}"
         bound = NO_LIMIT if is_compacted else limit

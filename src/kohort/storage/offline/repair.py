@@ -108,6 +108,7 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
     damaged = {f"{content.topic}-{content.partition}" for content in contents if content.damages}
     # A clean stop is believed; here is damage all the same, so these are read byte by byte.
     mistrusted = {folder: PartitionEnd(end.end_offset, _NO_SIZE) for folder, end in ends.items() if folder in damaged}
+    # With a wrong size in the marker, the next open reads the damaged logs whole.
     save_marker(fs, directory, {**ends, **mistrusted}, last_stop=NO_SUM)
     store = Store.open(directory, fs=fs)
     logs = [log for topic in store.topics.values() for log in topic.partitions]
@@ -146,6 +147,7 @@ def plan_catalog(fs: FileSystem, directory: str) -> Catalog:
             configs=_configs(name, is_compacted=name in compacted),
         )
         largest = max([largest, *(_largest_producer_id(fs, path) for path in partitions.values())])
+    # An id that is given out twice would make a producer's records look like repetitions.
     blocks = (largest + _SPARE_PRODUCER_IDS) // PRODUCER_ID_BLOCK + 1
     return Catalog(topics=topics, next_producer_id=blocks * PRODUCER_ID_BLOCK)
 

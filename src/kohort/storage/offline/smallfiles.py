@@ -39,6 +39,7 @@ def wrong_files(fs: FileSystem, folder: str, names: Sequence[str]) -> Iterator[t
         facts = load_facts(fs, folder, base)
         if facts is None:
             yield index_path(folder, base, FACTS_SUFFIX), "it is damaged"
+        # The newest segment may have been cut below its facts since.
         elif base != bases[-1] or facts.size <= fs.open(f"{folder}/{segment_name(base)}").size():
             yield from _wrong_indexes(fs, folder, base, facts)
 

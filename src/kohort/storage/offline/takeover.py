@@ -240,6 +240,7 @@ def _copy_partition(
     end, transactions = topic.ends.get(partition, 0), topic.transactions.get(partition)
     sieve: Sieve | None = None
     markers: list[bytearray] = []
+    # Without transactions in the way the files are copied byte by byte.
     if transactions is not None and transactions.is_in_the_way:
         sieve, markers = transactions.sieve(), transactions.markers(end)
     for name in names or [segment_name(0)]:
@@ -256,6 +257,7 @@ def _copy_partition(
             file.write(at, marker)
             at += len(marker)
         file.sync()
+    # Kafka's compaction may have left gaps, which are no damage.
     mark_sparse(fs, target, end + len(markers))
     if start := topic.starts.get(partition):
         keep_log_start(fs, target, start)

@@ -95,6 +95,7 @@ class Transactions:
         if is_commit is None or batch.header.producer_id not in self._open:
             return
         slot, _ = self._open.pop(batch.header.producer_id)
+        # Records before the abort marker do not count; those of committed transactions do.
         self._end[slot] = _COMMITTED if is_commit else batch.header.base_offset
         if not is_commit:
             self.aborted += 1
@@ -187,6 +188,7 @@ def read_decisions(fs: FileSystem, folders: Iterable[str]) -> frozenset[int]:
         folders: the partitions of `DECISIONS_TOPIC`.
     """
     states = last_states(fs, folders).values()
+    # The coordinator has decided: only the markers are missing.
     return frozenset(producer_id for producer_id, state in states if state == _PREPARE_COMMIT)
 
 

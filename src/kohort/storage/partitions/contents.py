@@ -63,6 +63,7 @@ def prepare(batch: Buffer, config: LogConfig, *, name: str, now_ms: int, allocat
         batch = bytearray(batch) if memoryview(batch).readonly else batch
         assert not isinstance(batch, bytes)
         header = stamp(batch, BatchPlace(0, header), header.attributes & ~LOG_APPEND_TIME_BIT, latest).header
+    # Kafka's compression.type: a topic's own codec replaces the producer's.
     if config.compression_type != "producer" and config.compression_type != CODEC_NAMES[codec]:
         return _recoded(memoryview(body)[start:], header, config)
     return CheckedBatch(batch, header)

@@ -95,6 +95,7 @@ class EpochRuns:
         """Return the runs with the right epochs."""
         runs = self._close()
         kept = self._fitting()
+        # Wrong batches get the epoch behind them: too large an epoch does no harm, too small a one may hide losses.
         epoch = max([self._known.latest, 0, *(runs[at].epoch for at in kept)])
         found = []
         for at in reversed(range(len(runs))):

@@ -41,6 +41,7 @@ class LeaderEpochs:
 
     def note(self, epoch: int, offset: int) -> None:
         """Note a batch of `epoch` at `offset`, behind all noted ones."""
+        # KIP-101: an epoch is noted with its first record.
         if epoch > self.latest:
             self._starts.append((epoch, offset))
             self.latest = epoch
@@ -57,6 +58,7 @@ class LeaderEpochs:
             current: the epoch of the present leader, in which there may be no records yet.
             end_offset: where the partition ends.
         """
+        # KIP-320: a leader knows nothing of epochs after its own.
         if epoch < 0 or epoch > current:
             return UNKNOWN
         if epoch == current:

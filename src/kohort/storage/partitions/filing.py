@@ -52,6 +52,7 @@ class Filing:
     def do(self, work: Callable[[], T]) -> T | None:
         """Run `work`, which changes files of the folder, and return its result; `None` after `give_up`."""
         with self._lock:
+            # After `give_up` the folder's name may belong to another topic.
             return None if self._is_given_up else work()
 
     def give_up(self) -> None:

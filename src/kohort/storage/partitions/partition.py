@@ -185,6 +185,7 @@ class PartitionLog:
             batches, header = batches
             places = [BatchPlace(0, header)]
             repeated = self.producers.check(header) if header.producer_id >= 0 else None
+            # KIP-98: a repeated batch is answered with the offsets of the first time.
             if repeated is not None:
                 return self._repeat(repeated)
         else:
@@ -192,6 +193,7 @@ class PartitionLog:
             places = find_batches(batches)
         if self.is_failed or self._is_closed:
             raise self._unusable()
+        # Offsets and epoch are written into the batch; a client's buffer is changed in place.
         buffer = bytearray(batches) if memoryview(batches).readonly else batches
         assert not isinstance(buffer, bytes)
         base_offset = next_offset = self.log_end_offset
@@ -207,6 +209,7 @@ class PartitionLog:
         segment = self.segments[-1]
         if (
             segment.size + len(buffer) > self.config.segment_bytes
+            # An index entry has 31 bits for an offset within its segment.
             or next_offset - segment.base_offset > INT_MAX
             or places[-1].header.max_timestamp - segment.first_timestamp > self._segment_ms
         ):
@@ -215,6 +218,7 @@ class PartitionLog:
         for place in places:
             if place.header.producer_id >= 0:
                 self.producers.note(place.header, now_ms)
+        # KIP-101: the epoch begins with its first record.
         if self.epochs.latest != self.leader_epoch:
             self.epochs.note(self.leader_epoch, base_offset)
         self.log_end_offset = next_offset
@@ -345,6 +349,7 @@ class PartitionLog:
         if count == len(self.segments):
             self._roll(self.segments[-1])
         gone = []
+        # A clean stop looks for leftover files in such a folder.
         self.has_dropped |= count > 0
         for segment in self.segments[:count]:
             gone.append(f"{segment.path}{DELETED_SUFFIX}")
@@ -373,6 +378,7 @@ class PartitionLog:
         except StorageError as why:
             # A deleted partition has nothing to keep.
             if not self._is_closed:
+                # After a failed sync the content of the files is unknown: the log takes nothing more.
                 self.is_failed |= why.fatal
                 raise
         return end

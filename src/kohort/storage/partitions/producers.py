@@ -107,6 +107,7 @@ class ProducerStates:
         if producer_id < 0:
             return
         known = self._states.pop(producer_id, None)
+        # KIP-360: a forgotten producer may begin again at any sequence.
         if known is None and len(self._states) >= self._limit:
             self.forget_oldest()
         self._states[producer_id] = _with(known, header, header.max_timestamp if now_ms is None else now_ms)
@@ -149,9 +150,11 @@ def _check(known: bytes, header: BatchHeader) -> StoredBatch | None:
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer {header.producer_id} has epoch {epoch}, the batch has {header.producer_epoch}",
         )
+    # A new epoch begins at sequence 0.
     expected = 0
     if header.producer_epoch == epoch:
         wanted = header.base_sequence, last_sequence(header)
+        # KIP-185: up to five batches are in flight, so any of them may be repeated.
         for row in _BATCH.iter_unpack(known[_HEAD_SIZE:]):
             if row[:2] == wanted:
                 return StoredBatch._make(row)

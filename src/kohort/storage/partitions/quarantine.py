@@ -87,6 +87,7 @@ def _load(fs: FileSystem, path: str) -> Hole | None:
     try:
         head, newline, _ = fs.open(path).read(0, _HEAD_LIMIT_BYTES).partition(b"\n")
         checksum, _, text = head.partition(b" ")
+        # A damaged file explains no hole: recovery finds the hole and writes the file again.
         if not newline or int(checksum, 16) != crc32c(text):
             return None
         return Hole(**parse_json(text))

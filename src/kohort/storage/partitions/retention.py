@@ -28,6 +28,7 @@ def count_expired(segments: Sequence[Segment], config: LogConfig, *, high_waterm
         excess -= segment.size
         is_dated = segment.max_timestamp >= 0
         is_old = is_dated and 0 <= config.retention_ms < now_ms - segment.max_timestamp
+        # Records that consumers may not see yet are never deleted.
         if not segment.size or segment.next_offset > high_watermark:
             break
         if is_old or excess >= 0:

@@ -105,6 +105,7 @@ def check_header(buffer: Buffer, header: BatchHeader, *, max_message_bytes: int)
         raise too_large(header.batch_length + LENGTH_OVERHEAD, max_message_bytes)
     if crc32c(memoryview(buffer)[CRC_START:]) != header.crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(damaged_batch(header)))
+    # Producers number records from 0; the broker assigns the offsets.
     if header.base_offset:
         raise Refused(ErrorCode.INVALID_RECORD, f"the record batch has the base offset {header.base_offset}, not 0")
     attributes = header.attributes
@@ -117,6 +118,7 @@ def check_header(buffer: Buffer, header: BatchHeader, *, max_message_bytes: int)
             ErrorCode.INVALID_RECORD,
             f"the batch claims {header.record_count} records in {header.last_offset_delta + 1} offsets",
         )
+    # Control and transactional batches are refused; idempotent ones need an epoch and a sequence.
     if attributes & _REFUSED_BITS or header.producer_id >= 0:
         _check_rights(header)
 
@@ -176,6 +178,7 @@ def check_records(
     check = (kernels or _kernels()).check_records
     base, is_keyed, end, start = header.base_timestamp, config.is_compacted, len(body), position
     count = stop = header.record_count
+    # Long batches are checked in slices, so that no call of a kernel takes long.
     if count > RECORDS_AT_ONCE:
         stop = RECORDS_AT_ONCE
     position, latest, bad = check(body, position, end, 0, stop, base, earliest_ms, latest_ms, is_keyed, _NO_ROOM)

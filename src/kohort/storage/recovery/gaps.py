@@ -41,11 +41,13 @@ def unpromised_pieces(
     marked = (name.removesuffix(SYNCED_SUFFIX) for name in names if name.endswith(SYNCED_SUFFIX))
     marks = [int(digits) for digits in marked if digits.isascii() and digits.isdigit()]
     promised = max([promised, sparse_before, *marks, *(hole.next_offset for hole in known)])
+    # A log without marks is of other software or an older version: none of its records counts as unacknowledged.
     if not marks:
         return []
     for at, (piece, after) in enumerate(pairwise(pieces), 1):
         is_gap = piece.segment.next_offset != after.segment.base_offset and piece.file_base != after.file_base
         if is_gap and after.segment.base_offset > promised:
+            # Where answers do not wait for syncs, only unwritten bytes count as unacknowledged, not damaged ones.
             is_synced = config.flush_messages == 1
             return list(pieces[at:]) if is_synced or piece.damage is None or piece.damage.is_unwritten else []
     return []

@@ -127,6 +127,7 @@ def _segments(fs: FileSystem, directory: str, row: Row, config: LogConfig) -> li
         )
         segment = Segment(fs, directory, base, is_entry_durable=True)
         numbers = (base, end, size, first, most, at, row["start"], *facts.index, *facts.timeindex)
+        # A file that changed since the stop is read again.
         if fs.stamp(segment.path) != tuple(stamp) or stamp[1] != size or not all(type(each) is int for each in numbers):
             return None
         if base == newest and row["index"] is not None:
@@ -187,6 +188,7 @@ def row_of(fs: FileSystem, log: PartitionLog, topic_id: TopicId) -> Row | None:
 def _is_tellable(fs: FileSystem, log: PartitionLog) -> bool:
     """Whether a row can describe a log whole, and its folder has nothing to repair or remove."""
     closed = log.segments[:-1]
+    # Such logs have to be read at the next start.
     if log.offline or log.is_failed or log.holes or log.durable_offset != log.log_end_offset:
         return False
     if len(closed) >= _MOST_SEGMENTS or len(log.producers) > _MOST_PRODUCERS:

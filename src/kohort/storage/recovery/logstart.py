@@ -62,5 +62,6 @@ def delete_before(log: PartitionLog, offset: int) -> list[str]:
         )
     if not 0 <= offset <= log.high_watermark:
         raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not within 0 to {log.high_watermark}")
+    # The start never moves back: deleted records stay deleted.
     log.start_offset = max(log.start_offset, offset)
     return log.drop_segments(count_below(log.segments, log.start_offset))

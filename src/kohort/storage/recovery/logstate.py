@@ -110,6 +110,7 @@ def write(fs: FileSystem, captured: Captured) -> list[tuple[Segment, SegmentFact
         StorageError: what was known before stays known, or a little more.
     """
     log, state = captured.log, captured.state
+    # The state may say nothing that a crash could still take.
     if not captured.is_durable:
         log.sync()
     filed = []
@@ -133,6 +134,7 @@ def save_state(fs: FileSystem, directory: str, state: LogState) -> None:
     place_file(fs, f"{directory}/{STATE_NAME}", b"%08x %s\n" % (crc32c(text), text))
     kept = f"{state.offset:020d}{SNAPSHOT_SUFFIX}" if state.producers else None
     for name in fs.list_directory(directory):
+        # Kafka's tools read the newest snapshot: older ones would be wrong.
         if name.endswith(SNAPSHOT_SUFFIX) and name != kept:
             fs.remove(f"{directory}/{name}")
     if kept is not None:

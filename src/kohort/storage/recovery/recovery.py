@@ -316,6 +316,7 @@ class _Mender:
             newest = [piece for piece in behind if piece.segment.base_offset == next_base and not piece.damage]
             behind = [piece for piece in behind if piece not in newest]
             kept += newest
+        # The next record must not get the offset of one that was acknowledged.
         if is_short and kept[-1].segment.next_offset != next_base:
             kept.append(self._empty_piece(next_base))
         self.holes = tuple(hole for hole in map(self._hole, kept, kept[1:]) if hole is not None)
@@ -355,6 +356,7 @@ class _Mender:
             reason=damage.reason if damage else "their file is gone, or was cut",
         )
         source = self._fs.open(f"{self._directory}/{file}") if damage else None
+        # The damaged bytes are durable in their own file before the segment is cut.
         keep_damage(self._fs, self._directory, hole, source)
         return hole
 
@@ -393,6 +395,7 @@ class _Mender:
             segment.is_entry_durable = True
             mark_synced(self._fs, self._directory, segment.base_offset)
         pieces[0].segment.release()
+        # All pieces behind the first have durable files of their own by now.
         file.truncate(pieces[0].segment.size)
         file.sync()
         self._fs.sync_directory(self._directory)

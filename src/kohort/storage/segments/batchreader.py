@@ -66,6 +66,7 @@ class BatchReader:
         """Check a batch of the file as `check_batch` does; may raise `StorageError`, too."""
         check_counts(header)
         end = position + header.batch_length + LENGTH_OVERHEAD
+        # The claimed length is checked before the bytes are read.
         if end > self.size:
             raise torn_batch(header, self.size - position)
         if with_crc and self._crc(position + CRC_START, end) != header.crc:

@@ -108,6 +108,7 @@ def _positions(reader: BatchReader, start: int) -> Iterator[tuple[int, bool]]:
     told = start
     if reader.size - start >= HEADER_SIZE:
         length = int.from_bytes(reader.read(start + _LENGTH_POSITION, _LENGTH_SIZE), "big", signed=True)
+        # The damaged batch's own length is the best hint, and tried first.
         if length > 0:
             told = start + length + LENGTH_OVERHEAD
             yield told, True
@@ -133,6 +134,7 @@ def _is_followed(
     following = valid_batch(reader, found.end, beyond_offset=beyond_offset)
     if following is None:
         return None
+    # Offsets never fall: one of the two is wrong, and the later one has its neighbours.
     if following.base_offset < next_offset:
         return False
     return True if is_sparse or following.base_offset == next_offset else None

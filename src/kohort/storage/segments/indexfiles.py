@@ -142,6 +142,7 @@ def mark_synced(fs: FileSystem, directory: str, base_offset: int) -> None:
 
 def remove_index(fs: FileSystem, directory: str, base_offset: int) -> None:
     """Remove the index files of a segment that is gone or replaced."""
+    # The facts go first: without them the other files are never used.
     for suffix in reversed(SUFFIXES):
         fs.remove(index_path(directory, base_offset, suffix))
 

@@ -85,6 +85,7 @@ def scan_file(
         try:
             header = reader.header_at(position)
             reader.check(position, header, with_crc=rules.with_crc)
+            # No checksum covers the offset: it has to fit its place.
             _check_offset(header, segment.next_offset, rules.sparse_before)
         except CorruptRecordError as why:
             expected = segment.next_offset

@@ -147,6 +147,7 @@ class Segment:
         assert isinstance(self._index, SegmentIndex), "nothing is appended to a segment that is closed"
         self._index.note(position, header)
         if not position and header.max_timestamp >= 0:
+            # The age of a segment counts from its first batch, as in Kafka.
             self.first_timestamp = header.max_timestamp
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
@@ -250,6 +251,7 @@ class Segment:
             return self._ask(way, value, wait)
         except IndexDamagedError as why:
             if not wait:
+                # Rebuilding reads the whole segment: the loop does not wait for that.
                 raise WorkNeededError(f"{why}; it is made anew", self._rebuild_index) from why
             self._rebuild_index()
             return self._ask(way, value, wait)

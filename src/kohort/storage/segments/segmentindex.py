@@ -60,6 +60,7 @@ class SegmentIndex:
         """Note the next batch; it gets an entry if it is far enough behind the last one with an entry."""
         if header.max_timestamp > self._latest[0]:
             self._latest = (header.max_timestamp, header.base_offset + header.last_offset_delta)
+        # A sparse index, as Kafka's: readers step over the batches between two entries.
         if self._bytes > self.interval_bytes:
             self._offsets.append(header.base_offset + header.last_offset_delta - self._base)
             self._positions.append(position)

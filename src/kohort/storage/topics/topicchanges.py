@@ -136,6 +136,7 @@ class TopicChanges:
         check_topic_name(name)
         if name in self.topics:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        # Kafka's metrics write `.` as `_`: two such names would share theirs.
         if others := self._collisions.get(collision_key(name)):
             raise Refused(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {min(others)}"
@@ -216,6 +217,7 @@ class TopicChanges:
         topic = self._topic(name)
         own_configs = dict(configs)
         config = self.log_config(own_configs)
+        # Deleting by age would take committed offsets of groups that are still there.
         if name == OFFSETS_TOPIC and not config.is_compacted:
             raise ConfigError(
                 f"cleanup.policy of {name} has to have compact, which alone makes the log of groups shorter"
@@ -256,6 +258,7 @@ class TopicChanges:
             for plan in plans:
                 self._make(plan)
             if any(plan.logs for plan in plans):
+                # Folders are durable before the catalog names their topic.
                 self.folders.sync()
             if plans:
                 changes = [plan.change for plan in plans if plan.failure is None]
@@ -335,6 +338,7 @@ class TopicChanges:
         """Build the log config of a topic; stored configs may be of another version."""
         config = (LogConfig.of_stored if is_stored else LogConfig.of)(configs, self._settings)
         if self._fs.volatile:
+            # A file in memory is copied as it grows: short ones keep the pauses short.
             config = replace(config, segment_bytes=min(config.segment_bytes, _MEMORY_SEGMENT_BYTES))
         return config
 

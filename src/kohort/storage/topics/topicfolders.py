@@ -117,6 +117,7 @@ class TopicFolders:
             if not holds_only_ours(self._fs, path):
                 continue
             if not self._holds_no_records(path):
+                # Records that the catalog does not know are never removed: a user has to decide.
                 raise StorageError(f"the folder {path} holds records, but the catalog does not know it; move it away")
             self._fs.remove(path)
 

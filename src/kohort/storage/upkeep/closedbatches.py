@@ -62,6 +62,7 @@ def runs(file: LogFile, size: int, is_stopped: Callable[[], bool]) -> Iterator[R
                 # The offset is not under the batch's checksum.
                 raise StorageError(f"offset {header.base_offset} stands where {next_offset} belongs at {position + at}")
             next_offset = header.next_offset
+            # Batches of transactions and markers are kept whole, so each runs alone.
             if headers and (header.attributes | headers[0].attributes) & AS_IT_IS:
                 yield Run(view[start:at], headers)
                 start, headers = at, []

@@ -58,6 +58,7 @@ class _Keys:
         """Add the keys of records; return about how many bytes they take."""
         before = len(self.newest)
         self.newest.update(zip(sheet.keys, sheet.offsets, strict=True))  # type: ignore[arg-type]
+        # Records without a key supersede nothing.
         self.newest.pop(None, None)  # type: ignore[call-overload]
         added = len(self.newest) - before
         return added * (_KEY_OVERHEAD_BYTES + sheet.key_bytes // max(len(sheet.keys), 1))
@@ -85,6 +86,7 @@ def plan_compaction(
     config = log.config
     youngest_ms = now_ms - config.min_compaction_lag_ms
     closed = log.closed_segments
+    # Kafka's min.compaction.lag.ms: young records are not compacted.
     if config.min_compaction_lag_ms:
         closed = list(takewhile(lambda segment: segment.max_timestamp <= youngest_ms, closed))
     dirty = [segment for segment in closed if segment.next_offset > first_dirty_offset]
@@ -167,6 +169,7 @@ def _rewrite(sheet: Sheet, keys: _Keys, writer: SegmentWriter, *, now_ms: int, h
                 records=_slices(batch, rows, ends),
                 offsets=[sheet.offsets[row] for row in rows],
                 timestamps=[sheet.timestamps[row] for row in rows],
+                # KIP-534: the horizon is set when a tombstone is first compacted, and kept from then on.
                 horizon_ms=(known_ms or horizon_ms) if has_tombstones else None,
             )
         )

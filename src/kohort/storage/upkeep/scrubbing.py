@@ -57,6 +57,7 @@ def keep(fs: FileSystem, directory: str, base_offset: int, found: Scrubbed) -> N
         StorageError: the disk; the next round finds the same.
     """
     if found.reason:
+        # Without facts the next start reads every byte, and quarantines the damage.
         fs.remove(index_path(directory, base_offset, FACTS_SUFFIX))
     elif found.facts is not None:
         save_facts(fs, directory, base_offset, found.facts)
@@ -90,6 +91,7 @@ def scrub(
     if file.size() < facts.size:
         return _damaged(fs, directory, base_offset, facts, f"{facts.size - file.size()} bytes are gone")
     found = _checksum(file, facts.size, pause)
+    # The whole segment is as it was: no batch needs a look.
     if facts.checksum == found:
         return Scrubbed(size_bytes=facts.size)
     runs = EpochRuns(epochs, facts.end_offset)

@@ -138,6 +138,7 @@ class SegmentWriter:
         """Begin with the records of an old segment of `size` bytes."""
         segment = self._segment
         is_full = segment is not None and segment.size + self._pending_bytes + size > self._plan.segment_bytes
+        # A new file stays within the topic's segment size and the index's 31 bits.
         if is_full or (segment is not None and self._end_offset - segment.base_offset > _LONGEST_BATCH):
             self._finish_segment()
         if self._segment is None:
@@ -228,6 +229,7 @@ class SegmentWriter:
     def _finish_segment(self) -> None:
         assert self._segment is not None and self._file is not None, "a source was begun"
         self._flush(self._source_end)
+        # The file is durable before it is handed out; its rename is synced by the caller.
         self._file.sync()
         index = self._segment.index
         assert index is not None, "it grew until now"
