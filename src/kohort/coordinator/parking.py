@@ -88,6 +88,7 @@ def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
     """Hold a heartbeat, in place of an older one of the same member."""
     groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
     group = groups.consumer.get(record.group_id)
+    # A member with a held heartbeat can be asked to compute a target at once.
     if group is not None and group.client_side is not None:
         group.client_side.held.add(record.command.member_id)
 
@@ -149,12 +150,16 @@ def hold_heartbeat(
     member = find_member(groups, command.group_id, command.member_id)
     until_ms = 0 if member is None else member.list_awaited_ms
     awaited_ms = until_ms if until_ms > now_ms else 0
+    # A member that has to revoke partitions acts on its response: it is never held.
     is_waiting = command.hold_ms > 0 and _state_after(groups, decision, command) != MemberState.UNREVOKED_PARTITIONS
+    # A joining member waits for its complete assignment, unless it is asked to compute that assignment.
     if command.member_epoch == JOIN_EPOCH and is_waiting and not body.is_complete and not body.should_compute:
         return _hold(decision, command, now_ms=now_ms)
     is_first = command.member_epoch == JOIN_EPOCH or command.tells_all
+    # After an assignment the member's next list acknowledges it: until then a held heartbeat would delay the list.
     if body.assignment is not None and (body.assignment or not is_first) and not _is_listed(command, body):
         awaited_ms = now_ms + body.heartbeat_interval_ms
+    # The list is complete: the member knows all that it was told.
     elif not is_first and _lists_all(groups, decision, command):
         awaited_ms = 0
     if awaited_ms != until_ms:
@@ -174,6 +179,7 @@ def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *,
     """Hold the response to a classic heartbeat without news, for a part of its session at most."""
     if command.hold_ms <= 0 or not is_quiet(command, decision):
         return decision
+    # A classic client waits for its response no longer than its own session timeout allows.
     hold_ms = min(command.hold_ms, _session_ms(groups, command) // HOLDS_PER_SESSION)
     return _hold(decision, replace(command, hold_ms=hold_ms), now_ms=now_ms)
 
@@ -182,6 +188,7 @@ def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
     """Whether a response has no news: nothing to act on, or an assignment that is not complete yet."""
     body = _body(command, decision)
     if not isinstance(body, ConsumerGroupHeartbeatReply):
+        # Any error is news for a classic member, a rebalance too.
         return isinstance(body, Done)
     assert isinstance(command, ConsumerGroupHeartbeat), "it is answered in its own way"
     if body.should_compute:
@@ -220,6 +227,7 @@ def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
     """Answer a held heartbeat with the decision on its `ask_again`."""
     released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
     key = hold_key(command.group_id, command.member_id)
+    # A stock client counts its session from the response, so its session is renewed with it.
     effects = without_life(decision.effects) if command.counts_requests else decision.effects
     return Decision((*decision.records, released), (*effects, Disarm(key)))
 
@@ -263,6 +271,7 @@ def _unanswered(command: AnyHeartbeat, decision: Decision) -> tuple[Effect, ...]
 def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision:
     deadline = Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
     held = HeartbeatHeld(group_id=command.group_id, command=command)
+    # The message of the client-side assignor is not delivered before the response is sent.
     records = (record for record in decision.records if not isinstance(record, AssignmentTold))
     return Decision((*records, held), (*_unanswered(command, decision), deadline))
 
@@ -278,6 +287,7 @@ def _after(
     groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat
 ) -> ConsumerMember | facts.CurrentAssignmentSet | None:
     """Return the member after the decision; `None`: it joins, and has no state of its own yet."""
+    # The latest record of the decision counts.
     for record in reversed(decision.records):
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
             return record

@@ -103,14 +103,17 @@ class Shard:
         settings = self._settings_of.get(getattr(command, "group_id", ""), self.settings)
         try:
             if isinstance(command, asked.GroupCommand):
+                # Every other check of a command may rely on a valid group id.
                 check_group_id(command)
                 if self.groups.ousted:
+                    # A replaced static process would otherwise join anew, and take the instance id back.
                     check_not_ousted(self.groups, command)
             decision = decide(self._known, command, settings, now_ms)
         except Refused as refused:
             assert isinstance(command, asked.GroupCommand), "nobody waits for an answer"
             return _refuse(command, refused)
         is_by_hand = type(command) is asked.SubmitMoves
+        # The order matters: each of these reads the records that the earlier ones have added.
         decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
         if decision.records:
             decision = follow_published(self.groups, decision, now_ms=now_ms)
@@ -131,6 +134,7 @@ class Shard:
             return None
         group, member = found
         if command.hold_ms > 0:
+            # A hold is only for a response without news: while members with news wait, this member may be one of them.
             if self._news or not parking.may_be_held_again(self.groups, command, member):
                 return None
             self.apply(parking.HeartbeatHeld(group_id=command.group_id, command=command))
@@ -142,19 +146,20 @@ class Shard:
     def find_ended(self, now_ms: int) -> EndedHold | None:
         """Return the held heartbeat that is due next with its response, if nothing is new for its member.
 
-        It includes a hold that is due soon: many holds end together, as each one by itself would wake the broker.
         `None` otherwise: then `expire` decides.
         """
         key = self.timers.due(now_ms + parking.SOON_MS)
         command = None if key is None or key.kind != "hold" else self.held(key.group_id, key.member_id)
         if key is None or not isinstance(command, asked.ConsumerGroupHeartbeat):
             return None
+        # A hold that is due soon ends now: many holds end together, as each one by itself would wake the broker.
         soon_ms = min(parking.SOON_MS, command.hold_ms // parking.SOON_PARTS)
         found = None if self.timers.due(now_ms + soon_ms) is None else find_settled(self.groups, command)
         if found is None:
             return None
         settings = self._settings_of.get(command.group_id, self.settings)
         ends_ms = now_ms + settings.group_consumer_session_timeout_ms
+        # A stock client counts its session from this response, and so must the coordinator.
         session = () if command.counts_requests else (Arm(found[1].session_key, ends_ms),)
         return EndedHold(key, Reply(command.request, build_settled_reply(command, settings, *found)), session)
 
@@ -166,6 +171,7 @@ class Shard:
         self.timers.disarm(key)
         released = parking.HeartbeatReleased(group_id=key.group_id, member_id=key.member_id)
         self.apply(released)
+        # With no other holds in the group, `note` drops the group's wanted partitions.
         if key.group_id not in self.groups.holds and not self.groups.watches:
             self._news.note(self.groups, (released,), ())
 
@@ -174,13 +180,11 @@ class Shard:
         return self.groups.holds.get(group_id, {}).get(member_id)
 
     def find_former(self, command: asked.GroupCommand) -> list[asked.AnyHeartbeat]:
-        """Return the held heartbeats of the members that a command concerns.
-
-        The shell answers them before the command.
-        """
+        """Return the held heartbeats of the members that a command concerns, to be answered before it."""
         held = self.groups.holds.get(command.group_id)
         if held is None:
             return []
+        # A classic LeaveGroup may name several members.
         if isinstance(command, asked.LeaveGroup):
             return [held[each.member_id] for each in command.members if each.member_id in held]
         if not isinstance(command, asked.JoinGroup | asked.SyncGroup | asked.AnyHeartbeat):
@@ -198,6 +202,7 @@ class Shard:
         `is_cut`: another request of the same client is the reason.
         """
         again = parking.ask_again(self.groups, command)
+        # The client's own request ended the hold: until its next heartbeat, the member cannot be told of news.
         if is_cut and isinstance(again, asked.ConsumerGroupHeartbeat):
             again = replace(again, since_cut_ms=0)
         return parking.answer(command, self.handle(again, now_ms=now_ms))
@@ -226,12 +231,14 @@ class Shard:
                     # The member's heartbeat may be held as well.
                     self._news.put_back(place, is_sure=is_sure)
                     return watch, decision
+            # A watch without news stays; the heartbeat of the same member may still have some.
             command = self.held(*place)
             if command is None:
                 continue
             decision = self.handle(parking.ask_again(self.groups, command), now_ms=now_ms)
             if is_sure or not parking.is_quiet(command, decision):
                 return command, parking.answer(command, decision)
+            # The heartbeat stays held, but the records of its member's state have to be committed.
             kept = parking.keep(command, decision)
             if kept.records:
                 return command, kept
@@ -239,9 +246,11 @@ class Shard:
 
     def commit(self, decision: Decision, *, now_ms: int) -> list[Reply]:
         """Carry out a decision whose records are appended; return the responses to send once they are durable."""
+        # Partitions are freed by the records below, so the holders before them are needed.
         freed = find_freed(self.groups, decision.records) if self.groups.holds or self.groups.watches else ()
         for record in decision.records:
             self.apply(record)
+        # News is looked for only after all records: an intermediate state is no state to tell.
         if decision.records:
             self._news.note(self.groups, decision.records, freed)
         replies: list[Reply] = []
@@ -255,6 +264,7 @@ class Shard:
                 case Disarm(key):
                     self.timers.disarm(key)
                 case ComputeTarget() | MeasureLogs():
+                    # The shell takes this work after the commit, and brings the results as commands.
                     self._errands.append(effect)
                 case _:
                     assert_never(effect)
@@ -285,6 +295,7 @@ class Shard:
         """Shift all deadlines but those of holds by a time in which the process stood still."""
         # A hold keeps its deadline: its client was promised a response by then.
         self.timers.shift(gap_ms, but_for=parking.is_hold)
+        # Only members that are behind have deadlines for partitions.
         for group in self.groups.consumer.values():
             for member_id in group.behind:
                 shift_times(group.members[member_id], gap_ms)
@@ -315,10 +326,8 @@ class Shard:
         return None
 
     def on_loaded(self, now_ms: int) -> None:
-        """Set the deadlines that a restart lost.
-
-        A deadline starts anew: no member is fenced for silence while the coordinator was not running.
-        """
+        """Set the deadlines that a restart lost; each one runs in full again."""
+        # No member is fenced for silence while the coordinator was not running.
         for consumer in self.groups.consumer.values():
             self._arm_loaded(consumer, now_ms)
         for group in list(self.groups.classic.values()):
@@ -334,11 +343,9 @@ class Shard:
             self.commit(loaded, now_ms=now_ms)
 
     def spare(self, command: asked.GroupCommand, *, now_ms: int) -> None:
-        """Postpone the deadlines that fence the sender of a command whose records could not be written.
-
-        Its member has shown that it lives, and gets time to repeat the request.
-        """
+        """Postpone the deadlines that fence the sender of a command whose records could not be written."""
         member_id = getattr(command, "member_id", "")
+        # The member has shown that it lives, and gets time to repeat the request.
         for kind in _FENCING:
             for key in {TimerKey(kind, command.group_id, member_id), TimerKey(kind, command.group_id)}:
                 deadline_ms = self.timers.deadline(key)
@@ -357,6 +364,7 @@ class Shard:
             held = self.held(key.group_id, key.member_id)
             return None if held is None else self.decide_answer(held, now_ms=now_ms)
         settings = self.settings_for(key.group_id)
+        # A classic group handles its clock in its own `decide_expiry`.
         if key.kind == "clock" and key.group_id not in self.groups.classic:
             return decide_clock(self.groups, key.group_id, settings, now_ms=now_ms)
         if key.group_id in self.groups.consumer:
@@ -365,6 +373,7 @@ class Shard:
         if group is None:
             return None
         decision = classic.decide_expiry(group, key, settings, now_ms=now_ms, groups=self.groups)
+        # An obsolete deadline leads to nothing: `expire` goes on to the next one.
         return decision if decision.records or decision.effects else None
 
     def _arm_loaded(self, group: ConsumerGroup, now_ms: int) -> None:
@@ -382,6 +391,7 @@ class Shard:
             self.timers.arm(assignment_key(group.group_id), assign_ms)
         if group.published is not None:
             self.apply(published.build_loaded_board(group, now_ms=now_ms))
+        # A restart has forgotten which moves had begun: all wait again that the old owner was not told of.
         if settings.has_paced_moves:
             records, effects = hold_open(group, self.groups.image, now_ms=now_ms)
             self.commit(Decision(tuple(records), tuple(effects)), now_ms=now_ms)
@@ -394,6 +404,7 @@ class Shard:
         else:
             apply_configs_forgotten(self.groups, record)
             self._settings_of.pop(record.group_id, None)
+        # Members learn of a changed interval at once, also those with a held heartbeat.
         if self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms != told_ms:
             self._news.note_interval(record.group_id)
 

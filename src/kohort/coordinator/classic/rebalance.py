@@ -38,9 +38,11 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_lo
     group = draft.group
     is_initial = group.state is ClassicGroupState.EMPTY
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+        # The assignment of the interrupted generation will not come.
         answer_syncs(draft, ErrorCode.REBALANCE_IN_PROGRESS)
     draft.disarm("sync")
     if settings.is_static and not is_initial and not is_loading:
+        # In static mode a restart has to begin the rebalance again, for the same reason.
         note_due(draft, reason)
     delay_ms = settings.group_initial_rebalance_delay_ms if is_initial else 0
     draft.record(
@@ -51,6 +53,7 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_lo
             timestamp_ms=draft.now_ms,
         )
     )
+    # The join phase admits the new members that waited outside of the group.
     admit_parked(draft)
     if delay_ms > 0:
         draft.arm("initial_delay", delay_ms)
@@ -66,6 +69,7 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_lo
 def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> None:
     """End the initial delay, or extend it if a member joined meanwhile and time is left."""
     remaining_ms = draft.group.initial_remaining_ms
+    # Kafka: each further member extends the delay, up to the rebalance timeout in total.
     if draft.group.new_member_added and remaining_ms:
         delay_ms = min(settings.group_initial_rebalance_delay_ms, remaining_ms)
         draft.record(InitialDelayExtended(group_id=draft.group_id, initial_remaining_ms=remaining_ms - delay_ms))
@@ -75,39 +79,39 @@ def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> N
 
 
 def complete_join_if_all_are_here(draft: Draft) -> None:
-    """End the join phase once all members have joined; an initial delay always runs to its end.
-
-    Members that are offline take part in their absence.
-    """
+    """End the join phase once all members have joined; an initial delay always runs to its end."""
     group = draft.group
     if group.state is not ClassicGroupState.PREPARING_REBALANCE or group.initial_remaining_ms is not None:
         return
+    # Members that are offline take part in their absence.
     awaited = len(group.members) - len(draft.offline)
+    # KIP-394: a member id that was handed out is about to join.
     if not group.members or (len(group.awaiting_join) == awaited and not group.pending):
         complete_join(draft)
 
 
 def complete_join(draft: Draft) -> None:
-    """End the join phase: remove dynamic members that did not join, and begin the next generation.
-
-    Only its session removes a static member. If only such members are missing, the phase goes on.
-    """
+    """End the join phase: remove dynamic members that did not join, and begin the next generation."""
     group = draft.group
     missing = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
     for member in missing:
+        # Only its session removes a static member.
         if member.instance_id is None:
             remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    # Only static members are missing: without a leader there is no generation, and the phase goes on.
     if group.members and not group.awaiting_join:
         draft.arm("join", group.rebalance_timeout_ms)
         return
     draft.disarm("join")
     draft.disarm("initial_delay")
     if not group.members:
+        # The last member is gone: the group is stored as empty.
         draft.record(_build_empty(group, now_ms=draft.now_ms))
         note_done(draft)
         return
     enter_absentees(draft)
     answered = dict(group.awaiting_join)
+    # As in Kafka, the leader stays if it has joined.
     leader = group.leader if group.leader in answered else next(iter(answered))
     assert leader is not None
     draft.record(
@@ -122,7 +126,9 @@ def complete_join(draft: Draft) -> None:
     for member_id, request in answered.items():
         member = group.members[member_id]
         draft.reply(request, build_join_reply(group, member))
+        # A parked JoinGroup held the session; from the response on it counts again.
         draft.arm("session", member.session_timeout_ms, member_id)
+    # All members have to send SyncGroup in time, the leader with the assignment.
     draft.arm("sync", group.rebalance_timeout_ms)
 
 

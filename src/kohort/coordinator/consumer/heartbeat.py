@@ -152,7 +152,9 @@ def _decide_full(draft: _Draft) -> Decision:
     command, settings = draft.command, draft.settings
     group = _find_group(draft)
     member = _find_member(draft, group)
+    # A member with an older epoch did not get its last response: it is told its assignment again.
     is_behind = command.member_epoch not in (JOIN_EPOCH, member.member_epoch)
+    # The subscription comes first: it may change the target that the member goes to.
     target_epoch, names = _decide_subscription(draft, group, member)
     by_name = draft.groups.image.by_name
     goal = Goal(
@@ -165,15 +167,19 @@ def _decide_full(draft: _Draft) -> Decision:
     step = _decide_step(draft, group, member, goal)
     if step is not None:
         draft.records.append(step)
+    # A step changes which partitions have deadlines; a list alone may end the wait for new ones.
     if step is not None or member.untaken:
         records, effects = decide_times(member, step, command, now_ms=draft.now_ms)
         draft.records += records
         draft.effects += effects
+    # A heartbeat shows that the connection lives, and takes the mark of a closed one away.
     if member.is_disconnected:
         draft.records.append(MemberConnectionSeen(group_id=group.group_id, member_id=member.member_id, is_gone=False))
+    # News that a watch has told is repeated here, as the member may not have got it.
     overdue = () if command.is_aside else heard_now(group.group_id, member)
     draft.records += overdue
     assigned = member.assigned if step is None else step.assigned
+    # The assignment is sent only where the member may not know it; otherwise the field is null.
     is_told = (
         command.member_epoch == JOIN_EPOCH
         or is_behind
@@ -184,6 +190,7 @@ def _decide_full(draft: _Draft) -> Decision:
     )
     after = member if step is None else step
     epochs = [record.epoch for record in draft.records if isinstance(record, ConsumerGroupEpochSet)]
+    # Complete means: by a target that is as new as the group, after all records of this decision.
     is_complete = goal.epoch == (epochs[-1] if epochs else group.epoch) and is_settled(after, goal.target)
     reply = ConsumerGroupHeartbeatReply(
         member_id=member.member_id,
@@ -230,12 +237,10 @@ def _find_group(draft: _Draft) -> ConsumerGroup:
 
 
 def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
-    """Return the member that a heartbeat may continue as: known, new, or a replaced static one.
-
-    Source: KAFKA-19233: a known member may join again, as the response to its first join may have been lost.
-    """
+    """Return the member that a heartbeat may continue as: known, new, or a replaced static one."""
     command = draft.command
     if command.member_epoch == JOIN_EPOCH:
+        # In a static group the newest process takes the instance id, whether the former one is gone or not.
         draft.predecessor = find_predecessor(group, command, is_newest=draft.settings.is_static)
         if draft.predecessor is not None:
             return successor_of(draft.predecessor, group.group_id, command.member_id)
@@ -243,6 +248,7 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
         check_holder(group, command, command.member_id)
     member = group.members.get(command.member_id)
     if member is None:
+        # Only a join creates a member: an epoch above 0 belongs to a member that the group has lost.
         if command.member_epoch != JOIN_EPOCH:
             raise _unknown_member(command)
         limit = draft.settings.group_consumer_max_size
@@ -252,8 +258,10 @@ def _find_member(draft: _Draft, group: ConsumerGroup) -> ConsumerMember:
                 f"the group has {len(group.members)} members, and group.consumer.max.size is {limit}",
             )
         return ConsumerMember(group.group_id, command.member_id)
+    # KAFKA-19233: a known member may join again, as the response to its first join may have been lost.
     if command.member_epoch not in (JOIN_EPOCH, member.member_epoch):
         check_epoch(member, command)
+    # A client that has changed its protocol has to join as a new member.
     if command.member_epoch != JOIN_EPOCH and member.classic is not None:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, "the member speaks the classic protocol; it has to join anew")
     return member
@@ -281,6 +289,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         draft.records.append(subscribed)
     draft.records.extend(build_regex_records(group, member, subscribed, resolved))
     change = joining(subscribed, names)
+    # A new member would wait in vain for a target of a failing assignor.
     if is_new:
         refuse_joins(group, settings, change)
     if succeeded is not None:
@@ -290,6 +299,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         group, draft.command, change, settings, member_id=member.member_id, former_id=former_id
     )
     draft.records.extend(said)
+    # A new member of a static group changes no target until the expansion window is over.
     waiting = decide_waiting(draft.groups, group, settings, change, now_ms=now_ms) if is_new else None
     if waiting is not None:
         draft.records.extend(waiting[0])
@@ -301,9 +311,11 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
         # anew.
         is_urgent = succeeded is None
         records, effects = decide_change(group, image, settings, change, now_ms=now_ms, is_urgent=is_urgent)
+    # A static member that returned unchanged gets its former target: the group does not notice.
     elif succeeded is not None:
         records, effects = [], []
     else:
+        # An unchanged member may still end the wait of an outdated target.
         records, effects = decide_pending(group, image, settings, now_ms=now_ms)
     draft.records.extend(records)
     draft.effects.extend(effects)
@@ -318,6 +330,7 @@ def _decide_step(
     untaken = untaken_after(member, draft.command, now_ms=draft.now_ms)
     step = decide_next_assignment(member, goal, owned=owned, group_id=group.group_id, untaken=untaken)
     state = member.state if step is None else step.state
+    # Only members that want more partitions look for those of members that are away.
     if state == MemberState.STABLE or not group.instance_ids:
         return step
     # Partitions that members which are away have to give up are no obstacle.
@@ -332,13 +345,14 @@ def _decide_step(
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
     """Merge the member's subscription with the changed fields of the heartbeat.
 
-    A join replaces all fields. Apache Kafka lets a static member that now subscribes by name continue with the pattern,
-    the rack and the assignor of the process before it.
+    A join replaces all fields.
     """
     names = command.subscribed_topic_names
     regex = command.subscribed_topic_regex
     timeout_ms = command.rebalance_timeout_ms
     is_join = command.member_epoch == JOIN_EPOCH
+    # Apache Kafka lets a static member that now subscribes by name continue with the pattern, the rack and the assignor
+    # of the process before it.
     if is_join:
         names, regex = names or (), regex or ""
     return ConsumerMemberSubscribed(

@@ -87,6 +87,7 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
         Refused: `UPGRADE_REFUSED` where policy, protocol type, size or the members' metadata forbid it.
     """
     _check_group(classic, settings)
+    # In the order of their ids: records of a decision must not depend on the order of joining.
     moved = [_read_member(classic, classic.members[member_id], groups.image) for member_id in sorted(classic.members)]
     _check_disjoint(classic, moved)
     # A group whose first rebalance is not over has generation 0, and an epoch starts at 1 (KAFKA-20268).
@@ -99,6 +100,7 @@ def decide_upgrade(groups: GroupsState, classic: ClassicGroup, settings: GroupSe
         MemberConnectionSeen(group_id=classic.group_id, member_id=member_id, is_gone=True)
         for member_id in sorted(offline & classic.members.keys())
     )
+    # The group after the conversion is what the records say: the same functions apply them on recovery.
     scratch = GroupsState()
     for record in records:
         handler = CONSUMER_RECORDS.get(type(record))
@@ -126,6 +128,7 @@ def _check_group(classic: ClassicGroup, settings: GroupSettings) -> None:
             f"group.consumer.migration.policy is {settings.group_consumer_migration_policy}: use "
             "group.protocol=classic, or stop its members first",
         )
+    # Kafka Connect and others have no topics that a coordinator could assign.
     if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise _refusal(
             classic, f"its members are no consumers but of the type {classic.protocol_type}: use another group id"
@@ -139,6 +142,7 @@ def _check_group(classic: ClassicGroup, settings: GroupSettings) -> None:
 
 def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage) -> _Moved:
     metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
+    # A classic client may list its protocols with different subscriptions; the elected one counts.
     subscription = read_subscription(metadata)
     assignment = read_assignment(member.assignment)
     if subscription is None:
@@ -149,6 +153,7 @@ def _read_member(classic: ClassicGroup, member: ClassicMember, image: TopicImage
         raise _refusal(classic, f"of its member {member.member_id}, {why.message}") from None
     if assignment is None:
         raise _refusal(classic, f"the assignment of its member {member.member_id} cannot be read")
+    # Data that the members' own assignor keeps would be lost with the next target.
     if assignment.has_user_data and classic.protocol_name not in STICKY_ASSIGNORS:
         raise _refusal(
             classic,
@@ -177,6 +182,7 @@ def _by_id(
     for name, numbers in partitions.items():
         facts = image.by_name.get(name)
         count = 0 if facts is None else facts.partition_count
+        # A partition number beyond the topic's count belongs to a deleted topic of the same name.
         existing = tuple(sorted({number for number in numbers if 0 <= number < count}))
         if facts is not None and existing:
             found[facts.topic_id] = existing
@@ -193,14 +199,14 @@ def _id_of_gone(name: str) -> TopicId:
 def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
     """Return member id -> partitions that it may still process, and has to revoke.
 
-    These are deleted partitions: by name they would be taken for those of a re-created topic. And partitions that the
-    leader has taken from the member and given to no other, in the middle of a cooperative rebalance (KIP-429). Of two
-    members that list one partition, the one with the newer generation has it (KIP-792). Apache Kafka takes both for
-    free.
+    Apache Kafka takes these partitions for free.
     """
     taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
     found: dict[str, dict[TopicId, list[int]]] = {}
+    # KIP-792: of two members that list one partition, the one with the newer generation has it.
     for each in sorted(moved, key=lambda each: each.said_in_generation, reverse=True):
+        # A deleted partition would be taken by name for that of a re-created topic. A listed one without an owner was
+        # taken by the leader and given to no other yet, in the middle of a cooperative rebalance (KIP-429).
         for topic_id, numbers in (*each.gone.items(), *each.said_owned.items()):
             for number in numbers:
                 if (topic_id, number) not in taken:
@@ -249,6 +255,7 @@ def _build_records(
         # A leader's assignment is not a target yet: one is computed even where the joining member changes nothing.
         ConsumerGroupEpochSet(group_id=group_id, epoch=epoch + 1, metadata_hash=hash_topics(image, names)),
     ]
+    # The conversion ends the open rebalance of a static group.
     if classic.due is not None:
         records.insert(0, ClassicRebalanceDone(group_id=group_id))
     records.extend(_build_subscribed(group_id, each) for each in moved)
@@ -264,6 +271,7 @@ def _build_records(
             group_id=group_id,
             member_id=each.member.member_id,
             member_epoch=epoch,
+            # Grants count from the generation of the assignment, so that a commit in its name is accepted.
             previous_member_epoch=granted_at,
             state=MemberState.UNREVOKED_PARTITIONS if each.member.member_id in pending else MemberState.STABLE,
             assigned={
@@ -299,6 +307,7 @@ def _build_subscribed(group_id: str, moved: _Moved) -> ConsumerMemberSubscribed:
 def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int, now_ms: int) -> list[Effect]:
     group_id = classic.group_id
     effects: list[Effect] = [
+        # A target is due at once, as the leader's assignment is none (`_build_records`).
         Arm(assignment_key(group_id), now_ms),
         Disarm(TimerKey("join", group_id)),
         Disarm(TimerKey("sync", group_id)),
@@ -320,9 +329,11 @@ def _build_effects(classic: ClassicGroup, offline: frozenset[str], *, epoch: int
     effects.extend(dismiss_parked(classic))
     for member_id, request in classic.awaiting_join.items():
         member = classic.members[member_id]
+        # Some clients take an error in a JoinGroup as fatal.
         effects.append(Reply(request, build_hosted_join_reply(member_id, member.protocols[0][0], generation_id=epoch)))
         effects.append(Arm(TimerKey("sync", group_id, member_id), now_ms + member.rebalance_timeout_ms))
     for member_id, request in classic.awaiting_sync.items():
+        # The client joins again, and gets the KIP-848 group's assignment.
         effects.append(Reply(request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS)))
         timeout_ms = classic.members[member_id].rebalance_timeout_ms
         effects.append(Arm(TimerKey("join", group_id, member_id), now_ms + timeout_ms))

@@ -47,11 +47,13 @@ def examine_partitions(
 ) -> tuple[list[OffsetCommitted], list[ErrorCode]]:
     """Build the records to store, and one code per partition; `member`: the owner to check."""
     group, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
+    # A former KIP-848 group's members commit with its epochs until they have rejoined.
     share = None if classic is None else former_share(classic, command)
     expire_ms = _expire_timestamp_ms(command, now_ms=now_ms)
     records: list[OffsetCommitted] = []
     errors: list[ErrorCode] = []
     for offset in command.offsets:
+        # The API layer found no name for the id.
         if not offset.topic and offset.topic_id != ZERO_TOPIC_ID:
             errors.append(_unknown_id(group, offset.topic_id))
             continue
@@ -59,6 +61,7 @@ def examine_partitions(
         if error == ErrorCode.NONE and group is not None and member is not None:
             place = topic_id, TopicPartition(offset.topic, offset.partition)
             error = _check_grant(group, member, place, command.generation_or_member_epoch)
+        # The member had revoked the partition in the former KIP-848 group: another member may have committed since.
         elif error == ErrorCode.NONE and share is not None and offset.partition not in share.get(offset.topic, ()):
             error = ErrorCode.REBALANCE_IN_PROGRESS
         errors.append(error)
@@ -82,6 +85,7 @@ def _unknown_id(group: ConsumerGroup | None, topic_id: TopicId) -> ErrorCode:
 def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> ConsumerMember | None:
     """Return the member that commits, `None` for an administrator's commit to an empty group."""
     epoch = command.generation_or_member_epoch
+    # An empty group has no owner that a commit could harm.
     if epoch < 0 and not group.members:
         return None
     # KIP-345: a member that lost its instance id to another process is fenced, and does not merely join again.
@@ -90,8 +94,10 @@ def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Consu
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")
     if member.classic is not None:
+        # A classic member knows generations, each an epoch that it was told.
         check_generation(member, epoch)
         return member
+    # An older version could not tell the member a stale epoch.
     if not command.is_member_epoch_aware:
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION, "a member of the consumer protocol commits with OffsetCommit 9 or above"
@@ -121,12 +127,14 @@ def _check_other_group(groups: GroupsState, command: CommitOffsets, *, now_ms: i
 def _check_partition(image: TopicImage, offset: OffsetToCommit, settings: GroupSettings) -> tuple[TopicId, ErrorCode]:
     """Return the topic's id if known, and whether the partition exists and the metadata is short enough."""
     topic_id = offset.topic_id
+    # Before the first topic image nothing is known of topics, and a commit must not fail for that.
     if image.version:
         facts = image.by_name.get(offset.topic)
         if facts is None or not 0 <= offset.partition < facts.partition_count:
             return topic_id, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic_id not in (ZERO_TOPIC_ID, facts.topic_id):
             return topic_id, ErrorCode.UNKNOWN_TOPIC_ID
+        # An older client sends no topic id; the record keeps the present one.
         topic_id = facts.topic_id
     if len(offset.metadata.encode("utf-8", "surrogatepass")) > settings.offset_metadata_max_bytes:
         return topic_id, ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -142,9 +150,11 @@ def _check_grant(
     # it.
     is_left_alone = member.member_epoch != group.target_epoch and member.member_id not in group.behind
     if epoch == member.member_epoch and not (is_left_alone and any(topic in each for each in group.subscriptions)):
+        # KIP-848: with the current epoch the member knows its assignment, so only another owner forbids the commit.
         holder = group.holders.get(topic_id, {}).get(partition, member.member_id)
         is_allowed = holder == member.member_id
     else:
+        # KIP-1251: an older epoch is enough for a partition that was granted at it or before.
         granted_at = _granted_at(member, topic_id, partition)
         is_allowed = granted_at is not None and epoch >= granted_at
     if is_allowed:

@@ -51,6 +51,7 @@ def hold_back(
     if not (settings.has_paced_moves or group.waiting):
         return [], []
     targets = {record.member_id: record.partitions for record in records if isinstance(record, MemberTargetSet)}
+    # A waiting move whose taker has the same target still waits.
     takers = {place: move.taker for place, move in group.waiting.items() if move.taker not in targets}
     takers.update(
         ((topic_id, partition), member_id)
@@ -61,6 +62,7 @@ def hold_back(
     waiting = {
         place: WaitingMove(keeper=keeper, taker=taker)
         for place, taker in takers.items()
+        # A removed member has no partition to keep, and a partition that returns to its owner needs no move.
         if (keeper := _keeper(group, place)) is not None and keeper not in gone and keeper != taker
     }
     return _build_held_back(group, image, waiting, now_ms=now_ms)
@@ -86,6 +88,7 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
     # Where the taker is no member any more, the next target decides about the partition.
     ready = (place for place, move in group.waiting.items() if move.taker in group.members)
     rate = settings.group_moves_per_second
+    # Without a pace all waiting moves begin at once.
     if rate <= 0:
         return Decision((MovesBegun(group_id=group.group_id, places=tuple(ready), paced=Paced(0.0, 0.0)),))
     gap_ms = 1_000 / max(rate, _SLOWEST)
@@ -93,11 +96,13 @@ def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) 
     full_ms = now_ms + settings.group_moves_burst * gap_ms
     # A clock counts whole milliseconds, and a fraction has no exact half.
     places = tuple(islice(ready, max(0, int((full_ms - paced_until_ms) / gap_ms + 1e-6))))
+    # Some begin and some wait: now the order matters, and the shell has to measure the logs first.
     if 0 < len(places) < len(group.waiting) and not is_order_known(group, settings, now_ms=now_ms):
         return Decision((), (MeasureLogs(group.group_id, tuple(group.waiting)),))
     paced_until_ms += len(places) * gap_ms
     effects: tuple[Effect, ...] = ()
     if len(places) < len(group.waiting):
+        # The next deadline is the time at which the bucket holds a whole move again.
         effects = (Arm(moves_key(group.group_id), max(now_ms + 1, ceil(paced_until_ms + gap_ms - full_ms + now_ms))),)
     if not places:
         return Decision((), effects)
@@ -114,6 +119,7 @@ def change_pace(
         return [], []
     records: list[Record] = []
     if old.group_moves_order != new.group_moves_order:
+        # Another order needs another measurement.
         records = [MovesWeighed(group_id=group.group_id, weights=NO_WEIGHTS)] if group.waiting else []
     if new.has_paced_moves and not old.has_paced_moves:
         records += hold_open(group, image, now_ms=now_ms)[0]
@@ -127,12 +133,14 @@ def _build_held_back(
         return [], []
     ordered = {place: waiting[place] for place in sort_moves(group, image, waiting)}
     record = MovesHeldBack(group_id=group.group_id, waiting=ordered)
+    # A deadline that is set already stands: a new target does not fill the bucket sooner.
     return [record], [Arm(moves_key(group.group_id), now_ms, if_absent=True)] if waiting else []
 
 
 def _keeper(group: ConsumerGroup, place: Place) -> str | None:
     """Return the owner of a partition that need not revoke it so far; `None` if there is none."""
     holder = _holder(group, place)
+    # The owner of a waiting move keeps the partition already.
     if holder is None or place in group.waiting:
         return holder
     topic_id, partition = place
@@ -143,6 +151,7 @@ def _holder(group: ConsumerGroup, place: Place) -> str | None:
     topic_id, partition = place
     member = group.members.get(group.holders.get(topic_id, {}).get(partition, ""))
     if (
+        # A member that is away uses no partition, and one pending revocation has begun to move.
         member is None
         or member.member_epoch == LEAVE_STATIC_EPOCH
         or partition not in member.assigned.get(topic_id, {})
@@ -156,4 +165,5 @@ def _used_ms(group: ConsumerGroup, gap_ms: float, *, now_ms: int) -> float:
     until_ms, counted_gap_ms = group.paced
     if not counted_gap_ms:
         return 0.0
+    # Under a new pace the lead is worth as many moves as before.
     return (until_ms - now_ms) * gap_ms / counted_gap_ms

@@ -57,9 +57,11 @@ def decide_next_assignment(
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH, "the member's state was stored by a newer broker; it has to rejoin"
         )
+    # A member may have unsubscribed from topics of a target that was computed before.
     target = {topic_id: set(found) for topic_id, found in goal.target.items() if topic_id in goal.subscribed}
     kept, given_up = _split(member.assigned, target)
     early, given_up = _split(given_up, {topic_id: set(found) for topic_id, found in untaken.items()})
+    # Only a list without a partition acknowledges its revocation.
     pending = _united(_still_owned(member.pending_revocation, owned), _still_owned(given_up, owned))
     if early:
         # The list says nothing of partitions that the member has not taken yet: they are revoked once it has.
@@ -70,6 +72,7 @@ def decide_next_assignment(
     else:
         assigned, is_complete = _take_free(member.member_id, kept, pending, target, goal)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
+    # KIP-848: UNREVOKED_PARTITIONS takes precedence, as the member has to act.
     if pending:
         state = MemberState.UNREVOKED_PARTITIONS
     is_unchanged = assigned == member.assigned and pending == member.pending_revocation
@@ -106,6 +109,7 @@ def _split(assigned: Grants, target: Mapping[TopicId, set[int]]) -> tuple[Grants
             rest[topic_id] = grants
             continue
         stay = {partition: epoch for partition, epoch in grants.items() if partition in wanted}
+        # No empty mapping: an invariant (TypeOK) forbids it.
         if stay:
             kept[topic_id] = stay
         if len(stay) != len(grants):
@@ -126,10 +130,12 @@ def _take_free(
         for partition in sorted(wanted):
             if partition in has:
                 grants[partition] = has[partition]
+            # Kept grants keep their epochs: commits are fenced by them (KIP-1251).
             elif holders.get(partition, member_id) == member_id and partition not in gives_up:
                 # A partition that the member is to revoke is assigned again only after it was revoked (KAFKA-16147).
                 grants[partition] = goal.epoch
             else:
+                # Another member still has the partition: it is assigned in a later step.
                 is_complete = False
         if grants:
             assigned[topic_id] = grants
@@ -143,6 +149,7 @@ def _still_owned(grants: Grants, owned: Partitions | None) -> Grants:
     left: Grants = {}
     for topic_id, partitions in grants.items():
         reported = owned.get(topic_id)
+        # A topic that the list leaves out has no owned partition.
         if not reported:
             continue
         names = set(reported)

@@ -81,6 +81,7 @@ def decide_change(
     )
     begun: list[Record] = []
     if not group.target_epoch and (waits or is_beside(group, settings, change)):
+        # KIP-848: a member's epoch is at most the target's, and the group's is above both while it waits.
         # A member's epoch is never 0: a group that waits for its first target begins with an empty one.
         begun.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
         epoch += 1
@@ -104,6 +105,7 @@ def decide_pending(
     group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
 ) -> tuple[list[Record], list[Effect]]:
     """Compute an outdated target with a member's heartbeat, where there is no window to wait for."""
+    # With a window, its deadline computes the target for all changes at once.
     if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
         return [], []
     due_ms = target_due_ms(group, settings, now_ms=now_ms)
@@ -134,6 +136,7 @@ def decide_due(
     if is_own(name):
         return decide_computation(group, image, limited, assignor=name, epoch=epoch, now_ms=now_ms, is_step=True)
     records, effects = decide_target(group, image, limited, epoch=epoch, now_ms=now_ms)
+    # A step that moves no partition needs no epoch: the group is even, or as even as its limits allow.
     if not any(isinstance(record, MemberTargetSet) for record in records):
         return [], []
     raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
@@ -154,6 +157,7 @@ def decide_target(
     if asked is not None:
         return asked
     name = chosen_assignor(group, settings, change)
+    # The cheap way first: a join into a large group at rest concerns few members.
     records = plan_few_moves(group, image, settings, change, assignor=name)
     if records is None:
         assignor = built_in(name)
@@ -162,12 +166,15 @@ def decide_target(
         assignable = build_assignable(group, image, settings, change)
         records = build_target(group, assignable, assignor.assign(assignable))
     limit = settings.group_assignor_max_moves
+    # A target that used up the limit of moves leaves imbalance: the next step continues.
     more = decide_next_step(group, settings, records, limit=limit, now_ms=now_ms)
+    # With a pace, the owners keep the partitions until their moves begin.
     held_back, paced = hold_back(group, image, settings, records, change.gone, now_ms=now_ms)
     records += held_back
     records.append(
         TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
     )
+    # A new target answers the deadline; a further step sets its own.
     return records, [*paced, *(more or [Disarm(assignment_key(group.group_id))])]
 
 
