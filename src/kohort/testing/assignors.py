@@ -19,9 +19,9 @@ from kohort.testing.clock import VirtualClock
 
 #: The name that groups know it by.
 OWN_ASSIGNOR: Final = "own"
-#: (owners or `None`, what went wrong)
+#: (owners or `None`, the fault in words)
 Computed = tuple["array[int] | None", str]
-#: What it may do, by how often; the names are methods of `SimulatedAssignors`.
+#: Possible behaviours by weight; the names are methods of `SimulatedAssignors`.
 _WEIGHTS: Final = {"_right": 12, "_whimsical": 4, "_failing": 3, "_foreign": 2, "_short": 1, "_late": 2}
 _USUAL_MS: Final = 20
 _SLOW_MS: Final = 3_000

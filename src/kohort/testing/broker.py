@@ -47,10 +47,10 @@ from kohort.testing.runtime import ProcessClock, SimulatedDisk, SimulatedRuntime
 from kohort.testing.sockets import Socket
 from kohort.testing.story import Story
 
-# What the runtime logs is in the story.
+# The story has the events that the runtime logs.
 logging.getLogger("kohort.broker").addHandler(logging.NullHandler())
 
-#: What shows which connection of a member is the latest.
+#: Requests that show which connection of a member is the latest.
 _SIGNS_OF_LIFE: Final = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat, CommitOffsets)
 
 
@@ -62,7 +62,7 @@ class SimulatedBroker:
         build_shard: makes the shards; a test that plants a bug gives its own.
     """
 
-    #: What each process runs; a planted bug gives its own.
+    #: The runtime of each process; a planted bug gives its own.
     runtime_class = SimulatedRuntime
 
     def __init__(
@@ -82,7 +82,7 @@ class SimulatedBroker:
         self.sync_ms = 5
         #: Whether requests on a member's older connections are dropped; a test shows what happens without.
         self.guards_old_connections = True
-        #: What the clock of this process shows beyond the world's; a new process may find another one.
+        #: Offset of this process's clock from the world's; a new process may find another one.
         self.clock_offset_ms = 0
         #: (group, "member" or "instance", its id) -> number of the connection that it was heard on last.
         self._heard_on: dict[tuple[str, str, str], int] = {}
@@ -252,7 +252,7 @@ class SimulatedBroker:
             (who[0], who[2]) for who, by in self._heard_on.items() if who[1] == "member" and by == connection.number
         ]
         if socket is not None:
-            # Of a first join that waits nothing but the request knows whose connection this is.
+            # The connection of a first join that waits is known only by the request.
             parked = (self.runtime.open.get(RequestToken(number)) for number in socket.awaited)
             joins = (each for each in parked if isinstance(each, JoinGroup))
             heard += [(each.group_id, each.member_id or each.fresh_member_id) for each in joins]

@@ -25,7 +25,7 @@ class VirtualClock:
     2000
     """
 
-    #: Nobody sets it.
+    #: A virtual clock is never set.
     stepped_ms = 0
 
     def __init__(self, *, start_ms: int = 1_700_000_000_000) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_BROKERS: Final = 100
 #: How long a call may take that is carried out on the brokers' thread.
 CALL_TIMEOUT_SECONDS: Final = 30.0
-#: What each broker has of its own, or a cluster in memory has not.
+#: Configs that each broker has of its own, or that a cluster in memory does not have.
 _NOT_SHARED: Final = (
     "node.id",
     "broker.id",
@@ -165,7 +165,7 @@ class Cluster:
     def move_leader(self, topic: str, partition: int, to: int) -> None:
         """Let a broker lead a partition from now on.
 
-        Whoever waits at the former leader is refused at once. The leader epoch grows, even if `to` leads it already.
+        Requests that wait at the former leader are refused at once. The leader epoch grows, even if `to` leads already.
         """
         node_id = self._known(to)
         self._ask(lambda brokers: brokers.move(_log(brokers, topic, partition), _running(brokers, node_id)))
@@ -185,8 +185,8 @@ class Cluster:
 
         Args:
             broker: its number.
-            hand_over: let the others lead what it leads, as replicas would. `False`: nobody does until it is back, as
-                without replicas: LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE.
+            hand_over: let the others lead its partitions, as replicas would. `False`: no broker does until it is
+                back, as without replicas: LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE.
         """
         node_id = self._known(broker)
 

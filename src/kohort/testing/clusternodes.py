@@ -34,7 +34,7 @@ from kohort.journal.ring import Journal
 from kohort.journal.words import Partition
 from kohort.storage.partitions.partition import PartitionLog
 
-#: What any broker does for a group: its configs belong to the cluster.
+#: Commands that any broker carries out for a group: configs belong to the cluster.
 _ANYWHERE: Final = (commands.DescribeGroupConfigs, commands.AlterGroupConfigs)
 
 
@@ -230,9 +230,9 @@ class ClusterNode:
         self.advertised: tuple[str, int] | None = None
         #: `None` until the first start.
         self.leadership: NodeLeadership | None = None
-        #: What its heartbeats are held by, in place of what its settings say; `None` for these.
+        #: The policy by which its heartbeats are held; `None`: that of its settings.
         self.pushing: Pushing | None = None
-        #: What tells members their news by fetches, in place of the broker's own; `None` for that.
+        #: The part that sends members updates by fetches; `None`: the broker's own.
         self.listening: Callable[[Coordination, Callable[[MemberKey], None]], Listening] | None = None
         self._listener: Listener | None = None
 

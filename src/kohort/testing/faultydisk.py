@@ -24,7 +24,7 @@ READS: Final = frozenset({"read"})
 CHANGES: Final = frozenset({"make_directory", "create", "write", "truncate", "rename", "remove"})
 OPENINGS: Final = frozenset({"open", "create", "open_directory", "list_directory", "lock"})
 _GROWTH: Final = frozenset({"make_directory", "create", "write", "rename", "lock"})
-#: What an operation is called in a message.
+#: The names of operations in messages.
 _DOING: Final = {
     "make_directory": "create directory",
     "list_directory": "list",
@@ -112,7 +112,7 @@ class FaultyFileSystem:
         self.health = DiskHealth()
         #: How many operations there were.
         self.operations = 0
-        #: What a fault has met, in order.
+        #: Operations that a fault has struck, in order.
         self.struck: list[Operation] = []
         #: Told of each operation before it is done.
         self.on_operation: Callable[[Operation], None] = lambda _: None

@@ -12,7 +12,7 @@ has no beginning of its own, a poll that returned or a callback, is one `ok`. Na
 | `commit`, `committed`, `reset` | group, offsets: (topic, partition, offset) each; `committed` has them with `ok` |
 | `finish` | nothing: all that was ever acknowledged has been polled for |
 
-Laws: an event is noted in one step, from whatever thread; an operation that has not ended counts as `info`.
+Laws: an event is noted in one step, from any thread; an operation that has not ended counts as `info`.
 Source: the histories of Jepsen's Kafka workload.
 """
 
@@ -124,7 +124,7 @@ class Operation:
     name: str
     #: How it ended.
     kind: Kind
-    #: What was known at its end.
+    #: The fields known at its end.
     value: dict[str, Any]
     #: Places in the history; the end of one that has none is behind everything.
     began: int

@@ -53,7 +53,7 @@ class Home(BrokersHome):
         self.mirror: Final = mirror
         #: The log, as what it is.
         self.disk: Final = disk
-        #: What the clock of its process shows beyond the world's.
+        #: Offset of its process's clock from the world's.
         self.clock_offset_ms = clock_offset_ms
 
 

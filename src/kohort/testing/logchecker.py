@@ -1,16 +1,16 @@
 """The check of a clients' history: no acknowledged record is lost, doubled, or out of order.
 
 Anomalies, by name; each check takes time linear in the history, but for sorting:
-- `lost-write`: an acknowledged value below the highest position that anybody read was read by nobody.
-- `unseen`: an acknowledged value was read by nobody, though at the end all was read (`finish`).
+- `lost-write`: an acknowledged value below the highest position read was read by no client.
+- `unseen`: an acknowledged value was read by no client, though at the end all was read (`finish`).
 - `inconsistent-offset`: one offset has two values.
 - `duplicate`: one value stands at two offsets, though each is sent once by a producer that is idempotent.
-- `failed-read`: a value was read whose send has failed, or that nobody sent.
+- `failed-read`: a value was read although its send has failed, or no client sent it.
 - `nonmonotonic-send`: a process's later send to a partition stands before its earlier one.
 - `poll-skip`, `nonmonotonic-poll`: a process jumps over records that exist, or goes back, while nothing moved it.
 - `unowned-read`: a process that shares partitions in a group read one that it was not given or had given back.
 - `commit-regress`: a group's committed offset was set back by a commit that followed the higher one.
-- `commit-lost`: an acknowledged commit is not there when somebody asks later.
+- `commit-lost`: an acknowledged commit is not there when a client asks later.
 - `double-owner`: two members that both read from a partition owned it at once.
 - `orphan`: a partition had no owner for longer than it may, though others of its group had one.
 
@@ -83,10 +83,10 @@ class _Facts:
     all: list[Operation]
     #: Partition -> offset -> every value that was acknowledged or read there.
     values: defaultdict[_Partition, dict[int, set[str]]] = field(default_factory=lambda: defaultdict(dict))
-    #: Partition -> offsets that somebody read.
+    #: Partition -> offsets that were read.
     read: defaultdict[_Partition, set[int]] = field(default_factory=lambda: defaultdict(set))
     sends: list[Operation] = field(default_factory=list)
-    #: (group, partition) -> who owned it, by when that began.
+    #: (group, partition) -> its owners by the begin of their ownership.
     tenures: defaultdict[tuple[str, _Partition], list[_Tenure]] = field(default_factory=lambda: defaultdict(list))
     is_finished: bool = False
 
@@ -123,7 +123,7 @@ def _note_owner(facts: _Facts, owned: dict[tuple[str, _Partition], _Tenure], op:
             owned[key] = tenure = _Tenure(op.process, op.ended, end, op.time_ns)
             facts.tenures[op.value["group"], partition].append(tenure)
         elif (over := owned.pop(key, None)) is not None:
-            # Who has lost a partition learns of it late: what counts is when it last read.
+            # A member that has lost a partition learns of it late: the time of its last read counts.
             over.ended = over.last_read or over.began if op.name == "lost" else op.ended
             over.ended_ns = op.time_ns
 
@@ -320,7 +320,7 @@ def _orphans(facts: _Facts, limit_ms: int | None) -> Iterator[str]:
     for (group, partition), tenures in facts.tenures.items():
         begins = [tenure.began_ns for tenure in tenures[1:]]
         if group in living:
-            # Somebody of the group is there to the end, and should have it.
+            # A member of the group is there to the end, and should have it.
             begins.append(last_ns)
         for tenure, next_ns in zip(tenures, begins, strict=False):
             if tenure.ended_ns is not None and next_ns - tenure.ended_ns > limit_ms * _MS:

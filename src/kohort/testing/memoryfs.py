@@ -94,7 +94,7 @@ class MemoryDirectory(VolatileDirectory):
             raise SyncFailedError(f"cannot make a directory durable: {self._disk.sync_error}")
         covered = {id(change): change for change in self.unsynced}
         self._disk.step()
-        # What another thread has changed meanwhile is not covered.
+        # Changes by another thread meanwhile are not covered.
         self.unsynced = [change for change in self.unsynced if id(change) not in covered]
 
     def copy(self, disk: MemoryFileSystem, known: dict[int, Node]) -> MemoryDirectory:

@@ -23,7 +23,7 @@ class NetworkQuality:
     """The quality of the network; times in milliseconds, chances per message.
 
     `usual_delay_ms`: most messages take up to that long. `long_delay_ms`: the others, up to that.
-    `loss`: chance that a message breaks its connection instead of arriving; half of the time nobody is told.
+    `loss`: chance that a message breaks its connection instead of arriving; half of the time no end is told.
     `late`: chance that what is under way to the server when a client gives a connection up arrives there all the same.
     """
 

@@ -85,7 +85,7 @@ class Perturbations:
     def _perturb(self) -> None:
         self._random.choices(self._actions, self._weights)[0]()
         for plan in self._world.scenario.groups:
-            # A group that nobody is in tests nothing; it stays so only for a moment.
+            # An empty group tests nothing; it stays empty only for a moment.
             if not any(member.group_id == plan.group_id and member.is_alive for member in self._world.members.values()):
                 self._world.start_member(plan)
         self._plan_next()
@@ -164,7 +164,7 @@ class Perturbations:
             process.pause()
             resumed_ms = self._random.randint(2_000, 20_000)
             self._later(resumed_ms, process.resume)
-            # Whoever runs the processes ends it once it sees that it goes on.
+            # The supervisor ends the process once it sees that it goes on.
             self._later(resumed_ms + 1_500, process.die)
         plan = next(plan for plan in world.scenario.groups if plan.group_id == process.group_id)
         self._later(self._random.randint(0, 8_000), lambda: world.start_member(plan, instance_id=instance_id))

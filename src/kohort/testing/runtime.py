@@ -131,7 +131,7 @@ class SimulatedRuntime(Runtime):
         self._observer: Final = observer
         self._story: Final = story
         self._assignors = cast(OwnAssignors, LoopAssignors(assignors, loop, story))
-        # Nobody writes records here: what there is in a partition follows from its number.
+        # No producer writes here: a partition's records follow from its number.
         self.measure = lambda places: {place: LogExtent(0, 7 * place[1] % 5, 5 * place[1] % 7) for place in places}
         self.homes: Final[list[Home]] = []
         self._own_clock: Final = clock
@@ -139,7 +139,7 @@ class SimulatedRuntime(Runtime):
         #: Requests that came and are not answered, and those of them whose answer is decided and waits for the disk.
         self.open: Final[dict[RequestToken, GroupCommand]] = {}
         self._decided: Final[dict[RequestToken, ReplyBody]] = {}
-        #: What is carried out and not looked at since.
+        #: Steps that are carried out and not checked yet.
         self._step: tuple[Home, Decision] | None = None
 
     def begin(
@@ -218,7 +218,7 @@ class SimulatedRuntime(Runtime):
         for record in decision.records:
             self._story.tell("broker", "notes", record, group_id=record.group_id)
         if count_of(stimulus, decision) is None:
-            # The rows themselves are of no use to anybody here.
+            # The rows themselves are not used here.
             entries = self._reporter.tell(
                 home.shard.groups, stimulus, decision, timers=home.shard.timers, now_ms=now_ms
             )

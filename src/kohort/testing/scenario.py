@@ -17,7 +17,7 @@ from kohort.testing.assignors import OWN_ASSIGNOR
 from kohort.testing.members.process import MemberSettings
 from kohort.testing.network import GOOD, NetworkQuality
 
-#: What a process speaks.
+#: The protocol of a process.
 Protocol = Literal["consumer", "eager", "cooperative"]
 #: What the processes of a group speak; those of the last two speak KIP-848 or that, and change over time.
 Kind = Literal["consumer", "eager", "cooperative", "rolling eager", "rolling cooperative"]
@@ -39,7 +39,7 @@ QUALITIES = (
 #: So many of the members of a world have names by draw, and no group rolls: then all have, and the groups are static.
 STATIC_FROM = 0.7
 
-#: What can go wrong, by how often; the names are methods of `Perturbations`.
+#: Faults, by weight; the names are methods of `Perturbations`.
 WEIGHTS = {
     "join": 4,
     "leave": 2,
@@ -130,7 +130,7 @@ class Scenario:
     perturbed_ms: int = 40_000
     pause_between_ms: tuple[int, int] = (100, 3_500)
     weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
-    #: What everybody subscribes to; empty: it is drawn for each.
+    #: The topics of every member; empty: drawn for each.
     same_topics: tuple[str, ...] = ()
     shard_count: int = 2
     settings: GroupSettings = field(default_factory=build_settings)

@@ -41,10 +41,10 @@ REST_WITHIN_MS = 120_000
 #: And stays at rest for as long as this.
 REST_FOR_MS = 5_000
 LOOK_EVERY_MS = 500
-#: What a KIP-848 client calls itself; nobody holds the heartbeats of one that says nothing.
+#: What a KIP-848 client calls itself; heartbeats of a client without such a name are never held.
 SOFTWARE = ("librdkafka", "librdkafka", "apache-kafka-java", "kohort", "kohort", "")
 MEMBERS_PER_WIRE = 4
-#: What was under way when the world was healed has arrived by then, and may still have fenced somebody.
+#: What was under way when the world was healed has arrived by then, and may still have fenced a member.
 AFTERMATH_MS = 8_000
 #: After the last member died, every deadline has passed within this time.
 SILENCE_WITHIN_MS = 900_000

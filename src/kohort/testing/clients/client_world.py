@@ -62,13 +62,13 @@ class ClientWorld(ProgramWorld[ClientReport]):
             plan = replace(drawn, fetches_tell=seed % 4 != 1, members_compute=seed % 5 == 2)
         super().__init__(seed, random=random, plan=plan)
         self.members: Final = Members(self)
-        #: Everybody has come to rest, and nothing goes wrong any more.
+        #: Every group is at rest, and no fault is active.
         self.is_at_peace = False
         self.groups: Final = {each.group_id: GroupLedger(each.group_id) for each in self.plan.parties}
         self.readers: Final[list[Reader]] = []
         self.writers: Final[list[Writer]] = []
         self.times: Final = ReadingTimes()
-        #: (reader, partition, offset) that somebody waits for -> done.
+        #: (reader, partition, offset) that is awaited -> done.
         self.awaited: dict[tuple[str, TopicPartition, int], asyncio.Event] = {}
         #: (topic id, partition) -> values of its log, of each topic that had the name of the one that is made again.
         self._fleeting: Final[dict[tuple[TopicId, int], list[bytes]]] = {}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kohort.testing.clients.client_world import ClientWorld
     from kohort.testing.clients.reader import Reader
 
-#: What a member's interval may be exceeded by: a round trip, and the steps of the world's looks, ms.
+#: Time by which a heartbeat may exceed its interval: a round trip, and the steps of the world's looks, ms.
 _GRACE_MS: Final = 100
 #: Within this time a subscription is known: round trips, and an answer that is under way, s.
 _AT_ONCE_S: Final = 0.1

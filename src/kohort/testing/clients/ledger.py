@@ -4,8 +4,8 @@ Laws held here, by name:
 - `HandedOutOnce`: while a reader owns a partition its records come in the order of the log, each once, none left out.
 - `OwnedOnly`: nothing is handed out of a partition that is not owned, none of one whose callback has said that it goes.
 - `FreedIsLetGo`: nothing is handed out of what the coordinator has freed, since it has not heard of the reader for a
-  session: whoever is silent or cut off lets go first.
-- `NothingSkipped`: where an owner begins, somebody of the group had been handed all that is before.
+  session: a reader that is silent or cut off lets go first.
+- `NothingSkipped`: where an owner begins, members of the group had been handed all that is before.
 - `OffsetsOfTheirTopic`: what is committed of a topic that was made again was handed out of this one, not of the
   one that had its name before.
 - `UnreadAsTold`: of a partition that changes hands the history tells when it was read last, which is before its reader
@@ -40,7 +40,7 @@ class GroupLedger:
     """The ledger of one group, over all its readers of all times."""
 
     group_id: str
-    #: Partition -> offset up to which everything was handed out to somebody.
+    #: Partition -> offset up to which every record was handed out to a member.
     handed: dict[TopicPartition, int] = field(default_factory=dict)
     #: Partition -> highest offset below which some owner was done.
     done: dict[TopicPartition, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ Protocol = Literal["consumer", "classic"]
 
 #: The topic that is deleted and made again.
 FLEETING: Final = "w"
-#: What can go wrong in the surroundings, by how often; the names are methods of `Mishaps`.
+#: Faults of the surroundings, by weight; the names are methods of `Mishaps`.
 WEIGHTS: Final = {
     "move_leader": 4,
     "move_coordinator": 2,
@@ -32,7 +32,7 @@ WEIGHTS: Final = {
     "crash_reader": 1,
     "add_reader": 1,
 }
-#: What an application does besides polling, by how often; the names are methods of `Reader`.
+#: Acts of an application besides polling, by weight; the names are methods of `Reader`.
 HABITS: Final = {
     "poll": 30,
     "poll_one": 4,

@@ -55,7 +55,7 @@ class _StoryClock:
 class ProgramWorld(ABC, Generic[R]):
     """The world of one seed; `R` is the report of a run."""
 
-    #: What plays it again.
+    #: The command that plays the seed again.
     target: ClassVar[str]
 
     def __init__(self, seed: int, *, random: Random, plan: Plan) -> None:
@@ -81,7 +81,7 @@ class ProgramWorld(ABC, Generic[R]):
         """
         try:
             report: R = run_virtually(self._play_on, self.random)
-            # What nobody has looked at shows when the last of it is freed.
+            # An error that no task has looked at is reported when its last reference is freed.
             self._raise_failure()
         except Exception as error:
             raise self._with_story(error) from error

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kohort.testing.clients.client_world import ClientWorld
 
 T = TypeVar("T")
-#: What a call may take beyond its timeout, s.
+#: Time that a call may take beyond its timeout, s.
 GRACE_S: Final = 2.0
 MAX_POLL_INTERVAL_S: Final = 4.0
 
@@ -84,7 +84,7 @@ class Reader:
         self.world.tell(self.name, what)
         if consumer is not None:
             self.world.times.die(consumer.member_id, self.world.brokers.shared.clock.now_ms())
-            consumer._host.stop()  # the process is gone, and nobody has said goodbye
+            consumer._host.stop()  # the process is gone without leaving the group
             consumer._is_closed = True
         self.ownership = Ownership(self.name, self.group)
 

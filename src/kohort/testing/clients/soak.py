@@ -31,7 +31,7 @@ from kohort.testing.cluster import Cluster
 PARTITIONS: Final = 6
 #: Records a second.
 RATE: Final = 2_000
-#: What allocators keep for themselves, MiB, beside a twentieth.
+#: Memory that allocators keep, MiB, beside a twentieth.
 SLACK_MIB: Final = 8.0
 #: Longest time in which a group reads nothing, s: a member that is gone is missed for its session.
 QUIET_S: Final = 60.0

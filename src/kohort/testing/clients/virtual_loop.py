@@ -96,7 +96,7 @@ def run_virtually(world: Callable[[VirtualLoop], Any], random: Random) -> Any:
             return loop.run_until_complete(world(loop))
         finally:
             _cancel_all(loop)
-            # Tasks and futures whose error nobody has looked at tell the loop when they are freed.
+            # Tasks and futures with an error that was never looked at tell the loop when they are freed.
             gc.collect()
             asyncio.set_event_loop(None)
             loop.close()
@@ -123,7 +123,7 @@ def _taken_over(loop: VirtualLoop, random: Random) -> Iterator[None]:
 def _garbage_kept() -> Iterator[None]:
     was_enabled = gc.isenabled()
     gc.disable()
-    # What is there already is nothing that the collection at the end has to walk over.
+    # The collection at the end need not walk over the objects that exist already.
     gc.freeze()
     try:
         yield

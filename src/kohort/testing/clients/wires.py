@@ -19,7 +19,7 @@ from typing import Any, Final
 from kohort.testing.network import GOOD, NetworkQuality
 from kohort.wire.registry import ApiKey
 
-#: Who opens connections in the present task.
+#: The program that opens connections in the present task.
 PROGRAM: ContextVar[str] = ContextVar("PROGRAM", default="?")
 #: How long a connection attempt to nowhere hangs, s: longer than any client waits.
 NOWHERE_S: Final = 3_600.0
@@ -27,7 +27,7 @@ NOWHERE_S: Final = 3_600.0
 #: Between two messages of one direction, s.
 TICK_S: Final = 1e-6
 
-#: What members say of their membership.
+#: The requests of a membership.
 MEMBERSHIP: Final = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 _HEAD: Final = Struct(">ih")
 
@@ -73,7 +73,7 @@ class End(asyncio.Transport):
         self.context: Final = context
         self.other: End
         self.protocol: Any = None
-        #: What has arrived while nobody reads.
+        #: Bytes that have arrived while reading is paused.
         self._arrived: deque[bytes | None] = deque()
         self._is_reading = True
         self._is_closed = False
@@ -211,7 +211,7 @@ class Internet:
         self.wires: list[Wire] = []
         #: Programs of which no word of membership arrives anywhere, though all else does: half of a split network.
         self.unheard: Final[set[str]] = set()
-        #: Programs that reach nobody.
+        #: Programs that are cut off.
         self._cut_off: Final[set[str]] = set()
         #: Program -> when it goes on, s: it stands still, as after SIGSTOP.
         self._stalled: Final[dict[str, float]] = {}

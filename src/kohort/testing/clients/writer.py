@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 DELIVERY_TIMEOUT_S: Final = 8.0
 #: Longest batch, which is what a fetch may bring beyond its limit.
 MOST_BATCH_BYTES: Final = 4_000
-#: What is under way then is waited for: a request timeout, and a moment.
+#: Grace for requests under way at the delivery timeout: a request timeout, and a moment.
 GRACE_S: Final = 4.0
 
 

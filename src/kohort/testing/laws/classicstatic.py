@@ -35,7 +35,7 @@ class ClassicStaticLaws:
     def __init__(self) -> None:
         #: (group, member) -> when what it said last was taken in, of which the answer has left.
         self._heard: dict[tuple[str, str], int] = {}
-        #: Request whose answer is decided -> who sent it, and when that was.
+        #: Request with a decided answer -> its member, and the time of the request.
         self._decided: dict[RequestToken, tuple[tuple[str, str], int]] = {}
         #: group -> when the first of the new members came that wait for the next rebalance.
         self._window: dict[str, int] = {}

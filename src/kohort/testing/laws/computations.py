@@ -18,7 +18,7 @@ class ComputationLaws:
     """Checks of each step; of all shards."""
 
     def __init__(self) -> None:
-        #: What a step is about to make the target of its group, and of what.
+        #: The target that a step is about to install, and the order that it was computed for.
         self._installed: tuple[InstallAssignment, ComputeTarget] | None = None
 
     def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:

@@ -66,7 +66,7 @@ class GenerationLaws:
         wanted = planned.get(command.member_id, b"")
         # The leader knew a static member that came back by its older id.
         came_back = command.instance_id is not None and command.member_id not in planned
-        # Nor did it know who came since, to wait for the next generation with nothing.
+        # Nor did it know the members that came since, which wait for the next generation with nothing.
         is_new = came_back and not any(decode_assignment(body.assignment).partitions.values())
         if body.assignment != wanted and not is_new and not (came_back and body.assignment in planned.values()):
             why = f"{command.member_id} is told another assignment than the leader gave it"

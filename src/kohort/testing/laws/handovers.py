@@ -55,7 +55,7 @@ def _under_way(groups: GroupsState) -> Iterator[tuple[_Who, object, int]]:
     for consumer in groups.consumer.values():
         yield from _revocations(consumer)
     for classic in groups.classic.values():
-        # A phase that nobody waits in holds up nobody: static members that are away may prolong it.
+        # A phase without waiting members delays none: offline static members may prolong it.
         if classic.state in _PHASES and (classic.awaiting_join or classic.awaiting_sync):
             yield (classic.group_id, ""), _phase(classic), classic.rebalance_timeout_ms
 

@@ -121,5 +121,5 @@ def _plain(shard: Shard, command: asked.AnyHeartbeat) -> tuple[asked.AnyHeartbea
         client_assignors=None,
         topic_partitions={} if command.member_epoch == JOIN_EPOCH else None,
     )
-    # Who ended the hold itself is asked to come again sooner.
+    # A member that ended the hold itself is told a shorter interval.
     return plain, replace(plain, since_cut_ms=0)

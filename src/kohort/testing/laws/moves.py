@@ -33,7 +33,7 @@ class MoveLaws:
     def __init__(self) -> None:
         #: group -> member -> what its target was before the step.
         self._before: dict[str, dict[str, _Owned]] = {}
-        #: What members that stayed lost by new targets, and how much of it balance needed.
+        #: Partitions that staying members lost by new targets, and the share that balance needed.
         self.lost = 0
         self.needed = 0
 
@@ -41,7 +41,7 @@ class MoveLaws:
         """Note the targets that the step replaces."""
         self._before = {}
         if isinstance(command, TargetComputed | InstallAssignment | SubmitMoves):
-            # What an assignor of the user's own promises is its own affair, and so is what an administrator wants.
+            # Targets of the user's own assignors and of an administrator are not judged.
             return
         for record in decision.records:
             group = shard.groups.consumer.get(record.group_id)

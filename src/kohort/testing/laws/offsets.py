@@ -115,7 +115,7 @@ class OffsetLaws:
         if not isinstance(command, asked.CommitOffsets):
             return
         if command.generation_or_member_epoch < 0:
-            # An administrator may do that, and nobody is told less than what was acknowledged by it.
+            # An administrator may do that; no member is then told less than the acknowledged offset.
             self._acknowledged.pop(place, None)
             self._set_by[place] = command.request
             self._processed[record.group_id, self._label_of(record.topic_id), record.partition] = record.offset
@@ -125,7 +125,7 @@ class OffsetLaws:
             self._committed.pop(place, None)
             self._acknowledged.pop(place, None)
             return
-        # First who commits, then what: that it is somebody else is why the offset goes back.
+        # First the committer, then the offset: another committer is the reason for which the offset goes back.
         group = groups.consumer.get(record.group_id)
         holders = group.holders.get(record.topic_id, {}) if group is not None else {}
         holder = holders.get(record.partition, command.member_id)

@@ -91,7 +91,7 @@ class OwnerLaws:
             owned = process.owned
             if consumer is not None and process.member_id in consumer.members:
                 if consumer.members[process.member_id].member_epoch < 0:
-                    # In a static group whoever was silent for its session is away, though it may not know.
+                    # In a static group a member that was silent for its session is offline, though it may not know.
                     continue
                 if _was_left_behind(consumer.members[process.member_id], process):
                     continue

@@ -45,7 +45,7 @@ def check_told(groups: GroupsState, group_id: str, living: Iterable[MemberProces
         if not isinstance(process, ConsumerMember) or process.member_id not in group.members:
             continue
         publisher, name = process.publisher, process.member_id
-        # Who never had anything to say goes on with what was published under its name.
+        # A member that has published nothing itself keeps the metadata published under its name.
         if publisher.wanted is not None and stored.get(name) != (publisher.wanted or None):
             why = f"{name} publishes {publisher.wanted!r}, and the coordinator has {stored.get(name)!r}"
             raise LawBroken("PublishedIsTold", why, group_id=group_id)

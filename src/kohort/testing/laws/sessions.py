@@ -24,7 +24,7 @@ from kohort.errors import ErrorCode
 from kohort.testing.story import LawBroken
 
 _JOINING: Final = (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE)
-#: What prolongs a session; a commit does so in classic groups only.
+#: Requests that prolong a session; a commit does so in classic groups only.
 _SIGNS: Final = (
     asked.ConsumerGroupHeartbeat,
     JoinGroup,
@@ -42,11 +42,11 @@ class SessionLaws:
     """
 
     def __init__(self, groups: GroupsState, *, now_ms: int) -> None:
-        #: Everybody counts as heard of when the shard was loaded.
+        #: Every member counts as heard of when the shard was loaded.
         self._loaded_ms = now_ms
         #: (group, member) -> when it was heard of last.
         self._heard: dict[tuple[str, str], int] = {}
-        #: group -> when its configs were set last: who has a longer session by that has it from then on.
+        #: group -> when its configs were set last: a longer session applies from then on.
         self._configured_ms: dict[str, int] = {}
         #: (group, member) -> the session timeout that it had then.
         self._allowed_ms: dict[tuple[str, str], int] = {}
@@ -107,7 +107,7 @@ class SessionLaws:
         ):
             return
         if isinstance(command, asked.ConsumerGroupHeartbeat) and command.member_epoch < 0:
-            # Whoever goes for a while has what is left of its session.
+            # A member that leaves for a while keeps the rest of its session.
             return
         member_id = getattr(command, "member_id", "")
         if isinstance(body, asked.JoinGroupReply):
@@ -174,7 +174,7 @@ class SessionLaws:
                     continue
                 who = (group_id, member.member_id)
                 if who not in self._heard and group_id in self._configured_ms:
-                    # What it had when the shard was loaded is not known any more.
+                    # The session that it had when the shard was loaded is not known any more.
                     continue
                 since_ms = max(self._heard.get(who, self._loaded_ms), self._configured_ms.get(group_id, 0))
                 session_ms = session_timeout_ms(shard, group_id)
@@ -207,7 +207,7 @@ class SessionLaws:
                     self._revoking.setdefault(who, now_ms)
                 else:
                     self._revoking.pop(who, None)
-            # Who is to sync has its time from the end of the join phase on, also once the leader has synced.
+            # A member that has to sync has its time from the end of the join phase, also once the leader has synced.
             phase = (classic.state in _JOINING, classic.generation) if classic is not None else None
             if phase != self._phases.get(group_id, (None, 0))[0]:
                 self._phases[group_id] = (phase, now_ms)
@@ -215,7 +215,7 @@ class SessionLaws:
     def _check_consumer(self, shard: Shard, group_id: str, member_id: str, *, now_ms: int) -> None:
         member = shard.groups.consumer[group_id].members.get(member_id)
         if member is None or is_offline(shard.groups, group_id, member_id):
-            # Of those who are offline in a static group other laws tell.
+            # Other laws are about offline members of static groups.
             return
         silent_ms = now_ms - self._heard.get((group_id, member_id), self._loaded_ms)
         slow_ms = now_ms - self._revoking.get((group_id, member_id), now_ms)
@@ -240,7 +240,7 @@ class SessionLaws:
         is_slow = bool(group.unsynced or group.state in _JOINING) and now_ms - since_ms >= group.rebalance_timeout_ms
         is_slow = is_slow or self._is_gone(shard, group_id, member_id, now_ms=now_ms)
         if group.state in _JOINING and shard.settings_for(group_id).group_disconnect_grace_ms >= 0:
-            # Nobody waits with a generation for a member whose connection is gone.
+            # A generation does not wait for a member without connection.
             is_slow = is_slow or (group_id, member_id) in self._gone
         if silent_ms < member.session_timeout_ms and not is_slow:
             why = f"{member_id} is given up after {silent_ms} ms, {member.session_timeout_ms} ms are allowed"

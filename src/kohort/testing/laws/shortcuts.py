@@ -20,7 +20,7 @@ from kohort.errors import InvariantViolation
 
 def check_renewal(shard: Shard, command: Stimulus | None, decision: Decision, *, now_ms: int) -> None:
     """RenewalIsHandling: check that a heartbeat is renewed as it is handled, or not at all."""
-    # Who has cut a hold is asked to come soon, and never renewed; nor is who bears holds and was told no interval.
+    # A member that has cut a hold is told a short interval, and never renewed; nor is one with no interval so far.
     if not isinstance(command, ConsumerGroupHeartbeat) or not command.hold_ms or command.since_cut_ms >= 0:
         return
     session = TimerKey("session", command.group_id, command.member_id)

@@ -24,7 +24,7 @@ from kohort.coordinator.shard import Shard
 from kohort.testing.story import LawBroken
 
 _Key = TypeVar("_Key")
-#: What a member or an administrator says by which members go.
+#: Requests of a member or an administrator by which members are removed.
 _WORDS: Final = (asked.LeaveGroup, asked.DeleteGroup)
 
 
@@ -42,7 +42,7 @@ class StaticLaws:
         if not isinstance(command, asked.ConsumerGroupHeartbeat | asked.JoinGroup | asked.SyncGroup | asked.Heartbeat):
             return
         if getattr(command, "member_epoch", 0) < 0 and not shard.settings_for(command.group_id).is_static:
-            # Whoever goes for a while has what is left of its session, by which it is known to be offline.
+            # A member that leaves for a while keeps the rest of its session, by which it is known to be offline.
             return
         if not isinstance(body, asked.Refusal):
             self._heard[command.group_id, command.member_id or getattr(body, "member_id", "")] = now_ms
@@ -67,7 +67,7 @@ class StaticLaws:
                 self._waiting.pop(group_id, None)
                 continue
             own = [record for record in decision.records if record.group_id == group_id]
-            # Somebody may have joined without a name, which makes the group another one.
+            # A member may have joined without a name, which makes the group dynamic.
             if not any(isinstance(record, facts.GroupConfigsSet) for record in own):
                 self._check_removals(group, own, command, settings, now_ms=now_ms)
                 self._check_epoch(group, own, command, settings, is_of_clock=is_of_clock, now_ms=now_ms)

@@ -3,7 +3,7 @@
 | law | check |
 | --- | --- |
 | ToldAlike | the answer to a word, when it is decided, beside that to a heartbeat of then |
-| ToldAgain | the next heartbeat of who was told something, and has not shown that it knows |
+| ToldAgain | the next heartbeat of a member that was told an update, and has not shown that it knows it |
 
 Source: requirement H10; `kohort.coordinator.watching`.
 """
@@ -31,7 +31,7 @@ class WordLaws:
     """Checks of the updates and heartbeat answers of one shard."""
 
     def __init__(self) -> None:
-        #: (group id, member id) of who was told something by an answer to a word -> the epoch that it knew then.
+        #: (group id, member id) of members told by an answer to a watch -> the epoch that each knew then.
         self._told: dict[tuple[str, str], int] = {}
 
     def before_step(self, decision: Decision) -> None:
@@ -95,7 +95,7 @@ def _check_told_alike(shard: Shard, command: WatchMember, body: ReplyBody, *, no
     effects = shard.handle(heartbeat, now_ms=now_ms).effects
     told = next(each.body for each in effects if isinstance(each, Reply) and each.request == command.request)
     if isinstance(body, Refusal):
-        # Who claims an epoch that is yet to come is refused for that.
+        # A member that claims a future epoch is refused for that.
         is_alike = isinstance(told, Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
     else:
         assert isinstance(body, ConsumerGroupHeartbeatReply), body

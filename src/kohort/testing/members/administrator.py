@@ -22,7 +22,7 @@ class Administrator:
     def __init__(self, world: World) -> None:
         self._world = world
         self._connection: Connection | None = None
-        #: Whom it wanted to be removed, by each of its requests.
+        #: The member to be removed, by each of its requests.
         self._removals: list[tuple[asked.LeavingMember, ...]] = []
 
     def has_asked(self, command: asked.LeaveGroup) -> bool:

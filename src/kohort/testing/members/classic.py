@@ -46,7 +46,7 @@ class ClassicMember(MemberProcess):
         requires_known_member_id: bool,
         instance_id: str | None = None,
     ) -> None:
-        # Nobody holds the heartbeats of one that says nothing of its software, as old ones do.
+        # Heartbeats of a client that does not name its software, as old ones do not, are never held.
         software = world.random.choice(CLASSIC_SOFTWARE) if requires_known_member_id else ""
         wire = Wire(world.network, name, software=software)
         super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id, wire=wire)
@@ -57,11 +57,11 @@ class ClassicMember(MemberProcess):
         self._latest_join: asked.JoinGroup | None = None
         #: Between the first thought of rejoining and the new assignment.
         self.is_rejoining = False
-        #: Number of the latest join; what belongs to an older one is void.
+        #: Number of the latest join; answers to older ones are void.
         self._round = 0
         #: Number of the chain of heartbeats; an older one ends.
         self._chain = 0
-        #: What the leader planned with: the topics that somebody wants, and their partitions as it knew them.
+        #: The leader's last plan: the subscribed topics, and their partitions as it knew them.
         self._planned_topics: tuple[str, ...] = ()
         self._planned_with: list[Partition] = []
 
@@ -106,7 +106,7 @@ class ClassicMember(MemberProcess):
         self._round += 1
         self._chain += 1
         if not self.member_id or self.instance_id is not None:
-            # A static member goes without a word: who follows it takes its place.
+            # A static member ends without LeaveGroup: its successor takes its place.
             self.later(self.settings.request_timeout_ms, self.end)
             return
         leaving = asked.LeavingMember(member_id=self.member_id)

@@ -1,6 +1,6 @@
 """Assignors that simulated members run: some right, some wrong, repeated, late, or without result.
 
-Laws: who was told to compute asks of what, however it goes on. Once it is healed it does what it shall.
+Laws: a member that was told to compute asks for the input, however it goes on. Once it is healed it does what it shall.
 Source: KIP-848 as drafted; `kohort.coordinator.consumer.clientside`.
 """
 
@@ -22,7 +22,7 @@ from kohort.testing.members.process import NO_CAUSE, NO_REQUEST
 if TYPE_CHECKING:
     from kohort.testing.members.consumer import ConsumerMember
 
-#: What it may do, by how often; the names are methods of `Computation`.
+#: Possible behaviours by weight; the names are methods of `Computation`.
 _WEIGHTS: Final = {
     "_right": 8,
     "_whimsical": 3,

@@ -67,10 +67,10 @@ class ConsumerMember(MemberProcess):
         super().__init__(world, name, group_id, topics=topics, settings=settings, instance_id=instance_id, wire=wire)
         self.member_id = name
         self.wishes = wishes
-        #: What it does with assignors of its own, `None` if it has none.
+        #: The part that runs its own assignors, `None` if it has none.
         self.computation = Computation(self) if wishes.runs_assignors else None
         self._has_new_assignors = False
-        #: What it subscribes to besides names.
+        #: The pattern that it subscribes to besides names.
         self.pattern = wishes.pattern
         self._said_pattern: str | None = None
         #: 0 before the first answer; what the coordinator said last.
@@ -248,7 +248,7 @@ class ConsumerMember(MemberProcess):
         pattern = None
         metadata, watched_version = self.publisher.say(is_full=is_full) if epoch >= 0 else (None, -1)
         if says_topics and (self.pattern or self._said_pattern):
-            # Who has no pattern any more says so, until it joins anew; who never had one says nothing.
+            # A member that has dropped its pattern says so until it joins anew; one that never had one says nothing.
             self._said_pattern, pattern = self.pattern or self._said_pattern, self.pattern or ""
         return asked.ConsumerGroupHeartbeat(
             cause=NO_CAUSE,
@@ -358,7 +358,7 @@ class ConsumerMember(MemberProcess):
         ):
             self.on_instance_fenced()
         elif code == ErrorCode.UNRELEASED_INSTANCE_ID and self.world.has_older_process(self):
-            # Whoever runs the processes starts this one again until the one before is gone.
+            # The supervisor starts this process again until the former one is gone.
             self._says_everything = True
             self._plan_heartbeat(1_000)
         elif code.retriable:

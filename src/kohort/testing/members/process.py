@@ -90,9 +90,9 @@ class MemberProcess:
         #: By what it speaks to its coordinator.
         self.wire = Wire(world.network, name) if wire is None else wire
         self.wire.users.append(self)
-        #: Number of this life; what was planned in an earlier one is not done any more.
+        #: Number of this life; actions planned in an earlier one are dropped.
         self._life = 0
-        #: What came in while the process was paused.
+        #: Events that came in while the process was paused.
         self._missed: list[Callable[[], None]] = []
 
     # Life.

@@ -1,7 +1,7 @@
 """The connection of a process to the coordinator, used by one member or several.
 
 Laws: a connection of which an answer does not come in its time is given up, with all requests that are open on it.
-Who does not tell answers apart by the numbers of their requests gets them in order (AnswersInOrder).
+A client that does not match answers by the numbers of their requests gets them in order (AnswersInOrder).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Wire:
     def __init__(self, network: SimulatedNetwork, name: str, *, software: str = "") -> None:
         self.name = name
         self.software = software
-        #: Whose wire it is.
+        #: The members that use the wire.
         self.users: list[MemberProcess] = []
         self._network = network
         self._connection: Connection | None = None

@@ -44,11 +44,11 @@ class Words:
         self._member: Final = member
         self._random: Final = random
         self._wire: Final = Wire(member.world.network, member.name)
-        #: Rises with each failure: what was asked before is not listened to.
+        #: Rises with each failure: answers to earlier requests are ignored.
         self._era = 0
         #: Of what was taken last, by whichever way.
         self.number = 0
-        #: What was heard while a list was on its way.
+        #: The update that came while a list was on its way.
         self._heard: NumberedReply | None = None
         self._is_saying = False
 

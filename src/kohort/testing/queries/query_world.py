@@ -33,7 +33,7 @@ from kohort.testing.queries.reader_process import ReaderProcess
 from kohort.testing.queries.streaming_query import StreamingQuery, read_of
 
 GROUP: Final = "blue"
-#: What can go wrong, by how often; the names are methods of `QueryWorld`.
+#: Faults, by weight; the names are methods of `QueryWorld`.
 WEIGHTS: Final = {
     "stop": 4,
     "kill_reader": 2,
@@ -119,11 +119,11 @@ class QueryWorld(ProgramWorld[QueryReport]):
         super().__init__(seed, random=Random(f"clients {seed}"), plan=world)
         self.running: list[StreamingQuery] = []
         self._doubts: list[_Doubt] = []
-        #: Until when the broker could not hear of anybody.
+        #: Time up to which the broker could hear of no member.
         self._disturbed_s = -10.0
         self._retired: list[StreamingQuery] = []
         self._orders: list[_Order] = []
-        #: What may be there twice.
+        #: Offsets that may be in sinks twice.
         self._excused: dict[TopicPartition, set[int]] = {}
 
     # -- what queries use ---------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         groups = self._shard().groups
         group: Any = groups.consumer.get(GROUP) or groups.classic.get(GROUP)
         here = set() if group is None else set(group.instance_ids)
-        # Whoever asks may act on what is so for a moment only.
+        # A program that asks may act on a state of a moment.
         self._look_for_ended_sessions(here)
         return here
 
@@ -166,7 +166,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
         await self._come_to_rest_with(writer)
         doubled = self._check_account()
         while self.running:
-            # Nobody starts it again.
+            # It is not started again.
             await self.running.pop(0).stop()
         await writer.end()
         await self.pass_time(5.0)
@@ -188,7 +188,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
             if later is not None and later.has_planned:
                 self._doubts.remove(doubt)
             elif doubt.name not in here:
-                # Whoever has left for good had nothing in doubt.
+                # A query that has left for good had nothing in doubt.
                 is_over = self.loop.time() - doubt.ended_s >= SESSION_S - _HEARD_S
                 if is_over or doubt.ended_s < self._disturbed_s + SESSION_S:
                     self._excuse(doubt.spans)

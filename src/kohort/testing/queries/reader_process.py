@@ -46,7 +46,7 @@ class ReaderProcess:
         self.core: Membership | None = None
         #: The end of the batch that this process has planned last.
         self.planned: OffsetJson | None = None
-        #: What the last batch reads that this process knows of.
+        #: The spans of the last batch that this process knows.
         self.batch: Spans = {}
         #: The group knows how far the runs before it came.
         self.has_planned = False
