@@ -2,7 +2,6 @@
 
 Laws: a checked argument can be sent to a broker. Any other one would fail in the background, and end the client. Other
 clients' types for the same thing are taken: anything with a topic and a partition, lists of partitions with offsets.
-
 Source: Kafka's protocol: text is UTF-8, partitions are int32, offsets and timestamps int64.
 """
 

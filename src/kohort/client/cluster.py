@@ -5,7 +5,6 @@ per round. After it, so is a round of failures of all addresses that it has name
 then on an absent broker is only tried again. A failed login is reported each time, whichever broker refuses it: it does
 not pass by itself. The metadata never go back to an older leader epoch of the same topic, nor to a former topic of the
 same name.
-
 Source: Kafka's Metadata API; `BrokersUnreachableError` within a second is a requirement of kohort's own.
 """
 
@@ -131,7 +130,7 @@ class Cluster:
         self._absent: dict[Endpoint, RequestFailed] = {}
         requests.on_end = self._on_any_end
 
-    # -- what is known ------------------------------------------------------------------------------------------
+    # -- metadata -----------------------------------------------------------------------------------------------
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """Return the name of a topic id; `None`: no answer has named it."""
@@ -189,7 +188,7 @@ class Cluster:
         """Forget failed addresses, so that `find_desertion` waits for new attempts."""
         self._absent.clear()
 
-    # -- what is wanted -----------------------------------------------------------------------------------------
+    # -- wanted topics ------------------------------------------------------------------------------------------
 
     def want(self, topics: Iterable[str], now_ms: int, *, and_all: bool = False) -> None:
         """Follow exactly these topics, or (`and_all`) all others too; ask at once for unknown ones."""
@@ -319,6 +318,7 @@ class Cluster:
         for each in sorted(topic.partitions, key=lambda partition: partition.partition_index):
             seen = known.get(each.partition_index)
             new = PartitionInfo(leader_id=each.leader_id, leader_epoch=each.leader_epoch)
+            # A broker that lags behind may name a former leader.
             is_older = seen is not None and 0 <= new.leader_epoch < seen.leader_epoch
             partitions[each.partition_index] = seen if is_older and seen is not None else new
         self._put(
@@ -337,6 +337,7 @@ class Cluster:
         if topic_id in (ZERO_TOPIC_ID, last):
             return False
         if topic_id != former:
+            # A new topic of that name was made: the one before is a former topic from now on.
             self._ids[name] = topic_id, last
         return topic_id == former
 
@@ -383,18 +384,22 @@ class Cluster:
         endpoint = candidates[self._cursor % len(candidates)]
         self._round.append((endpoint, answer))
         self.trouble = f"{endpoint}: {_reason(endpoint, answer)}"
+        # The next request goes to the next address.
         self._cursor += 1
+        # The round goes on without a pause, since another address may answer.
         if len(self._round) < len(candidates):
             self._due_ms = now_ms
             return
         tried, self._round = self._round, []
         self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
         self._attempts += 1
+        # `_on_any_end` has reported a failed login already.
         is_told = any(failed.failure is Failure.NOT_AUTHENTICATED for _, failed in tried)
         if self.generation == 0 and not is_told:
             self._on_unreachable(_unreachable(tried), now_ms)
 
     def _candidates(self) -> list[Endpoint]:
+        # Brokers that an answer has named come before the bootstrap addresses.
         known = [self.brokers[node] for node in sorted(self.brokers)]
         return [*known, *(endpoint for endpoint in self._bootstrap if endpoint not in known)]
 

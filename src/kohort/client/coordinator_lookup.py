@@ -1,7 +1,6 @@
 """The lookup of the group's coordinator.
 
 Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses.
-
 Source: Kafka's FindCoordinator API.
 """
 

@@ -3,7 +3,6 @@
 The application's calls are events, too; they are declared beside each machine.
 
 Laws: events are values; the driver hands them over one at a time, in the order in which they happened.
-
 Source: architecture rule 6.
 """
 

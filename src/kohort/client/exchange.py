@@ -2,7 +2,6 @@
 
 Laws: values only. The application's side numbers its readings of a partition (`Fence`), so that both sides recognise
 and drop data of an earlier assignment or seek.
-
 Source: the consumer threading refactor (CTR): application events and background events. By its names: fetch is `Chunk`,
 callback invocation `CallbackWanted`, acknowledgement `CallbackDone`; leave group `Unsubscribed`, `CloseAsked`.
 """

@@ -5,7 +5,6 @@ that come while a list of owned partitions is on its way count when that is answ
 partitions that the list leaves out by then. An answer to a request from before the coordinator was lost is ignored.
 Nothing is sent to a broker that is not kohort's. After a refusal a heartbeat is sent at once, whatever is under way,
 and no record is handed out until its answer.
-
 Source: requirement H10; docs/private-protocol.md.
 """
 
@@ -128,6 +127,7 @@ class Hearing:
         if hearer is None or news.number <= self._number:
             return
         if hearer.has_list_to_say():
+            # Kept until the list is answered: the coordinator may give the partitions that it leaves out to others.
             self._heard = news
         elif self.takes(news.number):
             hearer.take_news(news, now_ms)

@@ -1,6 +1,6 @@
 """Options of Kafka's clients that kohort's lack, with what to do instead.
 
-Laws: whoever names one of them is told why, never the nearest name that means something else.
+Laws: the error for one of them says why, and never names the nearest option, which means something else.
 Source: every option of Apache Kafka 4.3's clients, kafka-python 3.0, aiokafka 0.14 and librdkafka 2.16 with its Python
 package confluent-kafka; held by a test.
 """

@@ -3,7 +3,6 @@
 Laws: names are those of Kafka's clients where the meaning is Kafka's. Times are milliseconds unless a name says
 otherwise, sizes bytes. Totals and averages are of the client's whole life. Reading them costs no request and no
 waiting.
-
 Source: Kafka's client metrics; the text format of Prometheus.
 """
 

@@ -1,6 +1,6 @@
 """Options of consumers, producers and administration clients: Kafka's names, types, limits and defaults.
 
-Laws: a value is checked once, here; machines see the frozen settings of this module, never raw options.
+Laws: a value is checked once, here. Machines see the frozen settings of this module, never raw options.
 Source: Apache Kafka's consumer, producer and admin configurations. Where a default differs, its doc says so.
 """
 

@@ -1,7 +1,6 @@
 """The clients' own threads, where a callback must not wait for a future that the thread itself ends.
 
 Laws: a thread that may wait is not affected. A future that another client ends may be waited for on any thread.
-
 Source: `concurrent.futures` runs a future's callbacks where it is settled, so on a producer's own thread.
 """
 

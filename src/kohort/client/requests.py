@@ -1,7 +1,6 @@
 """Requests under way with the takers of their answers; the outbox that parts of a machine share.
 
 Laws: each request ends in exactly one call of its `then`; a request that was forgotten ends in none.
-
 Source: architecture rule 6; KIP-219 (a broker that throttles answers at once, and says for how long to leave it alone).
 """
 

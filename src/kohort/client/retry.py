@@ -1,7 +1,6 @@
 """The pauses between two attempts.
 
 Laws: no clock and no chance in here; jitter comes from a seed that the caller passes in, so a run can be repeated.
-
 Source: Kafka's `retry.backoff.ms` and `retry.backoff.max.ms` (KIP-580): doubled per attempt, spread by a fifth.
 """
 

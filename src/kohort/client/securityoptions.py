@@ -1,7 +1,7 @@
 """Options of TLS and SASL, and the settings that a client makes of them.
 
-Laws: a secret is in no text, in no representation and in no error. What cannot work together is refused when the client
-is made, and so is a login that the chosen protocol would never use.
+Laws: a secret is in no text, in no representation and in no error. Options that cannot work together are refused when
+the client is made, and so is a login that the chosen protocol would never use.
 Source: Apache Kafka's security.protocol, ssl.* (PEM, KIP-651) and sasl.*; what librdkafka and kafka-python call them.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: no other request is sent before the login is over, nor while it is renewed. After a refusal it is not tried again
 on the same connection. No secret is in any text of it.
-
 Source: KIP-152 (SaslAuthenticate), KIP-368 (sessions end, and are renewed on the same connection).
 """
 

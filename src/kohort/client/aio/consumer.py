@@ -2,7 +2,6 @@
 
 Laws: no thread. A call that is cancelled has lost nothing: the next call returns its records. Callbacks run inside
 `poll`, `unsubscribe` and `close`, and may be coroutine functions.
-
 Source: the consumer threading refactor (CTR); aiokafka's names, where it has them.
 """
 
@@ -185,6 +184,7 @@ class Consumer(OffsetCalls):
     async def _run(self, steps: Steps[T]) -> T:
         if self._rounds.is_due:
             await self._rounds.let_others_run()
+        # The first call subscribes to the topics that were given to the class: `__init__` may have no loop.
         if self._first_topics and not self._is_closed:
             await self.start()
         try:

@@ -1,7 +1,6 @@
 """The producer's asyncio door: the calls of `kohort.Producer`, awaited.
 
 Laws: no thread. A `send` that is cancelled while it waits for room has sent nothing; one that has returned is sent.
-
 Source: Kafka's producer; aiokafka's names, where it has them.
 """
 
@@ -56,6 +55,7 @@ class AsyncRoom(AnyRoom):
         Raises:
             BufferFullError: there was none for too long. A limit that was shut meanwhile has room for every record.
         """
+        # Waiting calls are served in order: only the first one is woken.
         turn = asyncio.Event()
         self._waiting.append(turn)
         try:
@@ -68,6 +68,7 @@ class AsyncRoom(AnyRoom):
         except TimeoutError:
             raise self._full() from None
         finally:
+            # There may be room for the next one, whether this one has got it or not.
             self._waiting.remove(turn)
             self._call_next()
 
@@ -223,6 +224,7 @@ class Producer(ProducerSide):
                     await self._room.reserve(piece.size_bytes, self._wake)
                 self._check_open()
             except (KohortError, asyncio.CancelledError) as error:
+                # Without a piece on its way the call itself raises; otherwise the future tells.
                 if (place == 0 and not is_begun) or isinstance(error, asyncio.CancelledError):
                     raise
                 piece.future.give_up(sum(each.count for each in pieces[place:]), error)

@@ -1,7 +1,6 @@
 """Fetched data as Arrow record batches; Arrow itself is imported at the first call only.
 
 Laws: only the chosen columns are decoded. Damaged records do not cost the good ones before them.
-
 Source: architecture, `poll_arrow`; the columns are those of Spark's Kafka source.
 """
 

@@ -3,7 +3,6 @@
 Laws: an assignor's exception or invalid result is reported to the coordinator and never raised by `poll`: the group
 asks another member then. An exception that ends the thread, as Ctrl-C does, is raised, and reported as well: the
 application may go on. A result is checked before it is sent, so that the message names the culprit.
-
 Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
 """
 

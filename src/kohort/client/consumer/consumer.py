@@ -137,9 +137,9 @@ class Consumer(OffsetCalls):
         Args:
             timeout: seconds to wait for the first.
             columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; `None` means all but
-                headers. What is left out is not decoded.
+                headers. Columns that are left out are not decoded.
             include_headers: add the column headers.
-            max_records: rows of all batches together; `None` is no limit. What is beyond stays for the next call.
+            max_records: rows of all batches together; `None` is no limit. Further rows stay for the next call.
             max_bytes: bytes of the records of all batches together; one record is always handed out, however large.
 
         Raises:
@@ -154,10 +154,10 @@ class Consumer(OffsetCalls):
     def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end the background thread, within `timeout` seconds.
 
-        What `poll` returned last counts as processed, unless another thread polled it, or an exception has come since
-        and is passing: in a `finally` or an `except` block it may be half processed, so it is read again, as after a
-        `with` block. An exception that was dealt with before is not seen here. May be called from any thread and from a
-        signal handler, and twice: a `poll` that waits meanwhile returns at once.
+        The records that `poll` returned last count as processed, unless another thread polled them, or an exception has
+        come since and is passing: in a `finally` or an `except` block they may be half processed, so they are read
+        again, as after a `with` block. An exception that was handled before does not count. May be called from any
+        thread and from a signal handler, and twice: a `poll` that waits meanwhile returns at once.
 
         Args:
             timeout: seconds.

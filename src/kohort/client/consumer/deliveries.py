@@ -2,7 +2,6 @@
 
 Laws: `deliver` is the only function here that the I/O thread calls. Everything else belongs to the application's
 thread. A wait that begins after a drain ends with the first delivery behind that drain: none is slept through.
-
 Source: the consumer threading refactor (CTR): the background event queue.
 """
 

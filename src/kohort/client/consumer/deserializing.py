@@ -2,7 +2,6 @@
 
 Laws: a record whose key or value cannot be read is not handed out; those before it are. `None`, a missing key or a
 tombstone, stays `None`.
-
 Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
 """
 

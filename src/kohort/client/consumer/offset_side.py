@@ -2,7 +2,6 @@
 
 Laws: a call that only asks the background may come from any thread; one that looks at the application's positions may
 not.
-
 Source: Kafka's consumer API.
 """
 

@@ -3,7 +3,6 @@
 Laws: a call that looks at the application's positions belongs to the thread that polls. A seek takes effect with the
 next record that is handed out. The offset of a seek by time, to the beginning or to the end is looked up when it is
 needed.
-
 Source: Kafka's consumer API.
 """
 

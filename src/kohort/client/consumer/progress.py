@@ -3,7 +3,6 @@
 Laws: by default the application has processed all records that it was handed before it came back for more. With
 `enable.auto.offset.store` off, only stored offsets count. Offsets are stored of held partitions only, and are forgotten
 when their partition is given up. The background gets them in the order in which they were stored, by whichever thread.
-
 Source: Kafka's auto-commit; librdkafka's offset store.
 """
 

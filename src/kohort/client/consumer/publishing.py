@@ -26,12 +26,12 @@ class PublishingSide(SubscribingSide):
     def publish(self, metadata: bytes) -> None:
         """Tell the other members of the group, and administrators, something about this one: its load, its address.
 
-        It moves nothing and interrupts nobody. Members that watch have it within 0.2 s; of what is published within
-        50 ms they are told the last. It goes with this member; who comes back under its group_instance_id goes on with
-        it. Published before the group is joined, it is told with the join. May be called from any thread.
+        It moves no partition and interrupts no member. Members that watch get it within 0.2 s; of several publications
+        within 50 ms they get the last. It ends with this member; a static member that comes back goes on with it.
+        Metadata published before the group is joined go out with the join. May be called from any thread.
 
-        What the group cannot take is raised by the next `poll`: BrokerError with POLICY_VIOLATION where all members
-        together would publish more than 16 MiB, UnsupportedFeatureError where the broker is none of kohort's.
+        The next `poll` raises what the group refuses: BrokerError with POLICY_VIOLATION if all members together would
+        publish more than 16 MiB, UnsupportedFeatureError if the broker is not kohort's.
 
         Args:
             metadata: at most 64 KiB; empty for nothing any more.
@@ -52,8 +52,8 @@ class PublishingSide(SubscribingSide):
         """Watch the metadata of the group's members, this one's included; `published` returns them.
 
         Args:
-            callback: called inside `poll` with this consumer and with what `published` returns, when that has changed;
-                in place of the one before.
+            callback: called inside `poll` with this consumer and the result of `published`, when that has changed; in
+                place of the one before.
 
         Raises:
             ConfigError: there is no group_id, or group_protocol is classic.

@@ -4,7 +4,6 @@ Laws: a record counts as returned when it is handed out, and as processed when t
 that cannot be handed out now, since an error is raised first or the call is broken off, are handed out by the next
 call. Records of an assigned partition are handed out as long as the coordinator gives it to no other member. The clock
 alone decides that: this thread may go on before the background does, after the process or the machine stood still.
-
 Source: Kafka's consumer API.
 """
 
@@ -108,6 +107,7 @@ class ReadingSide(PublishingSide):
                 self._is_woken = False
                 return found
             self._host.check()
+            # Before a wait, every processed offset is reported for the next automatic commit.
             if self._has_news:
                 self._note_progress()
             yield Pause(min(until_s - now_s, self._note_every_s))
@@ -133,6 +133,7 @@ class ReadingSide(PublishingSide):
             try:
                 now_s = time.monotonic()
                 self._note_poll(now_s)
+                # Until then the next records take the fast path above, as long as there is no delivery.
                 self._quick_until_s = time.clock_gettime(_CLOCK) + min(self._progress_every_s, owned_for_s)
                 self._report_released(now_s)
                 return self._handler.take_one()

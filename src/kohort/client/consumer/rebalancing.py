@@ -3,7 +3,6 @@
 Laws: a partition is off the assignment when its callback has returned, and on it before the callback begins. The
 machine gets its answer even if the callback raises; `poll` raises the exception. Callbacks of commits are called in the
 order of the commits.
-
 Source: the consumer threading refactor (CTR): callbacks run in the polling thread, the background waits.
 """
 

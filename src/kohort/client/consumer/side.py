@@ -3,7 +3,6 @@
 Laws: nothing here talks to the network. A call of the application becomes an event. Records have been fetched already,
 and are decoded in the application's thread. Rebalance callbacks run inside `poll`, `unsubscribe` and `close`, never
 elsewhere. One call at a time, except for `wakeup`, `close` and calls that only ask the background.
-
 Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
 """
 
@@ -175,12 +174,12 @@ class ConsumerSide(OneProcess):
     def configure(self, config: Mapping[str, object] | None = None, /, **options: Unpack[ConsumerOptions]) -> None:
         """Change limits of fetching while it goes on; they hold from the next fetch and the next `poll` on.
 
-        What is held beyond a smaller fetch.buffer.bytes is kept until it was handed out. May be called from any thread.
+        Data beyond a smaller fetch.buffer.bytes is kept until it was handed out. May be called from any thread.
 
         Args:
             config: options by Kafka's dotted names; may be mixed with keywords.
             options: fetch_buffer_bytes, fetch_max_bytes, fetch_max_wait_ms, fetch_min_bytes, max_partition_fetch_bytes
-                and max_poll_records; what is left out stays as it is.
+                and max_poll_records; options that are left out stay as they are.
 
         Raises:
             ConfigError: an option is unknown, is none of these, or has an impossible value.
@@ -198,6 +197,7 @@ class ConsumerSide(OneProcess):
 
     def _serve_steps(self, ticket: Future[object], until_s: float, *, with_progress: bool) -> Steps[None]:
         """Run callbacks until a ticket has ended or time is up."""
+        # The ticket ends on the I/O thread, which has to end the wait below.
         ticket.add_done_callback(lambda _: self._deliveries.wake())
         while not ticket.done() and time.monotonic() < until_s:
             self._deliveries.drain()
@@ -256,6 +256,7 @@ class ConsumerSide(OneProcess):
             if self._turn.is_mine and self._is_below_a_call():
                 self._late_close_s = timeout
                 return
+            # Asked for before the second attempt, so that a `give_back` between the two is not missed.
             free = self._turn.wait()
             if self._turn.try_take():
                 break
@@ -345,7 +346,7 @@ class ConsumerSide(OneProcess):
         if released:
             tell(self._host, ChunkTaken(sizes=released))
 
-    # -- what may be called when ------------------------------------------------------------------------------------
+    # -- checks before a call ---------------------------------------------------------------------------------------
 
     @property
     def _is_in_callback(self) -> bool:

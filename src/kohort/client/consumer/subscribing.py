@@ -162,7 +162,7 @@ class SubscribingSide(ConsumerSide):
         """Have the group rebalance, e.g. because an assignor of one's own would decide otherwise by now.
 
         Classic: this member joins again, at its next `poll`, and the reason goes to the broker, which tells it in its
-        history. Consumer protocol: with assignors of its own (group.local.assignors) the member asks what they tell now
+        history. Consumer protocol: with assignors of its own (group.local.assignors) the member asks for their metadata
         and has the group's assignment computed anew; without them a line of warning, and no effect, as with Kafka's.
 
         Raises:

@@ -2,7 +2,6 @@
 
 Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued: two threads that
 poll would divide the records between them without knowing.
-
 Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
 """
 

@@ -4,7 +4,6 @@ Laws: held and requested bytes together stay within the limit, except for what o
 broker sends one batch in any case, however large. One held record of an answer keeps the whole answer in memory, so the
 answer counts whole until nothing of it is held. Each broker has an equal share that no other broker can use up. Answers
 held only by paused partitions do not count there. The buffer counts bytes, never records.
-
 Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: an answer has no effect on a partition that has a newer reading or another position by now. Records are passed on
 as slices of the answer, without a copy, up to the end of the last whole batch.
-
 Source: Kafka's Fetch API; KIP-320 (a truncated log is found by the epoch of the last record, which each fetch names),
 KIP-392 (preferred replica).
 """
@@ -77,6 +76,7 @@ class FetchAnswers:
                 if data.error_code:
                     self._on_error(fetch, asked.reading, ErrorCode.of(data.error_code), now_ms)
                     continue
+                # A good answer ends an earlier refusal.
                 self._readings.accept(asked.reading)
                 ends = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
                 if ends != asked.reading.watermarks and data.high_watermark >= 0:
@@ -152,6 +152,7 @@ class FetchAnswers:
             self._readings.touch(reading)
 
     def _on_error(self, fetch: Fetch, reading: Reading, code: ErrorCode, now_ms: int) -> None:
+        # KIP-392: after an error the leader is asked next.
         reading.preferred_node = -1
         self._readings.rest(reading, now_ms)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetch.source.endpoint != self._cluster.leader_of(

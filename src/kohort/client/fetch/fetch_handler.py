@@ -3,7 +3,6 @@
 Laws: the positions of a reading never skip a record and never repeat one. Data of an earlier reading, or of a partition
 that was given up, is dropped unread. Data of a paused partition waits, and is dropped when other partitions need its
 room. Nothing is decoded before it is asked for.
-
 Source: the consumer threading refactor (CTR): FetchHandler.
 """
 
@@ -116,6 +115,7 @@ class FetchHandler:
             self._moved.pop(each, None)
         self._drop_outdated()
         if not self._held:
+            # A consumer without partitions keeps no memory for decoding.
             self.allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
 
     def seek(

@@ -6,7 +6,6 @@ partitions that were not ready when the long one was sent. A partition for which
 the next long one. Each broker has its share of the buffer, and keeps some of it for the short fetch. Paused data gives
 way. Data of an earlier reading of a partition is dropped. A fetch whose readings have all ended is broken off. A broker
 that throttles is left alone as long as it says.
-
 Source: the consumer threading refactor (CTR): FetchSender; Kafka's Fetch API: KIP-227 (sessions, for the long fetches),
 KIP-219 (throttling), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic ids).
 """
@@ -159,11 +158,13 @@ class FetchSender:
     def _make_room(self, missing: int) -> None:
         """Have paused partitions drop their data, those with the most first."""
         paused = [(reading, self.buffer.held(reading.partition)) for reading in self._paused()]
+        # Those that were asked already come first: their bytes are on the way back.
         paused.sort(key=lambda each: (not each[0].is_giving_way, -each[1]))
         for reading, held in paused:
             if missing <= 0:
                 break
             missing -= held
+            # It is asked once. Its bytes come back when the application's side has dropped the data.
             if not reading.is_giving_way:
                 reading.is_giving_way = True
                 self._requests.deliver(GiveWay(partition=reading.partition, fence=reading.fence))
@@ -189,6 +190,7 @@ class FetchSender:
             has_ids = all(each.topic_id != ZERO_TOPIC_ID for each in asked.values())
             contents = Contents(0, NO_SESSION, topics_of(asked.items()), [], has_ids)
         request = FetchRequest(
+            # A short fetch does not wait, so that the next one can ask for partitions that become ready meanwhile.
             max_wait_ms=settings.fetch_max_wait_ms if lane is Lane.FETCH else 0,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=size,
@@ -205,7 +207,9 @@ class FetchSender:
             lane,
             request,
             lambda answer, now_ms: self._on_answer(fetch, answer, now_ms),
+            # Later versions go by topic id, which every topic in the request has to have.
             max_version=None if contents.has_ids else _LAST_BY_NAME,
+            # The broker may hold the request for max_wait_ms before it answers.
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
         )
         era = 0 if self._lookup is None else self._lookup.hearing.era

@@ -3,7 +3,6 @@
 Laws: a session's epoch grows by one with each good answer. After a failed request or a refusal the client cannot know
 what the broker remembers, so the next fetch is a full one. A broker that keeps no sessions gets a full fetch each time.
 Partitions that brought data move to the back, since a broker fills its answer from the front.
-
 Source: KIP-227 (incremental fetch sessions); KIP-516 (a session goes by topic ids or by names, not by both).
 """
 
@@ -78,6 +77,7 @@ class FetchSession:
                 self.asked[partition] = new
                 continue
             if old is not None:
+                # A changed partition is inserted again below, at the end: a broker fills its answer from the front.
                 del self.asked[partition]
                 self._nameless -= old.topic_id == ZERO_TOPIC_ID
             if new is not None:
@@ -88,6 +88,7 @@ class FetchSession:
             if old is not None and (new is None or new.topic_id != old.topic_id):
                 forgotten.append((partition, old))
         has_ids = not self._nameless
+        # KIP-516: a session goes by ids or by names, so the other kind needs a new session.
         if has_ids != self._had_ids:
             self._had_ids, self._epoch = has_ids, _FIRST
         if self._epoch == _FIRST:
@@ -109,6 +110,7 @@ class FetchSession:
             # The broker has closed the session for others.
             self._id, self._epoch = 0, _FIRST
         else:
+            # 0 and -1 have meanings of their own, so the epoch goes on with 1.
             self._epoch = 1 if self._epoch == _LAST else self._epoch + 1
 
     def on_failure(self) -> None:

@@ -2,7 +2,6 @@
 
 Laws: a batch is left out if its producer's transaction began at or before it and was aborted behind it. Everything else
 stays, in order and without a copy.
-
 Source: Kafka's `isolation.level` read_committed: the Fetch answer lists aborted transactions by producer and first
 offset, and a control batch ends each.
 """

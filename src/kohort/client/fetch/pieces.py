@@ -2,7 +2,6 @@
 
 Laws: nothing is decoded before it is asked for, and no more than a step of it at once. The position never skips a
 record and never repeats one.
-
 Source: the consumer threading refactor (CTR): completed fetches; architecture, room `client`.
 """
 
@@ -110,6 +109,7 @@ class Piece:
         if stop == row:
             if not at_least_one:
                 return None
+            # One record is handed out in any case, or reading would never go on.
             stop, size_bytes = _cut(scanned, row, row + 1, _UNLIMITED)
         self.advance(stop - row)
         return Taken(self.partition, scanned, row, stop, size_bytes)
@@ -146,6 +146,7 @@ class Piece:
                 following = _header_at(data, end)
                 if following.magic == MAGIC and self.position < following.base_offset <= self.next_offset:
                     return following.base_offset
+            # The header of a damaged batch counts only if its fields agree and do not lead out of the chunk.
             is_plausible = damaged.last_offset_delta == damaged.record_count - 1
             if is_plausible and self.position < damaged.next_offset <= self.next_offset:
                 return damaged.next_offset

@@ -6,7 +6,6 @@ side gave it. An answer that was asked under another fence changes nothing. A pa
 fetched. A paused partition needs none, so none is looked up. A refusal is told once, and the broker is asked again
 after growing pauses; one line says that it has passed. A part that changes a reading touches it, so that no part has to
 look at all readings.
-
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -379,6 +378,7 @@ class Readings:
             uncommitted = [reading for reading in idle if not reading.must_reset and reading.topic_id is not None]
             if uncommitted:
                 self._ask_committed(self._committed, uncommitted, now_ms)
+            # The committed offsets of the others are on their way, or wait for the topic's id.
             idle = [reading for reading in idle if reading.must_reset]
         if idle:
             self._ask_reset(idle, now_ms)

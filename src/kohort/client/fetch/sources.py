@@ -2,7 +2,6 @@
 
 Laws: the data of a reading change only when it was touched, when its timer is due, and with new metadata. So the cost
 of an event does not depend on the number of partitions. A partition is asked for by one fetch at a time.
-
 Source: the consumer threading refactor (CTR): FetchSender; KIP-392 (preferred replica).
 """
 
@@ -75,6 +74,7 @@ class Source:
         partition = reading.partition
         self.ready[partition] = reading
         self.changed[partition] = None
+        # A short fetch asks for it, unless the long one under way asks for the same offset.
         if self.long is not None and not reading.is_waiting and not self._is_asked(reading):
             self.fresh[partition] = reading
         else:
@@ -252,6 +252,7 @@ class Sources:
     def _source_of(self, reading: Reading, now_ms: int) -> Source | None:
         endpoint = None
         if reading.preferred_node >= 0 and now_ms < reading.preferred_until_ms:
+            # KIP-392: the replica that the leader has named, for a while.
             endpoint = self._cluster.brokers.get(reading.preferred_node)
         if endpoint is None:
             endpoint = self._cluster.leader_of(reading.partition)

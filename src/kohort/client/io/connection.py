@@ -3,7 +3,6 @@
 Laws: the answer to a request is the next frame that arrives; any other order ends the connection. A connection that is
 closed, or was never open, has no memory for frames and is in no reference cycle. So hours of attempts leave nothing for
 the garbage collector, which counts objects and not bytes.
-
 Source: Kafka's wire protocol; KIP-511 (how ApiVersions steps down).
 """
 
@@ -186,6 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         version = self._agree(key, send.min_version, send.max_version)
         self._write(send.request, key, version, send=send, deadline_ms=deadline_ms)
         if not send.has_response:
+            # The broker does not answer: the end of the sending counts as the answer.
             self._in_flight.pop()
             self._on_response(send.token, version, send.request)
 
@@ -223,6 +223,7 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, request: Message, key: AnyApiKey, version: int, *, send: Send | None, deadline_ms: int) -> None:
         assert self._transport is not None
         correlation_id = self._next_correlation_id
+        # An int32 on the wire, so it starts again before it overflows.
         self._next_correlation_id = correlation_id % 0x7FFFFFFF + 1
         header = RequestHeader(
             request_api_key=int(key),
@@ -291,6 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         lost = [each.send for each in self._in_flight if each.send is not None]
         self._traffic.on_closed(len(self._in_flight))
         self._in_flight.clear()
+        # Frees the memory for frames, and leaves no reference cycle.
         del self._receiver
         self._on_closed(self, reason, lost)
 
@@ -351,6 +353,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _become_ready(self) -> None:
         self._was_ready = True
+        # The peer speaks Kafka's protocol, so long answers may follow.
         self._receiver.limit_bytes = self._frame_limit_bytes
         self._on_ready()
 
@@ -362,6 +365,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_versions(self, frame: memoryview, position: int, version: int) -> None:
         if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            # KIP-511: a broker refuses an unknown version by an answer of version 0, with the versions that it knows.
             response, _ = decode(ApiVersionsResponse, 0, frame, position)
             theirs = next((each for each in response.api_keys if each.api_key == ApiKey.API_VERSIONS), None)
             self._ask_versions(0 if theirs is None else max(0, min(theirs.max_version, version - 1)))

@@ -2,7 +2,6 @@
 
 Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused. The
 application's function runs in a thread of its own, so that no heartbeat waits for it. No text has a secret.
-
 Source: KIP-255 (tokens from the application), KIP-368; librdkafka's oauth_cb, kafka-python's token provider.
 """
 
@@ -117,6 +116,7 @@ class Credentials:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, outcome)
 
+        # A daemon, so that a function that hangs does not keep the program alive.
         thread = threading.Thread(target=run, name="kohort-token", daemon=True)
         try:
             thread.start()

@@ -1,4 +1,4 @@
-"""Runs one client machine on an event loop: connections, clock and timers on one side, `handle` on the other.
+"""The driver of a client machine: connections, clock and timers on one side, `handle` on the other.
 
 How a machine plugs in
 ----------------------
@@ -34,7 +34,7 @@ A machine is any object with `handle(event, now_ms) -> list[Action]` and `next_d
    answer, `thread.call(lambda ticket: Event(ticket=ticket), timeout)` waits for the answer and raises what `Fail`
    carries. `deliver(item)` is called on the I/O thread for each `Deliver`: it must be quick and must not wait.
    A ticket may be any object with `set_result` and `set_exception`, a `concurrent.futures.Future` for one.
-5. When the last thing is done the machine returns `Stop()`; the driver closes what is open and the thread ends.
+5. At its end the machine returns `Stop()`; the driver closes every connection and the thread ends.
 
 Laws: a machine sees one event at a time; actions are carried out in order; a request ends in exactly one event; what
 the machine raises is a bug: it is logged and the driver stops. With the driver every ticket ends that it was given.
@@ -133,11 +133,13 @@ class Driver(Generic[E]):
 
     def handle(self, event: E | DriverEvent) -> None:
         """Hand an event to the machine, and all events that follow from it."""
+        # Noted first: the ticket ends even if the machine fails while it handles the event.
         self._tickets.note(event)
         if self._is_stopped:
             self._tickets.refuse(self._refusal)
             return
         self._events.append(event)
+        # An event that an action brings about is handled behind it, by the loop in `_run`.
         if not self._is_handling:
             self._run()
 
@@ -285,6 +287,7 @@ class Driver(Generic[E]):
 
     async def _open(self, link: Link) -> None:
         pause_ms = link.not_before_ms - self._clock.now_ms()
+        # Attempts to reconnect keep their distance (reconnect.backoff.ms).
         if pause_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
         try:

@@ -2,7 +2,6 @@
 
 Laws: a program that closes its clients is not affected. The exit comes before daemon threads stop (`atexit`), for all
 clients at once. A second Ctrl-C ends it. A forked child does not close its parent's clients.
-
 Source: a producer whose last records are lost without a word is what users of other clients run into first.
 """
 

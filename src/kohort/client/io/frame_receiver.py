@@ -2,7 +2,6 @@
 
 Laws: a large frame is received straight into a buffer of its own. The decoded message refers to that without a copy. No
 frame longer than the limit is given memory.
-
 Source: Kafka's wire protocol: each answer follows its size as int32.
 """
 

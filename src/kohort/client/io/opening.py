@@ -1,7 +1,6 @@
 """The opening of connections to brokers: a socket, TLS around it, and the login to begin with.
 
 Laws: an attempt ends in time, in a connection or in one sentence that says what failed and what to set.
-
 Source: Kafka's `socket.connection.setup.timeout.ms` and `security.protocol`.
 """
 

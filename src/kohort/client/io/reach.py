@@ -3,7 +3,6 @@
 Laws: an address that stays unreachable is one line per reason, and one when it is reached again, however many
 connections try. An address that a broker has named and that was never reached gets little time at first: it may be one
 that no client reaches.
-
 Source: Kafka's `socket.connection.setup.timeout.ms`, `advertised.listeners`.
 """
 

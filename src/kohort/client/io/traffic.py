@@ -2,7 +2,6 @@
 
 Laws: they count requests, never records. They are written where the driver runs, and read from anywhere, each number by
 itself. An average is one over the client's whole life.
-
 Source: the metrics of Kafka's clients.
 """
 

@@ -9,7 +9,6 @@ life. A member whose heartbeat was held, to its end or until it was cut, heartbe
 can reach it. A member that cuts hold after hold heartbeats once a second. A hold is no silence of the broker.
 A session counts from when the latest answered heartbeat was sent, since the coordinator counts from when it arrived:
 the member lets go of its partitions first, even where one of the two clocks is slower by a hundredth.
-
 Source: requirement H1; KIP-848 (the coordinator sets the heartbeat interval); Apache Kafka's clients, which count so.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: one callback at a time. An answer to an older one has no effect. While the application runs a callback,
 max.poll.interval.ms does not run.
-
 Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
 """
 

@@ -5,7 +5,6 @@ nothing. A cooperative member's JoinGroup says what it owns. The member gives up
 new, and joins again if it has given something up. The leader computes for all, from the partitions that it sees then.
 An answer that belongs to an earlier generation changes nothing. A broker may hold the answer to a heartbeat; a member
 that joins again or leaves forgets that heartbeat.
-
 Source: Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup; KIP-394 (MEMBER_ID_REQUIRED), KIP-62; static members:
 KIP-345, KIP-814; cooperative rebalancing: KIP-429; requirement H1.
 """
@@ -61,7 +60,7 @@ class ClassicMember(Member):
     _attempts: int = 0
     _matching: Matching
 
-    # -- what to do -----------------------------------------------------------------------------------------------
+    # -- requests that are due ------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
         """Give up a silent coordinator, compute the assignment as leader, join again if there is a reason."""
@@ -168,8 +167,10 @@ class ClassicMember(Member):
             return
         self._must_rejoin = False
         self._due_ms = now_ms
+        # Eager: every partition is given up before a rebalance.
         surplus = set(self.owned)
         if self._is_cooperative:
+            # KIP-429: only partitions of topics that are no longer subscribed to.
             surplus = {partition for partition in self.owned if partition.topic not in self.topics}
         if surplus:
             self._begin_revocation(surplus, now_ms)
@@ -272,6 +273,7 @@ class ClassicMember(Member):
         self.epoch = response.generation_id
         self._protocol_name = response.protocol_name or ""
         self._leading.stop()
+        # Only the leader gets the members' subscriptions, and computes from them.
         if response.leader == self.member_id:
             self._leading.open = response
         else:
@@ -334,6 +336,7 @@ class ClassicMember(Member):
         )
 
     def _rebalance_patience_ms(self) -> int:
+        # A broker answers JoinGroup when every member has joined, for which it waits max.poll.interval.ms.
         return max(self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS, self._requests.request_timeout_ms)
 
     def _on_synced(self, answer: Answer, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
@@ -389,6 +392,7 @@ class ClassicMember(Member):
                 self._want_rejoin(f"the group rebalances: {response.rebalance_reason or _ANY_REASON}")
         elif code in _UNKNOWN:
             former = self.member_id
+            # After ILLEGAL_GENERATION the coordinator still knows the member id.
             if code is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
             self._lose(code.name, now_ms, member_id=former)

@@ -3,7 +3,6 @@
 Laws: each partition of a subscribed topic goes to at most one member, which subscribes to it. The result depends on
 nothing but the arguments. Cooperative: a partition that a living member holds goes to another only once that member
 has joined without it. Until then it has no owner.
-
 Source: Kafka's `range`, `roundrobin` and `cooperative-sticky` assignors; KIP-345 (order of members), KIP-429, KIP-792.
 """
 

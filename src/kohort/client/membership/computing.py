@@ -5,7 +5,6 @@ in the application's thread, and the member sends the result, again if need be.
 
 Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application, heartbeats
 least of all. An assignor that fails is reported to the coordinator, which asks another member.
-
 Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment).
 """
 
@@ -107,7 +106,7 @@ class Computing:
         self._until_ms = 0
         self._attempts = 0
 
-    # -- what is said -------------------------------------------------------------------------------------------------
+    # -- heartbeat fields ---------------------------------------------------------------------------------------------
 
     def describe(self, metadata: tuple[bytes, ...], *, is_wanted: bool) -> None:
         """Take the metadata of the application's assignors; `is_wanted`: also ask for a new assignment."""
@@ -235,6 +234,7 @@ class Computing:
         code = None if response is None else ErrorCode.of(response.error_code)
         if code is None or code in MOVED:
             self._lookup.lost(endpoint, now_ms)
+        # Any other code is final: the result was installed, or never will be.
         elif code not in BUSY and code is not ErrorCode.STALE_MEMBER_EPOCH:
             self._result = None
             if code is not ErrorCode.NONE and response is not None:

@@ -6,7 +6,6 @@ failure the next heartbeat is a full one. A heartbeat without news waits for the
 broker may hold. A heartbeat with news overtakes that one, and so does the heartbeat that leaves. The list of owned
 partitions in a heartbeat stays true until its answer, for the coordinator gives the rest to other members: so it names
 every assigned partition, taken or not. The assignment of an overtaken answer counts only with the answer behind it.
-
 Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
 """
 
@@ -92,7 +91,7 @@ class ConsumerMember(UnansweredMember):
         """Whether the next heartbeat has news for the coordinator."""
         return self._has_news or self._has_new_topics or self._computing.has_news
 
-    # -- what to do -----------------------------------------------------------------------------------------------
+    # -- heartbeats that are due ----------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
         """Give up a silent coordinator; reconcile with the target if the topics have changed."""

@@ -3,7 +3,6 @@
 Laws: nothing is computed before the metadata of every subscribed topic of the group are known. The leader joins again,
 once, when a topic no longer has as many partitions as it has computed with. A topic that the leader may not see at
 present counts as unchanged.
-
 Source: Kafka's JoinGroup and SyncGroup; KIP-814 (a static leader that returns computes nothing, but watches).
 """
 

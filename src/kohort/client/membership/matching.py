@@ -3,7 +3,6 @@
 The client matches anew whenever the cluster's metadata changes.
 
 Laws: nothing matches before a broker has listed all topics. Internal topics and those with an error never match.
-
 Source: Kafka's subscriptions by pattern, which the classic protocol leaves to the client.
 """
 

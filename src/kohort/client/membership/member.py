@@ -5,7 +5,6 @@ returned. The coordinator hears of it only after its offsets are committed. A re
 effect on a later one. No record of a partition that the coordinator may have given to another member is handed out.
 That is so once the session of the latest answered heartbeat is over, and from a refusal of the member on, by whichever
 connection it has come, until a later heartbeat is answered.
-
 Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
 """
 
@@ -284,7 +283,7 @@ class Member(ABC):
         """Whether a classic member waits for the next generation of its group."""
         return self.is_classic and self.state is MemberState.PREPARING_REBALANCE
 
-    # -- being sure -----------------------------------------------------------------------------------------------
+    # -- session and doubts ---------------------------------------------------------------------------------------
 
     def on_refused(self, code: ErrorCode, epoch: int, lane: Lane, now_ms: int) -> None:
         """Hand out nothing until a heartbeat is answered: a request was refused for the member that it named.
@@ -295,6 +294,7 @@ class Member(ABC):
             lane: the connection by which the refusal came.
             now_ms: time of the driver, milliseconds.
         """
+        # A refusal of an earlier epoch says nothing about the present one.
         if self._doubt is not None or epoch != self.epoch or self.state not in ACTIVE or not self._is_watched():
             return
         why = f"a request of it was refused ({code.name})"
@@ -338,6 +338,7 @@ class Member(ABC):
         """Deliver until when the application may hand out records, if that has changed."""
         wanted = self.callbacks.open
         is_lost = wanted is not None and wanted.kind is CallbackKind.LOST
+        # Without partitions, or before the coordinator has given an epoch, there is nothing to limit.
         until_ms = self._sure_until_ms() if self.owned and self._has_epoch else None
         if is_lost or (self.owned and self._doubt is not None):
             until_ms = 0
@@ -368,6 +369,7 @@ class Member(ABC):
                 self._host.forget_consumed(sorted(partitions))
                 self._on_revocation_committed(now_ms)
 
+        # The group waits for max.poll.interval.ms at most, and the commit is one request.
         deadline = now_ms + min(self._settings.max_poll_interval_ms, self._requests.request_timeout_ms)
         self._host.commit_before_revocation(sorted(partitions), deadline, committed, now_ms)
 
@@ -507,6 +509,7 @@ class Member(ABC):
         return sum(len(self._cluster.partitions_of(topic)) for topic in self.topics) if is_idle else 0
 
     def _abandon(self, why: str, now_ms: int) -> None:
+        # The leave request of the classic protocol forgets the id, which the warning shall name.
         member_id = self.member_id
         self._send_leave(None, now_ms)
         self._lose(why, now_ms, member_id=member_id)

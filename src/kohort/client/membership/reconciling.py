@@ -2,7 +2,6 @@
 
 Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one
 of the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198).
-
 Source: KIP-848.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
 pass is tried again, after longer and longer pauses. A failure that cannot pass ends the membership with its reason.
-
 Source: KIP-848; reactions to errors as in Apache Kafka 4.3.
 """
 
@@ -42,6 +41,7 @@ class UnansweredMember(ReconcilingMember):
 
     def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
         if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
+            # Version 0 of ConsumerGroupHeartbeat has no patterns, so only a list of topics can step down to it.
             if self._version > 0 and self.pattern is None:
                 self._version = 0
                 self._due_ms = now_ms

@@ -7,7 +7,6 @@ dropped when that topic is gone. Waiting asynchronous commits go out together, w
 and partitions are given up behind them. Automatic commits contain only offsets from which the application has returned,
 and none that is committed already. A retry leaves out partitions that were given up meanwhile, since other members may
 own them.
-
 Source: Kafka's OffsetCommit API; KIP-848, offsets.
 """
 
@@ -224,7 +223,7 @@ class Commits:
         #: topic -> id that was last reported as gone.
         self._told_gone: dict[str, TopicId | None] = {}
 
-    # -- what the application has done ------------------------------------------------------------------------------
+    # -- consumed offsets -------------------------------------------------------------------------------------------
 
     def on_consumed(self, consumed: Offsets, now_ms: int) -> None:
         """Take the offsets below which the application has processed all records, for the automatic commit."""
@@ -351,6 +350,7 @@ class Commits:
         """Commit these again next time, except for partitions that are lost or were committed anew meanwhile."""
         for each, consumed in offsets.items():
             newest = self._newest.get(each)
+            # A later commit of the partition has a later offset, which must not be overwritten.
             if (newest is None or newest[0] == number) and self._committer.holds(each):
                 self._consumed.setdefault(each, consumed)
         self._arm(now_ms)
@@ -422,6 +422,7 @@ class Commits:
             commit.failed[each] = error
             self._unnumber(each, entry)
         kept = {each: entry for each, entry in commit.open.items() if each in under_way}
+        # Partitions under way stay, so that later commits of them wait for the answer.
         commit.is_over, commit.open, commit.behind = True, kept, frozenset()
         self._tell(list(commit.waiting), commit, now_ms)
         self._settle(commit, now_ms)
@@ -476,6 +477,7 @@ class Commits:
                     commit,
                     {each: entry for each, entry in commit.open.items() if each not in taken and each not in sent},
                 )
+            # No commit is behind the last one, so its partitions need not be remembered.
             if commit is not self._queue[-1]:
                 taken |= commit.open.keys()
 
@@ -572,6 +574,7 @@ class Commits:
             else:
                 self._on_refusal(commit, each, entry, code, now_ms)
         self._settle(commit, now_ms)
+        # Told last, since the member may act on it at once.
         for code in whole.keys() & NO_MEMBER:
             self._committer.on_refused(code, sent.epoch, now_ms)
 

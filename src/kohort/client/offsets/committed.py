@@ -3,7 +3,6 @@
 Laws: each query ends once for each partition. A query by topic id is never answered with an offset of another topic of
 that name. A topic that the coordinator does not know yet holds up no other. A stale epoch is never read as "no offset":
 the query is sent again with the newer epoch (platformatic/kafka #267), after a pause (KAFKA-20765).
-
 Source: Kafka's OffsetFetch API; KIP-848, offsets.
 """
 

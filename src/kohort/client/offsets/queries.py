@@ -3,7 +3,6 @@
 Laws: each query ends once, with all its partitions or with an error. A partition whose leader is unknown or has moved
 is asked for again after a pause, until the query's deadline. Only metadata that were asked for since the query began
 can say that a partition does not exist: older ones may lack a new partition.
-
 Source: Kafka's ListOffsets API.
 """
 
@@ -157,6 +156,7 @@ class OffsetQueries:
 
     def _is_unknown(self, query: _Query, partition: TopicPartition, now_ms: int) -> bool:
         topic = self._cluster.topics.get(partition.topic)
+        # A topic that was just created may be unknown to the broker that was asked.
         is_new = now_ms < query.started_ms + UNKNOWN_TOPIC_GRACE_MS
         if topic is None or is_new or self._cluster.generation < query.first_generation:
             return False
@@ -220,6 +220,7 @@ class OffsetQueries:
                 self._on_partition(query, TopicPartition(topic.name, found.partition_index), found, now_ms)
         if not query.open:
             self._end(query, query.found, now_ms)
+        # A part of the result is handed on, so that it does not wait for other leaders.
         elif query.on_error is not None and query.found:
             partial, query.found = query.found, {}
             query.then(partial, now_ms)

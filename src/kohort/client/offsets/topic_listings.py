@@ -3,7 +3,6 @@
 Laws: each question ends once. It goes to any broker, and to another one after a pause if there is no answer. An unknown
 name is asked for again for a moment, since it may be new; no question creates a topic. The topics that the client
 follows stay as they are. An answer with news of them starts a new metadata request.
-
 Source: Kafka's Metadata API.
 """
 

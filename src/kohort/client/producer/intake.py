@@ -1,7 +1,6 @@
 """The way from the arguments of `send` to a record: serialised, checked, measured.
 
 Laws: a record that comes out of here fits into a batch and a request. Everything else is refused in the caller's line.
-
 Source: Kafka's record format; C9.
 """
 

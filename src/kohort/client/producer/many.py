@@ -2,7 +2,6 @@
 
 Laws: the rows of a partition keep their order, and stand behind records that were sent before. The future ends when
 every row has its end. It tells the places of stored rows even if others failed.
-
 Source: C9; Kafka's record batches.
 """
 
@@ -180,6 +179,7 @@ class ManyFuture(Future[SentMany]):
         self._left -= count
         if end.error is not None:
             self._failed += count
+            # The first error stands for all.
             self._error = self._error or end.error
         else:
             base = -1 if end.base_offset < 0 else end.base_offset + index

@@ -236,6 +236,7 @@ class Producer(ProducerSide):
                 if self._room.is_shut:
                     raise self._refusal()
             except KohortError as error:
+                # No piece is on its way yet, so the call itself raises.
                 if place == 0 and not is_begun:
                     raise
                 piece.future.give_up(sum(each.columns.count for each in pieces[place:]), error)
@@ -362,6 +363,7 @@ class Producer(ProducerSide):
         except (KohortTimeoutError, StateError):
             self._io.stop()
         self._io.join(5.0)
+        # A `send` of another thread may have passed its check before the limit was shut.
         self._refuse_the_late()
 
     def _wake_to_wait(self) -> None:

@@ -2,7 +2,6 @@
 
 Laws: a checked value fits into a batch and a request. Any other one would fail far from its cause, and with it the
 records of other calls.
-
 Source: Kafka's record format and protocol: text is UTF-8, a timestamp an int64 that is not negative.
 """
 

@@ -151,6 +151,7 @@ class RecordFuture(Future[RecordMetadata]):
         if not self.is_watched:
             return
         with self._condition:
+            # It was cancelled, or the thread that watches it has seen the end.
             if self._fate != PENDING:
                 return
             self._fate = FINISHED
@@ -159,7 +160,7 @@ class RecordFuture(Future[RecordMetadata]):
             self._condition.notify_all()
         self._invoke_callbacks()
 
-    # -- what Future has as attributes ----------------------------------------------------------------------------
+    # -- attributes of Future -------------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
         # Called for missing attributes only: once for a future that is watched, and before the record is in a batch.
@@ -168,6 +169,7 @@ class RecordFuture(Future[RecordMetadata]):
         if name not in _WHEN_WATCHED:
             instead = f": call {_CALLED[name]}" if name in _CALLED else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name}{instead}")
+        # Two threads may look at the future for the first time at once.
         with _LOCK:
             if not self.is_watched:
                 show_record(self)
@@ -198,7 +200,7 @@ class RecordFuture(Future[RecordMetadata]):
     def _result(self) -> RecordMetadata:  # type: ignore[override]
         return self.metadata()
 
-    # -- what is asked most ---------------------------------------------------------------------------------------
+    # -- calls of the application ---------------------------------------------------------------------------------
 
     def metadata(self) -> RecordMetadata:
         """Return the place of the stored record."""

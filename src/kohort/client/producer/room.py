@@ -2,7 +2,6 @@
 
 Laws: a sending thread waits here, the thread that ends records never does. This object refers to no other part, so that
 a producer that was dropped can be collected although its thread still works.
-
 Source: Kafka's `buffer.memory` and `max.block.ms`.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: no object that the machine's host refers to leads back to a door: a producer that was dropped without `close` can
 be collected, and is flushed.
-
 Source: Kafka's producer; C9.
 """
 

@@ -1,7 +1,6 @@
 """The rows of memory columns, as `Columns`: the machine's batches are written straight out of them.
 
 Laws: no Python object is made of a row, except for an application's own partitioner.
-
 Source: the Arrow columnar format; C9.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: all of the consumer's decisions about network, membership and offsets are made here and in the parts below, from
 events and the time alone. Nothing here waits, sleeps or reads a clock.
-
 Source: architecture rules 1, 2 and 6; the consumer threading refactor (CTR).
 """
 
@@ -181,6 +180,7 @@ class ConsumerMachine:
             if self._closing is not None and self._closing.is_forgotten:
                 self._member.answer_for_nobody(now_ms)
             self._member.on_tick(now_ms)
+        # Each part may bring work for the parts below: readings for queries and fetches, all of them for the cluster.
         self._readings.on_tick(now_ms)
         self._follow_topics(now_ms)
         self._queries.on_tick(now_ms)
@@ -238,12 +238,14 @@ class ConsumerMachine:
             case Sought():
                 self._readings.seek(event)
             case Paused(partitions=partitions, is_paused=is_paused):
+                # Partitions of an open callback stay paused until the application has answered it.
                 moving = () if is_paused or self._member is None else self._member.moving
                 self._readings.pause([each for each in partitions if each not in moving], is_paused=is_paused)
             case Configured(settings=settings):
                 self._sender.configure(settings)
             case CloseAsked():
                 self._closing = event
+                # The close gives up once every address was tried in vain from now on.
                 self._cluster.forget_absent()
                 if self._member is not None:
                     self._member.goes_for_good = event.goes_for_good
@@ -307,6 +309,7 @@ class ConsumerMachine:
 
     def _note_consumed(self, consumed: Mapping[TopicPartition, Committable], now_ms: int) -> None:
         if self._group is not None:
+            # The report may be older than the loss of a partition.
             mine = {each: offset for each, offset in consumed.items() if self.holds(each)}
             self._group.commits.on_consumed(mine, now_ms)
 
@@ -371,7 +374,7 @@ class ConsumerMachine:
             self._requests.warn(f"topic {partition.topic} was deleted and made again: it is read anew")
         self._requests.deliver(Remade(partition=partition, fence=fence))
 
-    # -- what the parts need: membership's Host, commits' Committer -------------------------------------------------
+    # -- membership's Host, commits' Committer ----------------------------------------------------------------------
 
     def identity(self) -> tuple[str, int] | None:
         """Return member id and epoch for commits; `("", -1)` without membership, `None` while it is lost."""

@@ -1,7 +1,6 @@
 """The questions of the application that change nothing: offsets, positions, topics and partitions.
 
 Laws: each ticket ends once. No question starts or stops reading.
-
 Source: Kafka's consumer API.
 """
 

@@ -3,7 +3,6 @@
 Laws: a reason is told once until records come again. Nothing is told to an application that has records to take. Nor is
 what other parts tell: errors that `poll` raises, missing topics, unreachable brokers, members without partitions. The
 end of a log is a warning only to a consumer that has never had a record.
-
 Source: silent consumers are what users of every client ask about most.
 """
 
@@ -107,6 +106,7 @@ class Silence:
             reason = self._reason_of_readings(active, sender) if active else _ALL_PAUSED
         if reason is not None and reason.kind not in self._told:
             self._told.add(reason.kind)
+            # The end of a log is a warning only to a consumer that has never had a record.
             is_news = not (reason.is_normal and self._fetched_bytes)
             text = f"no records for {PATIENCE_MS // 1000} s: {reason.text}"
             (self._requests.warn if is_news else self._requests.inform)(text)

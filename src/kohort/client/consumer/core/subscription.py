@@ -3,7 +3,6 @@
 Laws: a subscribed topic may be missing, and is warned of once. A topic whose partitions are assigned by hand may not,
 after a moment of grace. Only subscribed topics may be created by asking for them, by requests of their own. A topic
 that was there before is not created: it was deleted, and its name is free for others.
-
 Source: Kafka's `allow.auto.create.topics`; "an unknown topic is one clear sentence" is a requirement of kohort's own.
 """
 

@@ -3,7 +3,6 @@
 Laws: the batches of a partition are sent, and sent again, in the order in which they were filled. A batch keeps its
 sequence number over retries, so that the broker recognises it. A batch that is due but cannot be sent yet, since its
 leader is busy, goes on filling: records that wait long are sent in large pieces.
-
 Source: Kafka's RecordAccumulator; KIP-98 (idempotence).
 """
 
@@ -228,6 +227,7 @@ class Accumulator:
     def close_lingered(self, now_ms: int) -> None:
         """Allow the batches to be sent that have lingered for long enough."""
         for batch in list(self._lingering.values()):
+            # They are in the order in which they were begun, so the rest lingers, too.
             if batch.created_ms + self._linger_ms > now_ms:
                 break
             self.close(batch)

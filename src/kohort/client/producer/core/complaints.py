@@ -3,7 +3,6 @@
 Laws: a refusal is one line per cause, not per attempt or per partition; and one line when everything that had that
 cause is stored again. Waiting records are a line after a second, another after twice that time and so on, and a line
 when none waits any more.
-
 Source: Kafka's `delivery.timeout.ms`: for two minutes a full disk, or no broker at all, looks like a slow one.
 """
 

@@ -4,7 +4,6 @@ Laws: each record is placed or ends, in the order in which those of its partitio
 waits for its own `delivery.timeout.ms`, which goes on when it is placed. Only a topic that was seen to be missing is
 created. A partition is refused only by metadata that were asked for after the record had come: the topic may have grown
 since.
-
 Source: Kafka's producer, which waits for metadata for max.block.ms; KIP-195 (topics grow).
 """
 
@@ -125,7 +124,7 @@ class Homeless:
         self._beyond.append((self._cluster.next_generation, since_ms, record))
         self._cluster.refresh_soon(now_ms)
 
-    # -- what the cluster says --------------------------------------------------------------------------------------
+    # -- new metadata -----------------------------------------------------------------------------------------------
 
     def on_metadata(self, now_ms: int) -> set[str]:
         """Place records by new metadata; return their topics."""
@@ -177,7 +176,7 @@ class Homeless:
         self._missing.discard(name)
         self._cluster.may_create = bool(self._missing)
 
-    # -- what waits in vain -----------------------------------------------------------------------------------------
+    # -- time limits ------------------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
         """End the records that have waited for long enough."""

@@ -2,7 +2,6 @@
 
 Laws: the sequence numbers of a partition rise without a gap under one identity. After a gap that cannot be closed a new
 identity is asked for, once nothing is in flight, and numbering begins anew.
-
 Source: KIP-98, KIP-360.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: every question ends once. No question creates a topic. Only events after the question tell whether a broker
 answers. None does once each address has been tried in vain.
-
 Source: Kafka's `partitionsFor`; aiokafka's `start`.
 """
 

@@ -3,7 +3,6 @@
 Laws: a future that is looked at within a second of its end does not count, nor does one whose end a callback gets. The
 rest is counted in a line. While more fail, the pause before the next line doubles, up to a minute. Memory is bounded,
 however many fail.
-
 Source: requirement: no record is lost without a word.
 """
 
@@ -60,6 +59,7 @@ class Losses:
         self._futures.append(record)
         self._last_error = error
         if len(self._futures) > _KEPT:
+            # These futures are dropped. The ones that were not asked by now count as lost.
             self._unseen += self._count_kept()
             self._futures.clear()
 

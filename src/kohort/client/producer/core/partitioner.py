@@ -3,7 +3,6 @@
 Laws: a key goes to the same partition as long as the number of partitions stays, and to the one that the client with
 this rule chooses. Records without a key fill one partition's batch before they turn to the next, and every partition
 gets as many bytes as any other. A failure of the application's own rule ends the record, nothing else.
-
 Source: Kafka's default partitioner (murmur2, and the uniform sticky one of KIP-794) and RoundRobinPartitioner;
 librdkafka's rules by their names.
 """
@@ -124,6 +123,7 @@ class Partitioner:
         hashed = self._hashes.get(key or b"")
         if hashed is None:
             if len(self._hashes) >= _REMEMBERED_KEYS:
+                # Emptied as a whole, which is cheaper than to keep track of the oldest.
                 self._hashes.clear()
             hashed = self._hashes[key or b""] = self._hash(key or b"")
         return hashed % partition_count

@@ -3,7 +3,6 @@
 """The loop that puts records into batches: ordinary Python that can be compiled.
 
 Laws: it does the work of `Accumulator.add`, until a batch has to be begun or closed, or a record refused.
-
 Source: architecture rule 16; Kafka's RecordAccumulator.
 """
 

@@ -2,7 +2,6 @@
 
 Laws: nothing here reads a clock or does I/O. A record that was taken from the submissions ends exactly once, in its
 future, even if the machine itself fails.
-
 Source: architecture rule 6; KIP-98, KIP-360.
 """
 
@@ -185,6 +184,7 @@ class ProducerMachine:
     def _on_tick(self, now_ms: int) -> None:
         self._take_records(now_ms)
         self._accumulator.close_lingered(now_ms)
+        # A flush, a close or a `send` that waits for room does not wait for linger.ms.
         if self._flushes or self._closing is not None or self._is_room_wanted():
             self._accumulator.close_all()
         self._homeless.on_tick(now_ms)
@@ -371,7 +371,7 @@ class ProducerMachine:
             return True
         return False
 
-    # -- what is said ---------------------------------------------------------------------------------------------
+    # -- log lines ------------------------------------------------------------------------------------------------
 
     def _tell(self, now_ms: int) -> None:
         """Write the lines about lost and waiting records that are due."""

@@ -3,7 +3,6 @@
 Laws: every batch ends exactly once, with an offset or an error. After a failure that may pass (a leader that moved, a
 broken connection) the batch is sent again under its old sequence number until `delivery.timeout.ms`. A batch that is
 too large for the broker is cut, as long as it has two records. Its pieces share its sequence numbers.
-
 Source: Kafka's Produce API and Sender; KIP-98 for the meaning of duplicates and gaps; KIP-126 (cutting).
 """
 
@@ -149,6 +148,7 @@ class Sender:
             if self._in_flight.get(leader, 0) >= self._settings.max_in_flight:
                 continue
             size = sizes.get(leader, 0) + batch.size_bytes
+            # The first batch goes in any case, however large.
             if leader in loads and size > self._settings.max_request_bytes:
                 continue
             loads.setdefault(leader, []).append(batch)
@@ -261,6 +261,7 @@ class Sender:
             return
         self._cluster.refresh(now_ms)
         for batch in batches:
+            # After one of these failures the broker may have stored the batch; otherwise it was not sent.
             batch.is_unsure |= answer.failure in (Failure.DISCONNECTED, Failure.TIMED_OUT)
             self._try_again(
                 batch, KohortTimeoutError(f"{batch.partition} was not acknowledged: {answer.detail}"), now_ms
@@ -278,6 +279,7 @@ class Sender:
             # Apache Kafka sends no text with the code.
             told = f"a record batch of {batch.size_bytes} bytes is above max.message.bytes of the topic"
         error = refused(code, told, during=doing, operation="write", name=batch.partition.topic)
+        # A new topic may be unknown to its leader for a moment.
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and batch.attempts > 3:
             self.fail(batch, UnknownTopicError(batch.partition.topic))
         elif code in _TOO_LARGE and batch.count > 1:
@@ -327,6 +329,7 @@ class Sender:
                 piece.add(record)
             piece.state, piece.attempts, piece.last_error = BatchState.CLOSED, batch.attempts, error
             if batch.sequence is not None:
+                # Together the pieces use the sequence numbers of the batch, so there is no gap.
                 piece.sequence = following(batch.sequence, start)
             pieces.append(piece)
         self._accumulator.replace(batch, pieces)
@@ -347,6 +350,7 @@ class Sender:
     def fail(self, batch: Batch, error: KohortError) -> None:
         """End every record of a batch with an error; its sequence numbers are lost."""
         if batch.sequence is not None:
+            # The broker would refuse every later batch for the gap.
             self._identity.spoil()
         batch.end.error = error
         self.tally.failed_records += batch.count

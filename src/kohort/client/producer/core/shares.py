@@ -2,7 +2,6 @@
 
 Laws: every row goes to the partition that its rule names for a single record. Rows without a key go in pieces of a
 batch or more, each to the next partition in turn.
-
 Source: Kafka's partitioners, see `partitioner.py`.
 """
 
