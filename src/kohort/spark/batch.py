@@ -50,7 +50,7 @@ class KohortBatchReader(DataSourceReader):
 
 def _settings(options: SourceOptions) -> dict[str, object]:
     settings: dict[str, object] = {**options.client, "enable.auto.commit": False}
-    # Whose offsets are asked for; nobody joins it.
+    # The group whose offsets are asked for; the query does not join it.
     return {**settings, "group.id": options.group_id} if options.starting == COMMITTED else settings
 
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 from kohort.errors import KohortError
 from kohort.spark.offsets import OffsetJson
 
-#: What a reader cannot look into, and what to do where it sees no checkpoint: sentences of lines of the log.
+#: Sentences for the log: the places that a reader cannot look into, and the remedy for a missing checkpoint.
 REMOTE: Final = "on no file system of the driver's machine, so that the reader cannot see there which batch is finished"
 TELL_THE_END: Final = (
     "add kohort.spark.QueryListener() to spark.streams, or stop the query by kohort.spark.drain_and_stop: without "
@@ -26,7 +26,7 @@ TELL_THE_END: Final = (
 #: A checkpoint that Spark makes where none was named, and deletes with the query.
 _TEMPORARY: Final = re.compile(r"temporary-[0-9a-f-]{36}")
 
-#: More than the offsets of any query; a longer file is none of ours.
+#: More than the offsets of any query; a longer file is not Spark's.
 _MOST_BYTES = 64 << 20
 
 

@@ -19,7 +19,7 @@ from kohort.errors import ConfigError, UnknownOptionError
 _PREFIX: Final = "kafka."
 #: Of settings that protect a connection: one that is not acted on must not look as if it were.
 _SECURITY: Final = ("security.", "ssl.", "enable.ssl.", "sasl.", "enable.sasl.", "oauth", "https.")
-#: What only a Java virtual machine can do, and what to do here.
+#: Settings that only a Java virtual machine can act on, and their replacement here.
 _JVM_ONLY: Final = {
     "sasl.login.class": "it names a Java class",
     "sasl.login.callback.handler.class": "it names a Java class; name a function as sasl.oauth.token.provider",
@@ -34,7 +34,7 @@ _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
-#: What Spark says of a table of its catalog beside the options.
+#: Properties that Spark adds to the options of a table of its catalog.
 _OF_TABLES: Final = "provider"
 _TABLES_INSTEAD: Final = "CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...) keeps them"
 
@@ -71,7 +71,7 @@ def split_options(
         instead_of_path: the option that names what `load("orders")` seems to name; Spark itself adds an empty path.
 
     Raises:
-        UnknownOptionError: nobody knows the name.
+        UnknownOptionError: the name is unknown.
         ConfigError: a setting is refused, or cannot have that value; the address of a broker is missing; a table.
     """
     if _OF_TABLES in map(str.lower, given):

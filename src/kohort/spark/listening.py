@@ -169,7 +169,7 @@ class QueryListener(StreamingQueryListener):
                 gained=frozenset(lag.keys() - before),
                 lost=frozenset(before - lag.keys()),
             )
-            # What comes while there is nothing to do has no batch.
+            # Progress without records has no batch.
             query.batches += "addBatch" in progress.durationMs
             query.records += report.records
             query.gained += len(report.gained)

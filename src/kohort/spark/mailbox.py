@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 #: Longer datagrams are not ours.
 _MESSAGE_BYTES: Final = 256
-#: What is taken at once; more is left for the next time.
+#: Messages taken at once; more are left for the next time.
 _MESSAGES_AT_ONCE: Final = 64
 #: A file younger than this may be that of a mailbox that is being opened.
 _STALE_S: Final = 60.0
@@ -133,7 +133,7 @@ def post(name: str, message: Message, *, folder: Path | None = None) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             for path in place.glob(f"{_digest(name)}.*"):
-                # Nobody listens any more, or the reader has stood still for so long that its box is full.
+                # No reader listens any more, or it has stood still for so long that its box is full.
                 with suppress(OSError):
                     sender.sendto(_build(message), str(path))
                     told = True
@@ -158,7 +158,7 @@ def private_folder() -> Path:
     """Return the folder of this user's mailboxes, which is made if it does not exist.
 
     Raises:
-        PermissionError: it belongs to somebody else, or others may enter it.
+        PermissionError: it belongs to another user, or other users may enter it.
     """
     name = f"kohort-{os.getuid()}"
     folder = Path(tempfile.gettempdir(), name)

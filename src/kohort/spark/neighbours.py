@@ -21,7 +21,7 @@ from kohort.spark.mailbox import private_folder
 
 _log = logging.getLogger(__name__)
 
-#: Names are short; what is longer was not written here.
+#: Names are short; a longer note was not written by kohort.
 _NOTE_BYTES: Final = 1_000
 
 
@@ -31,7 +31,7 @@ def announce(group_id: str, name: str, *, application: int | None = None, folder
     Args:
         group_id: the group that it joins.
         name: of the member.
-        application: whatever the sources of one application have in common; by default the process that started this.
+        application: a text that the sources of one application share; by default the process that started this.
         folder: for notes; by default that of this user's own.
     """
     group = hashlib.sha256(group_id.encode(errors="surrogatepass")).hexdigest()[:32]

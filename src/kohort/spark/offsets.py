@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
-#: What Spark stores, as `to_json` makes it.
+#: The offset that Spark stores, as `to_json` makes it.
 OffsetJson = dict[str, Any]
 
 #: Of the form that `to_json` writes. The first had no version: topic -> partition -> {"from": offset, "to": offset}.
@@ -61,7 +61,7 @@ class CheckpointError(KohortError):
 class QueryOffset:
     """An offset of a query, parsed."""
 
-    #: What the batch that ends here reads; for what it does not read an empty span where the query left it.
+    #: Spans of the batch that ends here; empty where the query left a partition that the batch does not read.
     spans: dict[TopicPartition, Span]
     #: Of the query in its group, for as long as its checkpoint lives; `None` without a group, or before version 2.
     name: str | None = None

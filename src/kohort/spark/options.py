@@ -116,7 +116,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         checkpoint_location=location,
         api_timeout_ms=api_timeout_ms,
         poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"] or api_timeout_ms,
-        # Whoever asks for a topic that does not exist must not create it, be it by a mistake of its name.
+        # A query for a topic that does not exist must not create it: its name may be a slip.
         client={**client, "allow.auto.create.topics": "false"},
         given=frozenset(found.own),
         remarks=tuple(remarks),

@@ -8,8 +8,8 @@ They speak by sockets of the file system. Over TCP Spark sends a task in pieces,
 first is acknowledged, which Linux puts off by 40 ms: most of what a task of a small micro-batch takes.
 
 Laws: it is this Python and this PySpark; where it cannot be made, or Spark is not the one that is installed here, Spark
-starts this Python as ever. What is made is complete from the first, never changes, and is the same whoever makes it.
-What the environment says of the sockets stands.
+starts this Python as ever. What is made is complete from the first, never changes, and is the same from every process.
+A setting of the environment for the sockets is kept.
 Source: `PythonUtils.sparkPythonPath`, `PythonWorkerFactory` and `spark.python.unix.domain.socket.enabled` of Spark 4.3;
 measured in docs/performance.md.
 """
@@ -117,7 +117,7 @@ def _make(folder: Path, packages: Sequence[Path]) -> None:
         try:
             draft.rename(folder)
         except OSError:
-            # Whoever was first has made the same.
+            # Another process that was first has made the same.
             if not folder.exists():
                 raise
 

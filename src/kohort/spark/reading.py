@@ -120,7 +120,7 @@ def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Itera
                 "default kafka.default.api.timeout.ms)"
             ) from trouble
     if _is_renewed(consumer, task):
-        # Nobody knows which records were whose; the task has not ended, so that nothing of them counts.
+        # Records of both topics cannot be told apart; the task has not ended, so that none of them counts.
         raise RecordsLostError(partition, task.start, MADE_ANEW)
 
 
@@ -147,7 +147,7 @@ def _find_next(consumer: Consumer, partition: TopicPartition, position: int, end
         return go_on_at(partition, position, min(begin, end), why, fails=options.fails_on_data_loss)
     log_end = consumer.end_offsets([partition])[partition]
     if position > log_end:
-        # What there is behind its end is a matter of the next plan.
+        # Records behind its end belong to the next plan.
         return go_on_at(partition, position, end, f"its log ends at {log_end}", fails=options.fails_on_data_loss)
     return position
 

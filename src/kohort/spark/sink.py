@@ -32,7 +32,7 @@ except ImportError:
 
 _log = logging.getLogger(__name__)
 
-#: What this process has said of options: Spark makes a writer for every micro-batch, twice.
+#: Remarks on options that this process has logged: Spark makes a writer for every micro-batch, twice.
 _told: Final[set[str]] = set()
 
 

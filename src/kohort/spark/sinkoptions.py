@@ -52,7 +52,7 @@ REFUSED: Final = {
     "transactional.id": "there are no transactions yet; the sink writes at least once",
     "value.serializer": "values are written as they are; cast or encode the column value",
 }
-#: What Spark hands on of a stream's own options.
+#: Options of the stream itself that Spark hands on.
 _OF_QUERIES: Final = ("checkpointlocation", "queryname")
 _ASYNC_PROGRESS: Final = "asyncprogresstracking"
 

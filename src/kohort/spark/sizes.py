@@ -85,7 +85,7 @@ def _bytes_per_record(consumer: Consumer, partition: TopicPartition, span: Span,
             batches, trouble = [], why
         rows: int = sum(batch.num_rows for batch in batches)
         if rows:
-            # What Arrow adds to the bytes of a binary column is where each of them begins.
+            # Arrow adds to the bytes of a binary column the position at which each of them begins.
             size_bytes: int = sum(batch.nbytes for batch in batches)
             return size_bytes / rows - 4 * len(_COLUMNS)
         if consumer.position(partition) >= span.end:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_UP_S: Final = 0.05
-#: A day: what is longer was meant as something else.
+#: A day: a longer timeout is taken for a slip, such as milliseconds.
 _LONGEST_S: Final = 86_400.0
 
 
@@ -31,7 +31,7 @@ class Stopped:
     """How a query has ended.
 
     `query`: its name, or its id. `batch_id`: of its last finished batch, -1 without one. `ends`: partition -> the
-    offset at which whoever reads it next goes on; of all sources, the smaller one where two read a partition.
+    offset at which its next reader goes on; of all sources, the smaller one where two read a partition.
     `drained`: names of the members that have given everything up; none for a query without a group.
     """
 
@@ -129,7 +129,7 @@ def _report(query: StreamingQuery, drained: tuple[str, ...]) -> Stopped:
     ends: dict[TopicPartition, int] = {}
     batch_id = -1
     if progress is not None:
-        # What comes while there is nothing to do has the number of the batch to come.
+        # Progress without records has the number of the batch to come.
         batch_id = progress.batchId if "addBatch" in progress.durationMs else progress.batchId - 1
         for state in read_sources(progress):
             for partition, end in state.ends.items():

@@ -90,7 +90,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._name = QueryName(options.group_instance_id)
         #: An AvailableNow run.
         self._is_bounded = False
-        #: For a new query: what there was when it first planned, which is where startingOffsets applies.
+        #: For a new query: the partitions at its first plan, to which startingOffsets applies.
         self._existing_first: set[TopicPartition] | None = None
         self._limits = BatchLimits(options)
         #: topic -> id under which this process saw it first, for a checkpoint that does not say.
@@ -260,7 +260,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the topics with other ids than those of the offset."""
         renewed = find_renewed(topics, {**self._seen_ids, **offset.topic_ids})
         assert self._existing_first is not None
-        # What is in them has come since the query began.
+        # Their records have come since the query began.
         self._existing_first = {each for each in self._existing_first if each.topic not in renewed}
         return renewed
 
@@ -302,7 +302,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._has_skipped = settled != positions
         positions = settled
-        # Behind a stop others have read; what was skipped may lie beyond it.
+        # Behind a stop other queries have read; the skipped offsets may lie beyond it.
         ends = {each: max(positions[each], min(end, stops.get(each, end))) for each, end in self._ends.items()}
         spans = choose_spans(positions, ends, horizon=self._horizon)
         if not is_limited:
@@ -313,7 +313,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def is_own(place: Place | None) -> bool:
     """Whether the query's checkpoint gives this place, and no other member of the group.
 
-    Who deletes a topic deletes what groups remember of it, so that others' offsets are about the new one.
+    Deleting a topic deletes groups' offsets of it, so that other members' offsets are about the new one.
     """
     return place is not None and len(place.chain) <= 1
 

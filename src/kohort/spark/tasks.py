@@ -32,7 +32,7 @@ def plan_tasks(
     """Plan the tasks of a batch, by partition and offset; a partition without records gives none.
 
     Args:
-        spans: what to read, as of now.
+        spans: the offsets to read, as of now.
         options: `minPartitions` and `maxRecordsPerPartition`.
         open_starts: partitions that are read from wherever their log begins when the task runs.
         open_ends: partitions that are read up to wherever their log ends when the task runs, be they empty now.
@@ -71,7 +71,7 @@ def _raise_to(
     if count >= least:
         return dict(parts)
     total = sum(spans[partition].size for partition in sizes)
-    # What stays whole takes no part in the shares of what is cut.
+    # Spans that stay whole take no part in the shares of those that are cut.
     whole = {partition for partition, size in sizes.items() if _round(size / total * least) <= 1}
     rest = sum(spans[partition].size for partition in sizes.keys() - whole)
     left = max(least - sum(parts[partition] for partition in whole), 1)

@@ -198,7 +198,7 @@ def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[p
     try:
         task.send(batches)
     except BaseException as error:
-        # What it holds is of this task, which ends here.
+        # Its records are of this task, which ends here.
         producer.close(timeout=0)
         if isinstance(error, NullTopicError) or not isinstance(error, KohortError):
             raise
@@ -231,7 +231,7 @@ class _Task:
         self._topic = topic
         self._columns = list(columns)
         self._headers = headers
-        #: What was sent and is not in the ledger, in order.
+        #: Results of sent batches that are not in the ledger, in order.
         self._waiting: deque[Future[tuple[SentMany, ...]]] = deque()
         #: Rows that could not even be handed over.
         self._refused = 0

@@ -49,7 +49,7 @@ class Membership:
         waits: whether batches in doubt, of this query and of others, are waited for (`inDoubt=wait`).
         follows_orders: whether offsets are followed that were set from outside (`externalOffsets=follow`).
         join_patience_ms: how long a plan waits for an assignment.
-        doubt_patience_ms: how long it waits for a batch of somebody who is in the group.
+        doubt_patience_ms: how long it waits for a batch of a query that is in the group.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Membership:
         self.owned: set[TopicPartition] = set()
         #: Subset of `owned`: the group wants them back.
         self.wanted_back: set[TopicPartition] = set()
-        #: What the open batch reads.
+        #: The spans of the open batch.
         self.flight: dict[TopicPartition, Span] = {}
         #: Sentences for the log.
         self.notes: list[str] = []
@@ -81,19 +81,19 @@ class Membership:
         self._known: dict[TopicPartition, Known] = {}
         #: The same of topics that were made anew since.
         self._outdated: dict[TopicPartition, Known] = {}
-        #: partition of the open batch -> as whom this query has taken it.
+        #: partition of the open batch -> the holder as which this query has taken it.
         self._taken: dict[TopicPartition, Holder] = {}
         #: partition of a batch that is repeated -> offsets from outside that are followed by that, and its holder.
         self._heeded: dict[TopicPartition, tuple[Span, Holder]] = {}
-        #: partition -> what we have last committed; of owned partitions only, for there nobody else commits.
+        #: partition -> the last commit; of owned partitions only, for there no other query commits.
         self._ledgers: dict[TopicPartition, Ledger] = {}
-        #: What the group may not know of us yet, of partitions that we may not own.
+        #: Partitions, perhaps not owned, of which the group may lack this query's position.
         self._unsettled: set[TopicPartition] = set()
         #: Partitions that are not ours and of which we have read what our checkpoint does not have.
         self._lost: set[TopicPartition] = set()
         #: The whole topics have been looked at, once in a process.
         self._has_looked = False
-        #: The group has taken us in at some time: what goes wrong from then on may pass.
+        #: Whether the query has ever joined the group: errors after that may be transient.
         self.has_ever_joined = False
         self._has_ever_owned = False
         #: A plan has waited for partitions in vain; the next one waits again only after we have owned some.
@@ -350,7 +350,7 @@ class Membership:
             if now_ms >= deadline_ms:
                 break
             now_ms = yield Wait()
-            # What the group wants back meanwhile it gets.
+            # Partitions that the group wants back meanwhile are given up.
             yield from self._settle(self._due & self.wanted_back)
         if not self.is_joined:
             raise NoAssignment(is_joined=False)

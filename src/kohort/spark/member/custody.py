@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from kohort.ids import TopicPartition
 from kohort.spark.offsets import Span
 
-#: Of the metadata's form; another one is somebody else's.
+#: Mark of the metadata's form; metadata with another one is foreign.
 _VERSION: Final = 1
 #: Earlier holders are forgotten, oldest first: what they read counts as settled.
 MOST_HOLDERS: Final = 16
@@ -148,7 +148,7 @@ def find_place(
         follows_orders: whether an offset that was committed from outside counts where the checkpoint is beyond it.
 
     Returns:
-        `None` if there is nothing to go by: nobody has begun the partition, or it is not the query's.
+        `None` if no query has begun the partition, or it is not the query's.
     """
     if ledger is not None and ledger.chain:
         for start, end, holder in _find_lost(ledger, name, known):
@@ -226,7 +226,7 @@ def build_claims(
 
 
 def _find_first_place(ledger: Ledger | None, name: str, known: Known | None, *, follows_orders: bool) -> Place | None:
-    """Find where to go on in a partition of which no commit of ours is left."""
+    """Find where to go on in a partition of which no commit of kohort's is left."""
     if known is None:
         return None if ledger is None else Place(ledger.offset, None, (Holder(name, ledger.offset),), ledger.offset)
     start, orders = known.end, known.orders

@@ -1,7 +1,7 @@
 """Batches of other queries that are in doubt: whether to wait for them.
 
-Laws: what somebody has planned is left to him while he is in the group, or away for a while, and for a bounded time;
-who takes it then says which offsets may be read twice.
+Laws: a planned batch is left to its query while that is in the group, or away for a while, and for a bounded time.
+A query that takes it then logs which offsets may be read twice.
 Source: KIP-345: a member that is away keeps its name until its session ends.
 """
 

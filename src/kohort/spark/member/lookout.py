@@ -2,8 +2,8 @@
 
 Spark writes the end of a batch to the checkpoint's offset log between the reader's plan and the batch's tasks. For as
 long as the file is open, milliseconds, the kernel shows its path to the reader, a child of the JVM and a process of the
-same user. Who looks all the time meets it, unless the machine is busy: then there is the commit log, to which Spark
-writes behind the tasks. Once is enough for the life of the process.
+same user. A reader that looks all the time meets it, unless the machine is busy: then there is the commit log, to which
+Spark writes behind the tasks. Once is enough for the life of the process.
 
 Laws: nothing is written or opened but what `checkpoint.py` reads; a folder counts only if it names the query; where
 nothing can be seen (no /proc, a checkpoint on another file system, another user), nothing is looked for any more.

@@ -17,7 +17,7 @@ class QueryName:
     """The name of a query in its group, in one process.
 
     Args:
-        given: what the user wants a new query to be called; `None`: it is minted.
+        given: the user's name for a new query; `None`: a name is generated.
     """
 
     def __init__(self, given: str | None) -> None:

@@ -96,9 +96,9 @@ class Plan:
     spans: dict[TopicPartition, Span]
     #: Spans of partitions that are not in the batch: where the query left them.
     others: dict[TopicPartition, Span] = field(default_factory=dict)
-    #: As whom the query has taken what it has read.
+    #: The holder as which the query has taken each partition.
     taken: dict[TopicPartition, Holder] = field(default_factory=dict)
-    #: What was set from outside and is followed now: from where to where.
+    #: Moves to offsets set from outside: from where to where.
     external: dict[TopicPartition, Span] = field(default_factory=dict)
 
     def offset(

@@ -2,7 +2,7 @@
 
 Laws: a state changes in `Membership._move` alone, which looks it up here; a pair that is not in the table is a bug.
 A batch is open from its plan until it is known to be finished; while one is open nothing is given up but by force, and
-whoever goes then goes as one that comes back.
+a query that leaves then leaves as one that comes back.
 Source: KIP-848 and KIP-345; the life of Spark's reader process.
 """
 

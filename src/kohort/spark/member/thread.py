@@ -3,8 +3,8 @@
 The member is a consumer that fetches nothing: it heartbeats, holds partitions and commits. What it decides stands in
 `core.py`; here its requests are carried out.
 
-Laws: the core is touched under one lock, which nobody holds while a broker is asked; one thread at a time carries out
-the core's steps; a signal handler sets flags and nothing else.
+Laws: the core is touched under one lock, which no thread holds while a broker is asked; one thread at a time runs the
+core's steps; a signal handler sets flags and nothing else.
 Source: measured life of the reader's process: background threads go on between calls; SIGTERM comes twice, `stop` is
 called when the JVM is gone.
 """
@@ -47,7 +47,7 @@ from kohort.spark.planning import join
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Waits look up this often: a signal handler must not take a lock to wake anybody, and Spark's log wakes nobody.
+#: Waits look up this often: a signal handler must take no lock to wake a thread, and Spark's log wakes none.
 _LOOK_UP_S: Final = 0.1
 _CLOSE_S: Final = 5.0
 #: How long the process may spend on its last words to the group before it leaves.
@@ -75,7 +75,7 @@ class GroupMember:
         self._failure: BaseException | None = None
         #: The end of the open batch; `None` while a batch is being planned, and until its end is known.
         self._planned: OffsetJson | None = None
-        #: What there was at the last plan, or when a batch was repeated.
+        #: The partitions at the last plan, or when a batch was repeated.
         self._existing: Existing = {}
         #: topic -> its id, then.
         self._topic_ids: dict[str, str] = {}
@@ -184,7 +184,7 @@ class GroupMember:
 
     def _carry_out(self, begin: Callable[[], requests.Steps[T]], *, choose: Choose | None = None) -> T:
         with self._turn:
-            # What is said from now on of the last batch is not about the next one.
+            # Later messages about the last batch are not about the next one.
             self._planned = None
             return self._drive(begin(), choose, None)
 
