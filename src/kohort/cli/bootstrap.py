@@ -15,7 +15,7 @@ DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 #: The variables that stand in for the options.
 ENVIRONMENT: Final = "KOHORT_BOOTSTRAP"
 ENVIRONMENT_FILE: Final = "KOHORT_COMMAND_CONFIG"
-#: What other tools call the option: understood, not advertised.
+#: Names of the option in other tools: understood, not advertised.
 _FOREIGN_NAMES: Final = ("--brokers", "--broker", "--bootstrap-server", "--bootstrap-servers", "--broker-list")
 _FOREIGN_FILES: Final = ("-F", "--consumer.config", "--producer.config")
 
@@ -64,7 +64,7 @@ def settle_connection(options: argparse.Namespace) -> None:
         if name in ADMIN_OPTIONS:
             settings[ADMIN_OPTIONS.option(name).name] = value
         elif name not in CONSUMER_OPTIONS and name not in PRODUCER_OPTIONS:
-            # The same file may be for other programs; what is an option of none of ours is perhaps a slip.
+            # The same file may be for other programs; an option of no client of kohort's is perhaps a slip.
             ADMIN_OPTIONS.option(name)
     servers = settings.pop("bootstrap.servers", None)
     if options.bootstrap is None:

@@ -296,7 +296,7 @@ def read_plan(path: str) -> list[tuple[TopicPartition, Sequence[int] | None]]:
     from kohort.client.admin.core.replicas import to_reassignments
 
     try:
-        # A partition that is named twice is refused by whoever asked for the plan.
+        # A partition that is named twice is refused by the caller.
         rows = [
             to_reassignments({(row["topic"], row["partition"]): row["replicas"]})
             for row in parse_json(data)["partitions"]

@@ -1,6 +1,6 @@
 """`kohort completion SHELL`: a script that completes verbs, options and their values, written from the parser itself.
 
-Topics and groups are asked of the broker that `KOHORT_BOOTSTRAP` names while somebody presses Tab.
+Topics and groups are asked of the broker that `KOHORT_BOOTSTRAP` names when the user presses Tab.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def _all(words: str, ours: str) -> dict[str, str]:
     return dict.fromkeys(words.split(), f"is not a word of kohort; use: {ours}")
 
 
-#: What stands before the word -> the word -> what is said about it.
+#: The words before -> the word -> the sentence about it.
 _VERBS: Final[dict[str, dict[str, str]]] = {
     "kohort": {
         **_all("consume consumer console-consumer read cat subscribe -C --consumer", _TAIL),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kohort import Admin
     from kohort.client.admin.results.groups import GroupDescription, MemberDescription
 
-#: What a table shows of what a member publishes.
+#: Bytes of a member's metadata that a table shows.
 _SHOWN_BYTES: Final = 60
 
 

@@ -129,7 +129,7 @@ class MemberFinder:
         """Return the id of the named member.
 
         Raises:
-            ConfigError: nobody is called so, or several are.
+            ConfigError: no member has that name, or several have it.
         """
         if name in self._ids:
             return name

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Details = Mapping[str, str]
 
-#: What the coordinator answers a classic heartbeat while its group rebalances.
+#: The coordinator's answer to a classic heartbeat while its group rebalances.
 REBALANCING: Final = "REBALANCE_IN_PROGRESS"
 #: Classic requests whose rows are told with what came of them, as these rows of the same input say it.
 _TOLD_WITH: Final = {

@@ -13,7 +13,7 @@ from kohort.cli.main import add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.ids import format_topic_id
 
-#: What the folders cannot tell.
+#: The remark about facts that the folders cannot tell.
 _CONFIGS_LOST: Final = (
     "this is what the folders tell. Configs of topics and of the broker are lost; these keep every record until you "
     "set others (kohort config alter)"

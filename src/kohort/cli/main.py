@@ -26,7 +26,7 @@ VERBS = (
     *("up", "topic", "send", "tail", "group", "config", "acl", "user", "quota", "cluster", "transactions"),
     *("log", "broker", "report", "demo", "completion"),
 )
-#: What `kohort` alone says.
+#: The output of `kohort` alone.
 WELCOME: Final = """\
 kohort: Kafka consumer groups for Python and PySpark. Start here:
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
-#: What is said where a command has only shown what it would do.
+#: The sentence after a command that has only shown its changes.
 NOTHING_CHANGED: Final = "nothing is changed yet: --execute does it"
 
 #: Columns of a terminal that a column of a table has at least, unless all of its cells are shorter.

@@ -18,7 +18,7 @@ from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.jsontext import parse_json
 
-#: What each row has; others beside them are left alone.
+#: Columns of each row; other columns are ignored.
 COLUMNS: Final = ("topic", "partition", "to")
 _MOST_BYTES: Final = 8 * 1024 * 1024
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Records that may be without an answer while more are read.
 _UNDER_WAY: Final = 10_000
-#: What is still waited for after Ctrl-C, seconds.
+#: Wait for answers after Ctrl-C, seconds.
 _LAST_ANSWERS_S: Final = 5.0
 
 

@@ -44,7 +44,7 @@ def prepare_streams() -> None:
             io.BufferedWriter(_Output(out.fileno(), "wb", closefd=False)),
             encoding=out.encoding,
             errors="backslashreplace",
-            # Where Python was asked not to buffer, a line is the least that anybody reads.
+            # Where Python was asked not to buffer, whole lines are buffered: no program reads less.
             line_buffering=out.line_buffering or out.write_through,
         )
 

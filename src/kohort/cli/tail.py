@@ -1,7 +1,7 @@
 """`kohort tail TOPIC`: show records as they come.
 
-Laws: reading is without a group, so that nothing is committed and nobody is disturbed. The standard output has records
-and nothing else; what a person should know beside them goes to the error output.
+Laws: reading is without a group, so that nothing is committed and no group is disturbed. The standard output has
+records and nothing else; remarks for a person go to the error output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kohort.errors import ConfigError, UnknownTopicError
 if TYPE_CHECKING:
     from kohort import Consumer, ConsumerRecord, TopicPartition
 
-#: What other tools call the two ends.
+#: Names of the two ends in other tools.
 _ENDS: Final = {
     **dict.fromkeys(("beginning", "earliest", "start", "oldest"), "beginning"),
     **dict.fromkeys(("end", "latest", "newest"), "end"),

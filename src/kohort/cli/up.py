@@ -57,7 +57,7 @@ def gather_config(options: argparse.Namespace) -> dict[str, object]:
 
     `--in-memory` removes directories.
 
-    What the file has and a broker of ours has not is said on the error output.
+    Configs of the file that kohort's broker does not have are reported on the error output.
     """
     config: dict[str, object] = {}
     if options.config_file:

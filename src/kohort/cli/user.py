@@ -1,6 +1,6 @@
 """`kohort user list|set-password|remove`: users that log in by SCRAM.
 
-Laws: a password is on no command line and in no output; without `--execute` nobody is removed.
+Laws: a password is on no command line and in no output; without `--execute` no user is removed.
 Source: kafka-configs (`--entity-type users`), rpk's `security user`.
 """
 

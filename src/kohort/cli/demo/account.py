@@ -113,9 +113,9 @@ def count_records(members: Sequence[MemberAccount], ends: Mapping[int, int], *, 
     Args:
         members: with their spans and commits.
         ends: partition -> number of records in it; offsets start at 0 and have no gaps.
-        killed: the member whose uncommitted records somebody else has to process again.
+        killed: the member whose uncommitted records other members have to process again.
     """
-    #: Who processed each record last.
+    #: The member that processed each record last.
     seen: dict[int, list[str | None]] = {partition: [None] * end for partition, end in ends.items()}
     committed = next((member.committed for member in members if member.name == killed), {})
     excused = 0

@@ -28,7 +28,7 @@ def write_down(event: str, **facts: Any) -> None:
         sys.stdout.write(json.dumps({"event": event, "at": time.time(), **facts}) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # The demo was killed and took its broker along: there is nobody to leave, and nobody to tell.
+        # The demo was killed and its broker with it: there is no group to leave, and no reader of the account.
         os._exit(1)
 
 

@@ -32,7 +32,7 @@ DATA_NAME: Final = "data"
 PICTURE_NAME: Final = "flights.png"
 REPORT_NAME: Final = "report.html"
 
-#: What is removed beside the data.
+#: Files that are removed beside the data.
 _FILES: Final = (PICTURE_NAME, REPORT_NAME)
 
 _MARK: Final = (

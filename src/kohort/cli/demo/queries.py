@@ -23,7 +23,7 @@ FLIGHT_SCHEMA = "carrier string, sched_dep_time int, dep_delay int"
 PATIENCE_S = 180.0
 #: Part of the command line of the process that reads for a streaming query.
 _READER = b"python_streaming_source_runner"
-#: What Spark says of a process that was not there within 10 s, which nobody can set.
+#: Spark's words for a process that did not start within 10 s, a limit that cannot be set.
 _TOO_SLOW = "Python worker failed to connect back"
 
 
@@ -90,7 +90,7 @@ class Query:
         progress = None if self._query is None else self._query.lastProgress
         if progress is None:
             return -1
-        # What comes while there is nothing to do has the number of the batch to come.
+        # Progress without records has the number of the batch to come.
         return progress.batchId if "addBatch" in progress.durationMs else progress.batchId - 1
 
     def is_between_triggers(self, *, behind: int) -> bool:

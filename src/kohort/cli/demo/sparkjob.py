@@ -56,7 +56,7 @@ class SparkFailedError(KohortError):
 def open_session(folder: Path, *, name: str = "kohort demo") -> Iterator[SparkSession]:
     """Open a quiet local session with two threads and no web page; `folder` takes its files."""
     use_java(quiet_in=folder)
-    # Whatever this shell is set to for another Spark: the demo runs the one beside it, on its own Python.
+    # The shell may be set up for another Spark: the demo runs the one beside it, on its own Python.
     for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
         os.environ.pop(variable, None)
     use_this_python()
@@ -68,7 +68,7 @@ def open_session(folder: Path, *, name: str = "kohort demo") -> Iterator[SparkSe
     settings = folder / "log4j2.properties"
     settings.write_text(_QUIET_LOG)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    # That a reader was killed is said by whoever has killed it.
+    # The scene that kills a reader reports it.
     logging.getLogger("kohort.spark.listening").setLevel(logging.CRITICAL)
     builder = (
         SparkSession.builder.master("local[2]")

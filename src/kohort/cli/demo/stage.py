@@ -37,7 +37,7 @@ BROKER_CONFIG: Final = {
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
     "group.consumer.min.heartbeat.interval.ms": 100,
 }
-#: What these are where nobody sets them.
+#: Defaults of these settings.
 USUAL: Final = GroupSettings()
 
 

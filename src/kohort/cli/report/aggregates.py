@@ -23,9 +23,9 @@ LINES: Final = 30
 POINTS: Final = 400
 #: Groups whose lag is drawn.
 CURVES: Final = 8
-#: Part of a second that a wait takes at least to be told; what is shorter is how groups work.
+#: Seconds that a wait takes at least to be shown; shorter waits are a part of every rebalance.
 SHORTEST_WAIT_S: Final = 1.0
-#: What every classic rebalance has.
+#: Refusals that every classic rebalance has.
 _ROUTINE: Final = ("REBALANCE_IN_PROGRESS", "MEMBER_ID_REQUIRED")
 #: Spans of lag: the shortest with which there are no more than so many.
 _SPANS: Final = {"second": 1, "10 seconds": 10, "minute": 60, "10 minutes": 600, "hour": 3600, "6 hours": 21_600}
@@ -47,7 +47,7 @@ def tables_of(
     if gathered.has_history:
         rows = pipelines.read_journal(spark, list(gathered.paths))
         if gathered.journal:
-            # What is in both counts once.
+            # A row in both counts once.
             source = _source(spark, gathered.journal, gathered.settings)
             older = source.option("subscribe", JOURNAL_TOPIC).option("columns", "value")
             rows = rows.unionByName(pipelines.parse_journal(older.load()))

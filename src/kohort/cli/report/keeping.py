@@ -66,6 +66,6 @@ def _batches(folder: Path) -> list[int]:
 def _kept(table: DataFrame, since_ms: int) -> DataFrame:
     from pyspark.sql import functions as f
 
-    # What was never seen to end counts from its beginning.
+    # A line without an end counts from its beginning.
     last = f.coalesce(*(name for name in ("ended", "began") if name in table.columns))
     return table.where(last >= f.timestamp_millis(f.lit(since_ms)))

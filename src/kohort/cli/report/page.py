@@ -1,6 +1,6 @@
 """The page: one HTML file with its tables, pictures and style inside, read without scripts and without a network.
 
-Laws: every text that comes from a group is escaped; the file is replaced at once, so that whoever looks at it sees the
+Laws: every text that comes from a group is escaped; the file is replaced at once, so that a reader sees the
 old page or the new one.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from kohort.cli.report import plots
 
-#: What every report has near its beginning, and no other page.
+#: The mark that every report has near its beginning, and no other page.
 MARK: Final = '<meta name="generator" content="kohort report">'
 
 _STYLE: Final = """
