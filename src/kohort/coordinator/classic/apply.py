@@ -66,6 +66,7 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
             group.awaiting_join[record.member_id] = record.request
         case volatile.ClassicConnectionLost():
             group.awaiting_join.pop(record.member_id, None)
+            # The member counts as one that has not sent SyncGroup yet.
             if group.awaiting_sync.pop(record.member_id, None) is not None:
                 group.unsynced[record.member_id] = None
         case volatile.RebalanceBegun():
@@ -74,6 +75,7 @@ def _apply_volatile(group: ClassicGroup, record: Record) -> None:
             group.rebalance_reason = record.reason
             group.initial_remaining_ms = record.initial_remaining_ms
             group.new_member_added = False
+            # A new rebalance makes assignments and replacements of the old generation obsolete.
             group.unsynced, group.handed_on = {}, {}
         case volatile.InitialDelayExtended():
             group.initial_remaining_ms = record.initial_remaining_ms
@@ -123,6 +125,7 @@ def _apply_generation_begun(group: ClassicGroup, record: volatile.GenerationBegu
     group.protocol_name = record.protocol_name
     group.leader = record.leader
     group.initial_remaining_ms = None
+    # Offline static members are not in the join phase, and no SyncGroup is expected of them.
     group.unsynced = dict.fromkeys(member_id for member_id in group.members if member_id in group.awaiting_join)
     group.awaiting_join = {}
     group.new_members = {}
@@ -130,6 +133,7 @@ def _apply_generation_begun(group: ClassicGroup, record: volatile.GenerationBegu
 
 def _apply_member_put(group: ClassicGroup, record: volatile.MemberPut) -> None:
     member = record.member
+    # The first member decides the type of an empty group, and leads it.
     if not group.members:
         group.protocol_type = record.protocol_type
         group.leader = member.member_id
@@ -138,6 +142,7 @@ def _apply_member_put(group: ClassicGroup, record: volatile.MemberPut) -> None:
         _uncount(group, older)
     else:
         group.pending.pop(member.member_id, None)
+        # Until its first JoinGroup is answered, the member may be removed while it waits.
         group.new_members[member.member_id] = None
         group.new_member_added = True
     _count(group, member)
@@ -147,6 +152,7 @@ def _apply_member_replaced(group: ClassicGroup, record: volatile.StaticMemberRep
     former_id, member = record.replaced_id, record.member
     former = group.members[former_id]
     assert former.instance_id == member.instance_id, "an instance is replaced by itself"
+    # The leader may be assigning for the former id, and its SyncGroup will name that id.
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         told = FormerMember(former_id, former.metadata(group.protocol_name))
         group.handed_on[member.member_id] = group.handed_on.pop(former_id, told)
@@ -174,12 +180,14 @@ def _apply_member_removed(group: ClassicGroup, member_id: str) -> None:
     group.handed_on.pop(member_id, None)
     for waiting in (group.awaiting_join, group.awaiting_sync, group.unsynced, group.new_members):
         waiting.pop(member_id, None)
+    # The member that joined first leads next.
     if group.leader == member_id:
         group.leader = next(iter(group.members), None)
 
 
 def _apply_stored(group: ClassicGroup, record: ClassicGroupStored) -> None:
     state = ClassicGroupState.STABLE if record.members else ClassicGroupState.EMPTY
+    # A live group keeps its members' other protocols; a group from the log has none.
     known = group.members
     group.members, group.instance_ids, group.protocol_counts, group.metadata_bytes = {}, {}, {}, 0
     for stored in record.members:

@@ -28,6 +28,7 @@ from kohort.coordinator.staticmode.mode import has_window, open_window, without_
 
 def is_window_for(group: ClassicGroup, member: ClassicMember, settings: GroupSettings) -> bool:
     """Whether a new member waits for the window, instead of the group rebalancing for it."""
+    # A member without an instance id never waits: outside of static mode, each join begins a rebalance.
     if not settings.is_static or member.instance_id is None:
         return False
     if group.state is ClassicGroupState.COMPLETING_REBALANCE:
@@ -51,6 +52,7 @@ def receive(draft: Draft, command: JoinGroup, settings: GroupSettings, member: C
     """Let a new member wait; the first of them opens the window."""
     assert draft.known is not None, "a static group has a clock"
     unpark(draft, member)
+    # The leader need not know a consumer: an empty assignment can be written for it here.
     if command.protocol_type == CONSUMER_PROTOCOL_TYPE and draft.group.protocol_name in member.protocol_names:
         host(draft, command, member)
     else:
@@ -65,6 +67,7 @@ def host(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
     member = replace(member, assignment=nothing)
     draft.record(MemberPut(group_id=group_id, protocol_type=command.protocol_type, member=member))
     draft.record(NewcomerHosted(group_id=group_id, member_id=member.member_id))
+    # A restart must know the member; during a rebalance the log keeps the last stored state.
     if group.state is ClassicGroupState.STABLE:
         draft.record(build_stored(group))
     draft.reply(command.request, build_join_reply(group, member))
@@ -77,6 +80,7 @@ def may_stay(draft: Draft, member: ClassicMember) -> bool:
     return (
         group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
         and is_waiting(draft, group.members[member.member_id])
+        # A leader that rejoins may know of changed topics: that needs a rebalance.
         and group.leader != member.member_id
         and group.protocol_name in member.protocol_names
     )
@@ -91,6 +95,7 @@ def end_window(draft: Draft, settings: GroupSettings) -> None:
         count = len(waiting) + sum(found.request is not None for found in group.parked.values())
         begin_rebalance(draft, settings, reason=f"the expansion timeout ended, and {count} members have nothing")
         return
+    # No member waits any more: the window closes without a rebalance.
     for instance_id in list(group.parked):
         draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
     draft.record(without_window(draft.group_id, known.clocks[draft.group_id]))

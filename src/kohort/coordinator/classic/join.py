@@ -63,6 +63,7 @@ def decide_join(
             GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL.
     """
     check_form(command, settings)
+    # Only a client without a member id founds a group: one with an id has lost a group that is gone.
     if group is None and command.member_id:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     draft = Draft(group, command.group_id, now_ms=now_ms, image=image, known=groups)
@@ -71,6 +72,7 @@ def decide_join(
     if not _has_room(draft.group, command, settings):
         return _turn_away(draft, command, settings)
     names = tuple(name for name, _ in command.protocols)
+    # A static member that returns replaces its former one, whose protocols do not count any more.
     former = draft.group.instance_ids.get(command.instance_id or "", command.member_id)
     if not draft.group.speaks(command.protocol_type, names, instead_of=former):
         raise Refused(
@@ -80,6 +82,7 @@ def decide_join(
         )
     if not command.member_id:
         _join_unknown(draft, command, settings)
+    # KIP-394: the client joins with the member id that it was handed out.
     elif command.member_id in draft.group.pending:
         _admit(draft, command, settings, member_id=command.member_id)
     else:
@@ -108,16 +111,19 @@ def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) 
     holder = group.instance_ids.get(command.instance_id or "", command.member_id)
     match group.state:
         case ClassicGroupState.EMPTY:
+            # An empty group has room for a first member.
             return True
         case ClassicGroupState.PREPARING_REBALANCE:
             # A waiting member keeps its place: after a lowered limit the last ones to rejoin are refused.
             return holder in group.awaiting_join or len(group.awaiting_join) < settings.group_max_size
         case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
+            # Parked new members need places in the next generation.
             waiting = len(group.parked) - (command.instance_id in group.parked)
             return holder in group.members or len(group.members) + waiting < settings.group_max_size
 
 
 def _turn_away(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Decision:
+    # A member that is refused must not keep its place, as it does not come back.
     if command.member_id in draft.group.members:
         remove_member(draft, command.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
         go_on_without(draft, settings, reason="a member was turned away because the group is full")
@@ -132,6 +138,8 @@ def _turn_away(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Dec
 
 
 def _join_unknown(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
+    # KIP-394: a client that gives up before the response leaves no member behind. A static one is known by its instance
+    # id.
     if command.requires_known_member_id and command.instance_id is None:
         _hand_out_id(draft, command)
     else:
@@ -142,6 +150,7 @@ def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
     if len(draft.group.pending) >= PENDING_LIMIT:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members are about to join")
     draft.record(MemberIdHandedOut(group_id=command.group_id, member_id=command.fresh_member_id))
+    # A member id that is never used expires with the session timeout.
     draft.arm("pending", command.session_timeout_ms, command.fresh_member_id)
     draft.reply(command.request, build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
 
@@ -152,6 +161,7 @@ def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_
     if member_id in draft.group.pending:
         draft.disarm("pending", member_id)
     holder = draft.group.instance_ids.get(command.instance_id or "")
+    # KIP-345: the instance id is taken, so this process replaces its holder.
     if holder is not None:
         take_over(draft, command, settings, holder=holder, member=member)
         return
@@ -160,6 +170,7 @@ def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_
         receive(draft, command, settings, member)
         return
     _park(draft, command, member)
+    # A parked member cannot heartbeat, so its first session is long.
     draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, command.session_timeout_ms), member_id)
     _rebalance_or_complete(draft, settings, reason=f"member {member_id} joined")
 
@@ -167,6 +178,7 @@ def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_
 def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
     group = draft.group
     member = check_member(group, command.member_id, command.instance_id)
+    # A JoinGroup is a sign of life of an offline member.
     come_back(draft, member.member_id)
     rejoined = _build_member(command, member.member_id, instance_id=member.instance_id, assignment=member.assignment)
     reason = _reason_to_rebalance(group, member, rejoined)
@@ -179,6 +191,7 @@ def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
     if may_stay(draft, rejoined):
         host(draft, command, rejoined)
         return
+    # A client whose connection broke repeats its JoinGroup: only the newer request is answered later.
     older = group.awaiting_join.get(member.member_id)
     if older is not None:
         draft.reply(older, build_join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
@@ -188,6 +201,7 @@ def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
 
 def _reason_to_rebalance(group: ClassicGroup, member: ClassicMember, rejoined: ClassicMember) -> str | None:
     """Return why a rejoin starts a rebalance or takes part in one; `None` if nothing changes by it."""
+    # A member that joins during the join phase takes part in it.
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         return group.rebalance_reason
     if group.state is ClassicGroupState.STABLE and group.leader == member.member_id:

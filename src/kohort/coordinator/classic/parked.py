@@ -35,6 +35,7 @@ def park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
     """Park a JoinGroup."""
     group = draft.group
     waiting_bytes = sum(each.member.metadata_bytes for each in group.parked.values()) + member.metadata_bytes
+    # Parked metadata counts as well, since the next rebalance adds it to the group.
     if len(group.parked) >= PENDING_LIMIT or group.metadata_bytes + waiting_bytes > GROUP_METADATA_LIMIT_BYTES:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members wait for the group's next rebalance")
     newcomer = ParkedNewcomer(
@@ -48,6 +49,7 @@ def unpark(draft: Draft, member: ClassicMember) -> None:
     """Fence an older parked JoinGroup with the same instance id: the newer one counts."""
     assert member.instance_id is not None
     older = draft.group.parked.get(member.instance_id)
+    # The same instance id is parked already: two processes have it, and the newer one counts.
     if older is not None:
         _answer(draft, older, ErrorCode.FENCED_INSTANCE_ID)
         draft.record(NewcomerGone(group_id=draft.group_id, instance_id=member.instance_id))
@@ -58,6 +60,7 @@ def send_back(draft: Draft, member_id: str) -> None:
     for found in draft.group.parked.values():
         if found.member.member_id == member_id and found.request is not None:
             draft.reply(found.request, build_join_error(SENT_BACK, ""))
+            # The entry stays, so that the client's next JoinGroup finds its place.
             sent = replace(found, request=None, since_ms=draft.now_ms)
             draft.record(NewcomerParked(group_id=draft.group_id, newcomer=sent))
             return
@@ -75,6 +78,7 @@ def admit_parked(draft: Draft) -> None:
     """Admit all parked JoinGroups to the open join phase; a refused client finds it open."""
     for instance_id, found in list(draft.group.parked.items()):
         draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
+        # The client was refused and has not come back yet: it joins the open phase by itself.
         if found.request is None:
             continue
         member = found.member
@@ -86,6 +90,7 @@ def admit_parked(draft: Draft) -> None:
         put = MemberPut(group_id=draft.group_id, protocol_type=found.protocol_type, member=member)
         draft.record(put)
         draft.record(JoinParked(group_id=draft.group_id, member_id=member.member_id, request=found.request))
+        # A parked member cannot heartbeat, so its first session is long.
         draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, member.session_timeout_ms), member.member_id)
 
 

@@ -41,12 +41,15 @@ def go_offline(draft: Draft, settings: GroupSettings, heard_ms: Mapping[str, int
     group = draft.group
     draft.add(*start_offline(draft.known, draft.group_id, heard_ms, settings, now_ms=draft.now_ms))
     for member_id in heard_ms:
+        # From here on the registration timeout counts, not the session.
         draft.disarm("session", member_id)
         if member_id in group.unsynced:
+            # The sync phase does not wait for an offline member.
             draft.record(SyncReceived(group_id=draft.group_id, member_id=member_id, request=None))
             if not group.unsynced:
                 draft.disarm("sync")
     if group.state is ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
+        # Without its leader a generation gets no assignment.
         begin_rebalance(draft, settings, reason=f"{group.leader}, who was to share out, is offline")
     else:
         complete_join_if_all_are_here(draft)
@@ -78,6 +81,7 @@ def decide_connection_closed(
         if member_id in group.awaiting_join or member_id in group.awaiting_sync:
             # A member with a parked request sends nothing meanwhile.
             heard_ms = now_ms
+        # The connection of the parked requests is closed: no response would arrive.
         fence_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         draft.record(ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
         go_offline(draft, settings, {member_id: heard_ms})
@@ -94,10 +98,12 @@ def decide_back(
 ) -> Decision:
     """Decide a member's request; if it is accepted, the member is offline no longer."""
     clock = None if group is None or groups is None else groups.clocks.get(group.group_id)
+    # The usual case: the member is online.
     if group is None or clock is None or member_id not in clock.offline:
         return decide(group)
     draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
     come_back(draft, member_id)
+    # The request is decided for the group with the member online; a refusal is raised and brings no one back.
     back, decision = draft.decision(), decide(draft.group)
     return Decision((*back.records, *decision.records), (*back.effects, *decision.effects))
 
@@ -120,7 +126,9 @@ def look_at_clock(draft: Draft, settings: GroupSettings) -> None:
         more = f" and {len(gone) - MOST_NAMED} others" if gone[MOST_NAMED:] else ""
         reason = f"the registration of {', '.join(gone[:MOST_NAMED])}{more} ended"
         go_on_without(draft, settings, reason=reason)
+    # No registration has ended, so the deadline may be that of the window.
     elif clock.is_window_over(settings, now_ms=draft.now_ms):
         end_window(draft, settings)
     elif not expired:
+        # Otherwise only the progress of the clock is due.
         draft.add(*note(draft.known, draft.group_id, settings, now_ms=draft.now_ms))

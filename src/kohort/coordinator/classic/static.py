@@ -31,16 +31,19 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
     before = draft.group
     former = before.members[holder]
     check_metadata_size(before, member, in_place_of=holder)
+    # The instance keeps its assignment until the next rebalance.
     member = replace(member, assignment=former.assignment)
     fence_parked(draft, holder, ErrorCode.FENCED_INSTANCE_ID)
     draft.disarm("session", holder)
     draft.record(StaticMemberReplaced(group_id=draft.group_id, replaced_id=holder, member=member))
+    # Without this the former process would join again under its instance id.
     if settings.is_static:
         draft.record(StaticMemberOusted(group_id=draft.group_id, member_id=holder))
     draft.arm("session", member.session_timeout_ms, member.member_id)
     group = draft.group
     reason = f"instance {member.instance_id} came back as {member.member_id}"
     match group.state:
+        # No later event would show the leader that topics have changed.
         case ClassicGroupState.STABLE if leads_unaware(group, member.member_id, draft.image):
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=f"{reason}, it leads, and topics have changed")
@@ -49,6 +52,7 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
             draft.record(build_stored(group))
             _tell_the_generation(draft, command, member)
         case ClassicGroupState.STABLE if _wants_the_same(group, former, member):
+            # The new member id is in the log before the response: a restart knows it.
             draft.record(build_stored(group))
             _tell_the_generation(draft, command, member)
         case ClassicGroupState.STABLE:
@@ -63,6 +67,7 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
             _park(draft, command, member)
             begin_rebalance(draft, settings, reason=reason)
         case ClassicGroupState.PREPARING_REBALANCE:
+            # The join phase is open anyway, so the member just takes part in it.
             _park(draft, command, member)
             complete_join_if_all_are_here(draft)
         case ClassicGroupState.EMPTY:
@@ -71,10 +76,12 @@ def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, hold
 
 def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
     """Whether the group's present assignment is still right for the returned member."""
+    # Another vote needs another generation.
     if group.elect_protocol() != group.protocol_name:
         return False
     before, after = former.metadata(group.protocol_name), member.metadata(group.protocol_name)
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        # Other types' metadata cannot be compared: Kafka looks at the elected protocol only.
         return True
     if _has_to_rejoin(before, former.assignment):
         return False
@@ -105,6 +112,7 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
     """
     said, given = read_subscription(metadata), read_assignment(assignment)
     if said is None or given is None:
+        # Partitions that it listed and was not given: in a cooperative rebalance the others still wait for them.
         return False
     return any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in said.owned.items())
 

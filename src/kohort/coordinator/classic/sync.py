@@ -53,20 +53,24 @@ def decide_sync(
     """
     member = check_member(group, command.member_id, command.instance_id)
     assert group is not None
+    # A SyncGroup of an older generation must not get an assignment of this one.
     check_generation(group, command.generation_id)
     if command.protocol_type not in (None, group.protocol_type):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if command.protocol_name not in (None, group.protocol_name):
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     match group.state:
+        # The join phase has begun again: the member has to join first.
         case ClassicGroupState.PREPARING_REBALANCE:
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
         case ClassicGroupState.COMPLETING_REBALANCE if group.leader == command.member_id:
             return _share_out(_draft(group, now_ms, image, groups), command, settings)
+        # A follower waits for the assignment of the leader.
         case ClassicGroupState.COMPLETING_REBALANCE:
             return _note(group, command, parked=command.request, effects=_supersede(group, command))
         case ClassicGroupState.STABLE if member.instance_id and leads_unaware(group, member.member_id, image):
             return _share_out_anew(_draft(group, now_ms, image, groups), command, settings, member)
+        # The assignment is known: a member that asks late, or again, gets it at once.
         case ClassicGroupState.STABLE:
             session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
             return _note(
@@ -93,8 +97,10 @@ def _note(
     # No draft: every follower of a large group comes here.
     member_id = command.member_id
     is_awaited = member_id in group.unsynced
+    # Nothing changes: a repeated SyncGroup of a Stable group is only answered.
     if not is_awaited and parked is None:
         return Decision(effects=effects)
+    # The last awaited member has sent SyncGroup: the phase cannot time out any more.
     if is_awaited and len(group.unsynced) == 1:
         effects = (Disarm(TimerKey("sync", group.group_id)), *effects)
     return Decision((SyncReceived(group_id=group.group_id, member_id=member_id, request=parked),), effects)
@@ -121,6 +127,7 @@ def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Dec
     """
     group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
+    # The assignments become one batch of the log.
     if size_bytes > ASSIGNMENTS_LIMIT_BYTES:
         raise Refused(
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -131,6 +138,7 @@ def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Dec
     draft.record(SyncReceived(group_id=draft.group_id, member_id=command.member_id, request=command.request))
     if not group.unsynced:
         draft.disarm("sync")
+    # The stored record below forgets the replaced members, so they are read before.
     unassigned, handed_on = build_stored(group), dict(group.handed_on)
     draft.record(
         replace(
@@ -143,6 +151,7 @@ def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Dec
             ),
         )
     )
+    # The result is stored, so that a restart need not repeat the rebalance.
     note_done(draft)
     answer_syncs(draft)
     withheld = find_withheld(draft, handed_on) if settings.is_static else None
@@ -152,6 +161,7 @@ def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Dec
 
 
 def _given(group: ClassicGroup, command: SyncGroup, member: StoredClassicMember, *, is_static: bool) -> bytes:
+    # The leader may know the member only by the id of the one that it replaced.
     former, found = group.handed_on.get(member.member_id), command.assignments.get(member.member_id, b"")
     if former is not None and not found:
         found = command.assignments.get(former.member_id, b"")

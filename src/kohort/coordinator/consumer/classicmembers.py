@@ -79,14 +79,17 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
         )
     former = _former(group, command)
     _check_protocols(group, command, former)
+    # The joining process replaces the last consumer-protocol member: the group becomes classic.
     if former is not None and former.classic is None and is_last_of_its_kind(group, former, settings):
         return decide_succession(groups, group, former, command, settings, now_ms=now_ms)
+    # KIP-394, as in a classic group.
     if not command.member_id and command.instance_id is None and command.requires_known_member_id:
         reply = build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id)
         return Decision(effects=(Reply(command.request, reply),))
     subscription = _read(command)
     member_id = command.member_id or command.fresh_member_id
     member = group.members.get(member_id)
+    # The member was removed, and its partitions may have a new owner: it has to give them up first.
     if member is None and former is None and command.member_id and any(subscription.owned.values()):
         raise Refused(
             ErrorCode.UNKNOWN_MEMBER_ID, f"the member {member_id} is not in the group any more and owns nothing"
@@ -137,6 +140,7 @@ def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, 
         protocol_name=name,
         assignment=write_assignment(assigned, subscription=metadata),
     )
+    # A member that has its assignment is not awaited by the sync deadline any more.
     disarm = Disarm(TimerKey("sync", group.group_id, member.member_id))
     effects = (Reply(command.request, reply), disarm, _session(member, classic, now_ms=now_ms))
     return Decision(_heard(group, member), effects)
@@ -148,6 +152,7 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
     session = _session(member, classic, now_ms=now_ms)
     join_key = TimerKey("join", group.group_id, member.member_id)
     heard = _heard(group, member)
+    # A member that has its target has no step, and nothing is computed for its heartbeat.
     step = _next_step(group, member, image) if member.member_id in group.behind else None
     if _has_to_rejoin(group, member, step):
         deadline_ms = now_ms + max(member.rebalance_timeout_ms, 0)
@@ -155,6 +160,7 @@ def decide_heartbeat(group: ConsumerGroup, command: Heartbeat, image: TopicImage
         # Further heartbeats do not extend the member's time to rejoin.
         return Decision(heard, (reply, session, Arm(join_key, deadline_ms, if_absent=True)))
     effects: tuple[Effect, ...] = (Reply(command.request, Done()), session, Disarm(join_key))
+    # Only a step without other partitions is written here: any other needs a JoinGroup.
     if step is None or not is_same(step.assigned, member.assigned):
         return Decision(heard, effects)
     # The client knows the generation of its request, even if the group has a newer one.
@@ -182,6 +188,7 @@ def _former(group: ConsumerGroup, command: JoinGroup) -> ConsumerMember | None:
     if command.instance_id is None:
         return _own(group, command.member_id)
     if not command.member_id:
+        # A process without a member id is known by its instance id, and replaces the former one.
         return group.members.get(group.instance_ids.get(command.instance_id, ""))
     member = bearer_of(group, command.instance_id, command.member_id)
     if member is None:
@@ -208,6 +215,7 @@ def _check_protocols(group: ConsumerGroup, command: JoinGroup, former: ConsumerM
     others = group.classic_count - (before is not None)
     spoken = group.classic_protocols
     own = () if before is None else before.protocol_names
+    # The protocols of the replaced member do not count.
     is_common = any(not others or spoken.get(name, 0) - (name in own) == others for name, _ in command.protocols)
     if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not is_common:
         names = ", ".join(name for name, _ in command.protocols)
@@ -249,6 +257,7 @@ def _owned(subscription: EmbeddedSubscription, member: ConsumerMember, image: To
         facts = image.by_name.get(name)
         if facts is not None:
             owned.setdefault(facts.topic_id, set()).update(partitions)
+    # KIP-792: with the generation of the list, later grants can be told from released partitions.
     if subscription.generation != NO_GENERATION:
         for grants in (member.assigned, member.pending_revocation):
             for topic_id, granted in grants.items():
@@ -273,8 +282,10 @@ def _as_join(decision: Decision, command: JoinGroup, member_id: str, *, now_ms: 
             effects.append(Reply(command.request, build_hosted_join_reply(member_id, name, generation_id=epoch)))
         else:
             effects.append(effect)
+    # A classic member's own session timeout counts, not that of the group.
     effects.append(Arm(TimerKey("session", group_id, member_id), now_ms + command.session_timeout_ms))
     effects.append(Disarm(TimerKey("join", group_id, member_id)))
+    # The member has to fetch its assignment by SyncGroup in time.
     effects.append(Arm(TimerKey("sync", group_id, member_id), now_ms + _rebalance_timeout_ms(command)))
     return Decision(decision.records, tuple(effects))
 
@@ -328,6 +339,7 @@ def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAs
         return True
     if step is None:
         return False
+    # To revoke partitions, a classic member has to rejoin.
     if step.pending_revocation:
         return True
     if is_same(step.assigned, member.assigned):

@@ -42,6 +42,7 @@ def decide_leave(
     """Decide a leave: epoch -1 frees the partitions at once, -2 is a static member's leave for a while."""
     group = groups.consumer.get(command.group_id)
     if group is not None and command.instance_id is not None:
+        # A replaced process must not remove its successor: FENCED_INSTANCE_ID.
         bearer_of(group, command.instance_id, command.member_id)
     member = None if group is None else group.members.get(command.member_id)
     if group is None or member is None or command.instance_id not in (None, member.instance_id):
@@ -51,6 +52,7 @@ def decide_leave(
     )
     if command.member_epoch == LEAVE_STATIC_EPOCH:
         records, effects = decide_absence(group, member)
+        # In static mode the registration timeout counts from the leave on.
         if settings.is_static:
             since = {member.member_id: now_ms}
             more, armed = start_offline(groups, group.group_id, since, settings, now_ms=now_ms, is_own_word=True)
@@ -74,6 +76,7 @@ def decide_removal(groups: GroupsState, command: LeaveGroup, settings: GroupSett
             outcomes.append((leaving, member_id))
             continue
         outcomes.append((leaving, ErrorCode.NONE))
+        # An administrator may name one member twice, by member id and by instance id.
         if member_id not in removed:
             removed.append(member_id)
     reply = Reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
@@ -111,6 +114,7 @@ def decide_expiry(groups: GroupsState, key: TimerKey, settings: GroupSettings, *
     # Only classic members have time limits for rejoining and for SyncGroup.
     if key.kind not in ("session", "rebalance") and (key.kind not in ("join", "sync") or member.classic is None):
         return None
+    # The member has revoked all of them meanwhile: the deadline is obsolete.
     if key.kind == "rebalance" and member.state != MemberState.UNREVOKED_PARTITIONS:
         return None
     if settings.is_static and member.instance_id is not None:
@@ -127,10 +131,12 @@ def decide_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *,
     clock, group = groups.clocks.get(group_id), groups.consumer.get(group_id)
     if clock is None:
         return None
+    # The group is gone or dynamic: its clock has no purpose.
     if group is None or not settings.is_static:
         records, effects = build_dynamic(groups, group_id, settings, now_ms=now_ms)
         return Decision(tuple(records), tuple(effects))
     expired = [member_id for member_id in clock.expired(settings, now_ms=now_ms) if member_id in group.members]
+    # One rebalance for all whose registration has ended.
     if expired:
         records, effects = _remove(groups, group, expired, settings, now_ms=now_ms, is_urgent=True)
     elif clock.is_window_over(settings, now_ms=now_ms):
@@ -152,11 +158,13 @@ def _decide_offline(
     """Mark a silent or slow static member as away; it keeps the partitions of its target."""
     own = member.classic
     session_ms = settings.group_consumer_session_timeout_ms if own is None else own.session_timeout_ms
+    # A session that has ended tells when the member was last heard of.
     heard_ms = now_ms - session_ms if kind == "session" else now_ms
     records, effects = decide_absence(group, member)
     more, armed = start_offline(groups, group.group_id, {member.member_id: heard_ms}, settings, now_ms=now_ms)
     if not records and not more:
         return None
+    # A member that is away rejoins by no deadline.
     if own is not None:
         keys = (TimerKey("join", group.group_id, member.member_id), TimerKey("sync", group.group_id, member.member_id))
         effects += map(Disarm, keys)
@@ -178,6 +186,7 @@ def _remove(
     once, one computation follows all of their deadlines.
     """
     group_id = group.group_id
+    # The last members may be classic ones: then the group changes its protocol instead.
     if can_downgrade(group, member_ids, settings):
         reason = "the last member of the consumer protocol is gone"
         found = decide_downgrade(groups, group, member_ids, settings, now_ms=now_ms, reason=reason)

@@ -91,6 +91,7 @@ def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision:
     Raises:
         Refused: INVALID_REQUEST if a member publishes too much, POLICY_VIOLATION if its group would.
     """
+    # A heartbeat without metadata and watch is the common case.
     if command.member_epoch < JOIN_EPOCH or (command.metadata is None and command.watched_version < 0):
         return decision
     group = groups.consumer.get(command.group_id)
@@ -116,6 +117,7 @@ def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) ->
     for record in changed:
         if isinstance(record, ConsumerMemberForgotten):
             _follow_gone(groups, record, decision.records, dropped, kept)
+    # A removed group needs no deadline for its next edition.
     gone = {record.group_id for record in decision.records if isinstance(record, ConsumerGroupForgotten)}
     touched = {record.group_id for record in (*changed, *dropped) if not isinstance(record, ConsumerMemberForgotten)}
     deadlines = tuple(_deadline(groups, group_id, now_ms=now_ms) for group_id in sorted(touched - gone))
@@ -138,6 +140,7 @@ def decide_edition(
     board = group.published
     if board is None or board.edition == board.version:
         return None
+    # An edition answers all watching heartbeats at once, so the next one waits until the rate allows as many.
     watchers = sum(watches(command) for command in groups.holds.get(group.group_id, {}).values())
     not_before_ms = now_ms + 1_000 * watchers // settings.group_heartbeat_rate_max
     return Decision((EditionIssued(group_id=group.group_id, version=board.version, not_before_ms=not_before_ms),))
@@ -234,11 +237,13 @@ def _follow_gone(
     group = groups.consumer.get(group_id)
     member = None if group is None else group.members.get(gone.member_id)
     entry = None if group is None or group.published is None else group.published.find(gone.member_id)
+    # The member has published no metadata, so there is none to drop or pass on.
     if member is None or entry is None or entry.metadata is None:
         return
     dropped.append(MemberMetadataForgotten(group_id=group_id, member_id=gone.member_id))
     if member.instance_id is None:
         return
+    # A successor with metadata of its own in this decision keeps that.
     said = {record.member_id for record in records if isinstance(record, MemberMetadataSet | MemberMetadataForgotten)}
     for record in records:
         if not isinstance(record, ConsumerMemberSubscribed) or record.instance_id != member.instance_id:
@@ -269,6 +274,7 @@ def _add_news(
     body = effect.body
     if not isinstance(body, ConsumerGroupHeartbeatReply):
         return effect
+    # All held heartbeats of a group may be answered by one edition, so they share its size.
     told_together = max(1, len(groups.holds.get(command.group_id, ())))
     news = build_news(group, command, page_bytes=max(_LEAST_PAGE_BYTES, _WAVE_BYTES // told_together))
     return effect if news is None else Reply(effect.request, replace(body, metadata_news=news))
@@ -291,8 +297,10 @@ def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, 
     members: list[Published] = []
     size, version, has_more = 0, edition, False
     for member_id, entry in board.changes_since(0 if is_whole else known):
+        # A whole list names only members with metadata.
         if is_whole and entry.metadata is None:
             continue
+        # The page is full: the member asks for the rest with this version.
         if size >= page_bytes:
             has_more = True
             break

@@ -103,6 +103,7 @@ def find_predecessor(
             f"the instance id {command.instance_id} is in use by the member {holder_id}: give each process its own, "
             "or wait until that member has left or its session has ended",
         )
+    # The member id is that of another member of the group.
     if command.member_id in group.members:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -149,6 +150,7 @@ def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> tuple[list[R
     """Mark a static member as away: it keeps the partitions of its target, and its session runs on."""
     if is_away(member):
         return [], []
+    # Partitions outside of its target are free at once: a member that is away cannot revoke them.
     kept = _within(member.assigned, group.targets.get(member.member_id, NO_TARGET))
     record = _build_absence(group.group_id, member, kept)
     return [record], [Disarm(TimerKey("rebalance", group.group_id, member.member_id))]
@@ -165,6 +167,7 @@ def decide_release(
     released: dict[str, ConsumerMember] = {}
     # A member that this decision replaces has no partition left to release.
     gone = {record.member_id for record in records if isinstance(record, ConsumerMemberForgotten)}
+    # Only partitions that the goal wants are of interest: others may stay reserved.
     for topic_id, wanted in goal.target.items():
         holders = goal.holders.get(topic_id, {})
         for partition in wanted:
@@ -172,8 +175,10 @@ def decide_release(
             if holder is not None and is_away(holder) and holder.member_id not in gone:
                 released[holder.member_id] = holder
     written: list[Record] = []
+    # The holders of the group must not change before the commit, so a copy is made.
     now = {topic_id: dict(holders) for topic_id, holders in goal.holders.items()} if released else {}
     for member_id, holder in released.items():
+        # The target of this decision counts, if it has one.
         kept = _within(holder.assigned, target_in(records, group, member_id))
         if kept == holder.assigned:
             continue

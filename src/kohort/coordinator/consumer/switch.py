@@ -47,6 +47,7 @@ def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSett
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"{len(command.moves)} moves were submitted at once; {MOST_MOVES} are possible"
         )
+    # The coming target would undo the moves.
     if group.target_epoch < group.epoch:
         raise Refused(
             ErrorCode.REBALANCE_IN_PROGRESS,
@@ -63,6 +64,7 @@ def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSett
         if code == ErrorCode.NONE:
             place = groups.image.by_name[move.topic].topic_id, move.partition
             name = _name_of(group, move, place)
+            # A move to the present target owner changes nothing.
             if owners.get(place) != move.to_member_id:
                 taken[place] = move.to_member_id
         answers.append(MoveAnswer(topic=move.topic, partition=move.partition, move_id=name, code=code, message=message))
@@ -71,6 +73,7 @@ def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSett
         return Decision(effects=(reply,))
     records = _build_switch(group, taken, owners)
     held_back, paced = hold_back(group, groups.image, settings, records, now_ms=now_ms)
+    # The epoch of the target comes last: by it the target is complete.
     return Decision((*records[:-1], *held_back, records[-1]), (reply, Disarm(assignment_key(group.group_id)), *paced))
 
 
@@ -131,6 +134,7 @@ def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapp
     for place, member_id in taken.items():
         topic_id, partition = place
         former = owners.get(place)
+        # A partition has one target owner: the former one loses it in the same batch.
         if former is not None:
             target_of(former)[topic_id].discard(partition)
         target_of(member_id).setdefault(topic_id, set()).add(partition)
@@ -150,5 +154,6 @@ def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapp
         )
         for member_id, target in sorted(targets.items())
     )
+    # No time of computation: a submitted target is no assignor's, and no step follows it.
     records.append(TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch))
     return records

@@ -59,6 +59,7 @@ def check_wish(
     is_alone = not group.members.keys() - {gone}
     used = settings.group_assignor
     if not used:
+        # The member's own former vote does not bind the choice.
         used = wish if is_alone else chosen_assignor(group, settings, MembershipChange(gone=(gone,)))
     if wish != used:
         raise Refused(

@@ -74,6 +74,7 @@ def decide_computation(
         # The end of the running computation starts the next one.
         return [], [Disarm(key)]
     failure = group.failure
+    # The pause after a failure is not over: the deadline is that of the next attempt.
     if failure is not None and failure.assignor == assignor and failure.retry_ms > now_ms:
         return [], [Arm(key, failure.retry_ms)]
     order = ComputeTarget(
@@ -85,6 +86,7 @@ def decide_computation(
         timeout_ms=settings.group_consumer_assignor_timeout_ms,
         is_offloaded=settings.group_consumer_assignor_offload_enable,
     )
+    # The running computation is remembered, so that its result can be told from a stale one.
     noted = ComputationNoted(group_id=group.group_id, computing=order, failure=failure)
     return [noted], [Disarm(key), order]
 
@@ -93,6 +95,7 @@ def decide_computed(groups: GroupsState, command: TargetComputed, settings: Grou
     """Install a result, or note the failure."""
     group = groups.consumer.get(command.group_id)
     order = None if group is None else group.computing
+    # The result of an earlier computation, whose group has changed or restarted since.
     if group is None or order is None or order.assignable is not command.assignable:
         return Decision()
     if is_overtaken(group, order):
@@ -120,6 +123,7 @@ def take_over(
         if not isinstance(record, MemberTargetSet) or record.member_id in group.members
     ]
     noted = ComputationNoted(group_id=group.group_id, computing=None, failure=None)
+    # A step that moves no partition needs no epoch.
     if order.is_step and not any(isinstance(record, MemberTargetSet) for record in targets):
         return Decision((noted,))
     held_back, paced = hold_back(group, image, settings, targets, now_ms=now_ms)
@@ -127,6 +131,7 @@ def take_over(
     if order.is_step:
         raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=order.epoch, metadata_hash=group.metadata_hash)
         records.insert(0, raised)
+    # The group has changed meanwhile: the next computation follows, after window and interval.
     elif order.epoch < group.epoch:
         close_ms = window_close_ms(group, settings, now_ms=now_ms)
         due_ms = max(close_ms, now_ms + settings.group_consumer_assignment_interval_ms)
@@ -149,6 +154,7 @@ def refuse_joins(group: ConsumerGroup, settings: GroupSettings, change: Membersh
         Refused: UNKNOWN_SERVER_ERROR, as in Apache Kafka.
     """
     failure = group.failure
+    # One failure may be an accident, and clients take the refusal as fatal.
     if failure is None or failure.count < REFUSE_AFTER:
         return
     if failure.assignor == chosen_assignor(group, settings, change):
@@ -180,6 +186,7 @@ def _decide_failure(group: ConsumerGroup, assignor: str, error: str, *, now_ms: 
         assignor=assignor,
         error=error[:LONGEST_ERROR],
         count=count,
+        # The pause doubles with each failure.
         retry_ms=now_ms + min(RETRY_MS << min(count - 1, 16), LONGEST_RETRY_MS),
     )
     noted = ComputationNoted(group_id=group.group_id, computing=None, failure=failure)
