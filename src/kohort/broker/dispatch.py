@@ -140,6 +140,7 @@ class Routes:
         """Build the route of an API and version; raise `RemoteProtocolError` if they are not served."""
         key = api_key_of(api_key)
         if key is None or key in UNSERVED:
+            # Kafka, too, closes the connection of a request that it cannot parse.
             raise RemoteProtocolError(f"API key {api_key} is not served")
         lowest, highest = versions_of(key)
         if lowest <= version <= highest:
@@ -153,6 +154,7 @@ class Routes:
             )
             self._routes[api_key << 16 | version] = route
             return route
+        # KIP-511: an unknown version of ApiVersions is answered in version 0 with the served range.
         if key is ApiKey.API_VERSIONS:
             return _step_down_route()
         raise RemoteProtocolError(f"version {version} of {key.name}; {lowest} to {highest} are served")

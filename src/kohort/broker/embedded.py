@@ -265,6 +265,7 @@ class _InProcess:
 def _environment() -> dict[str, str]:
     """Return this process's environment, with the running kohort first in PYTHONPATH."""
     source = str(Path(__file__).resolve().parents[2])
+    # The child has to run the same kohort as this process, installed or not.
     path = environ.get("PYTHONPATH")
     return {**environ, "PYTHONPATH": source if not path else f"{source}{pathsep}{path}"}
 
@@ -286,8 +287,8 @@ def serve_in_foreground(
 ) -> int:
     """Run a broker in the main thread until SIGINT or SIGTERM.
 
-    With `stop_on_eof` it belongs to the program at the other end of standard input: it stops when that ends, and leaves
-    SIGINT, which Ctrl-C sends to both, to that program. Raises what keeps it from starting.
+    With `stop_on_eof` it belongs to the program at the other end of standard input, and stops when that ends. An error
+    that keeps it from starting is raised.
 
     Returns:
         The exit code: 0 after a clean stop, 74 if the disk failed, 70 after a bug; both are logged.
@@ -300,6 +301,7 @@ def serve_in_foreground(
 
     raise_limit()
     if stop_on_eof:
+        # Ctrl-C sends SIGINT to both processes; the other program decides what to do.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     is_ready = False
 

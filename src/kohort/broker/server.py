@@ -117,6 +117,7 @@ class Server:
 
     async def start(self) -> None:
         """Open everything and listen; on an error, close everything and raise it."""
+        # Bind first: a port in use is found out before the data directory is opened.
         listening = listen_on(self._settings)
         try:
             context = self.open()
@@ -171,11 +172,9 @@ class Server:
         return context
 
     def hide_from_collector(self) -> None:
-        """Exclude the broker's long-lived objects from garbage collection, in a process of its own.
-
-        With 10,000 partitions each look took 60 ms, in which nobody was answered.
-        """
+        """Exclude the broker's long-lived objects from garbage collection, in a process of its own."""
         assert self._context is not None
+        # With 10,000 partitions each collection took 60 ms, in which no request was answered.
         self._context.store.changes.after_many = gc.freeze
         gc.freeze()
         # A request of many rows makes many objects and soon forgets them all; to look for circles among them again and
@@ -203,14 +202,17 @@ class Server:
         if self._listener is not None:
             self._listener.finish()
         if self.failure is None:
+            # Topic changes that were requested before the stop are still answered.
             await context.cluster.work.drain()
         context.cluster.work.stop()
+        # Held heartbeats are answered now, or their clients would wait for a broker that is gone.
         self.runtime.release_all()
         self.runtime.stop()
         if self._journal_log is not None and self.failure is None:
             self._journal_log.stop()
         context.purgatory.release_all()
         if self.failure is None:
+            # Answers that wait for a sync leave when it is done.
             await context.durability.drain()
         if self._listener is not None:
             self._listener.close_connections()

@@ -32,12 +32,14 @@ from kohort.wire.messages.consumer_group_heartbeat import (
 def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeartbeatRequest) -> bytes | None:
     """Ask the group's coordinator; return the answer if it is known at once and nothing is new."""
     runtime, connections = context.runtime, context.member_connections
+    # Only these two can do harm when they come late: they acknowledge a revocation, or leave.
     if message.topic_partitions is not None or message.member_epoch < 0:
         connections.check(request.connection, message.group_id, message.member_id)
     token = runtime.next_token()
     names, owned = message.subscribed_topic_names, message.topic_partitions
     member_id = message.member_id
     if request.version == 0 and not member_id and message.member_epoch == 0:
+        # KIP-848: in version 0 the coordinator makes the id; from version 1 on the client does (KIP-1082).
         member_id = new_member_id(request.client_id)
     member = (message.group_id, member_id)
     session_ms = runtime.session_timeout_ms(message.group_id)
@@ -67,6 +69,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         metadata=None if message.metadata is None else bytes(message.metadata),
         watched_version=message.watched_version,
     )
+    # A heartbeat that names no partitions may be repeated byte for byte; see `repeat`.
     if owned is None and message.member_epoch > 0:
         standing = _Standing(context, request, command, is_numbered=message.wants_numbers)
         request.standing = standing

@@ -115,6 +115,7 @@ def _asked_partitions(context: BrokerContext, asked: CreatableTopic) -> int:
     replicas = context.leadership.replicas
     if asked.assignments:
         return _assigned_partitions(asked, replicas)
+    # KIP-464: -1 stands for the broker's default.
     if asked.replication_factor != -1 and not 1 <= asked.replication_factor <= len(replicas):
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,

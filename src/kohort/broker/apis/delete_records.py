@@ -42,6 +42,7 @@ def handle(context: BrokerContext, request: Request, message: DeleteRecordsReque
         for log, row in changed:
             log.filing.do(partial(keep_log_start, context.store.fs, log.directory, row.low_watermark))
 
+    # The answer leaves when the new start is on disk: after a crash no log may begin before it.
     context.removals.do(keep, partial(_finish, request, response, changed))
     return None
 
@@ -58,6 +59,7 @@ def _answer(
     if topic is None or log is None:
         return _refuse(number, missing)
     if topic.is_internal:
+        # The broker's own topics are never cut by clients.
         return _refuse(number, ErrorCode.INVALID_TOPIC_EXCEPTION)
     refusal = context.leadership.refusal(log, -1)
     if refusal is not ErrorCode.NONE:

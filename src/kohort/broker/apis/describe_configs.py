@@ -73,6 +73,7 @@ def _each_once(resources: Iterable[DescribeConfigsResource]) -> Iterable[Describ
     for each in resources:
         first = once.setdefault((each.resource_type, each.resource_name), each)
         if first is not each:
+            # A null list of keys asks for all of them.
             first.configuration_keys = (
                 [*first.configuration_keys, *each.configuration_keys]
                 if first.configuration_keys and each.configuration_keys

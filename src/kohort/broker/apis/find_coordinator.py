@@ -44,6 +44,7 @@ def handle(context: BrokerContext, request: Request, message: FindCoordinatorReq
 
 def _find(context: BrokerContext, request: Request, key: str, key_type: int) -> Coordinator:
     if key_type == TRANSACTION:
+        # Clients report this code as fatal instead of asking again.
         return _refuse(
             key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions yet"
         )

@@ -16,6 +16,7 @@ from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitPro
 
 def handle(context: BrokerContext, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse | None:
     """Answer with a producer id that was never assigned before."""
+    # Transactions are not served: every client reports this code as fatal.
     if message.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1)
 
@@ -25,6 +26,7 @@ def handle(context: BrokerContext, request: Request, message: InitProducerIdRequ
         if not request.is_open:
             return
         if why is None:
+            # KIP-360 asks for a new epoch of an id; without transactions a new id does as well.
             request.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
         else:
             request.answer(InitProducerIdResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR, producer_epoch=-1))

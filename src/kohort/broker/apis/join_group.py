@@ -41,7 +41,9 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in message.protocols),
         instance_id=message.group_instance_id,
         reason=message.reason,
+        # KIP-394: a member without an id is told one and has to join again with it.
         requires_known_member_id=version >= 4,
+        # KIP-814: from version 9 on a leader can be told to skip the assignment.
         supports_skip_assignment=version >= 9,
         registration_timeout_ms=message.registration_timeout_ms,
         expansion_timeout_ms=message.expansion_timeout_ms,

@@ -24,6 +24,7 @@ def handle(context: BrokerContext, request: Request, message: LeaveGroupRequest)
     token = runtime.next_token()
     members: tuple[commands.LeavingMember, ...]
     if request.version < 3:
+        # Up to version 2 a request names one member; from version 3 on it has a list (KIP-345).
         members = (commands.LeavingMember(member_id=message.member_id),)
     else:
         check_rows(len(message.members), MOST_NAMED, "members")

@@ -67,11 +67,13 @@ def handle(context: BrokerContext, request: Request, message: ListOffsetsRequest
         answers = []
         for number, row in rows.items():
             log = context.cluster.partition(topic, number)
+            # A partition that is named twice is refused, as by Apache Kafka.
             code = ErrorCode.INVALID_REQUEST
             if named[name, number] == 1:
                 code = _refusal(context, log, row, request.version)
             answer = ListOffsetsPartitionResponse(partition_index=number, error_code=code)
             answers.append(answer)
+            # Ends of the log are answered at once; timestamps need a search.
             if code is ErrorCode.NONE and log is not None:
                 lookup = _Lookup(log, answer, row.timestamp)
                 if not lookup.is_done_at_once():
@@ -178,6 +180,7 @@ class _Search:
 
     def start(self) -> None:
         """Start the lookups, a few rows in each turn of the loop."""
+        # The search ends when the client disconnects.
         self._request.on_abandon = self._abandon
         self._context.slices.run(self._steps())
 

@@ -41,11 +41,7 @@ ROWS_AT_ONCE: Final = 1_000
 
 
 def handle(context: BrokerContext, request: Request, message: MetadataRequest) -> None:
-    """Describe the cluster; create missing topics where client and broker allow it.
-
-    Then the answer waits until they are there: Apache Kafka says UNKNOWN_TOPIC_OR_PARTITION at once, and its clients
-    ask again a tenth of a second later.
-    """
+    """Describe the cluster; create missing topics where client and broker allow it."""
     failures: dict[str, ErrorCode] = {}
     missing = _missing(context, message)
     # More topics than a minute allows are not tried; an invalid name is still reported as invalid.
@@ -63,6 +59,8 @@ def handle(context: BrokerContext, request: Request, message: MetadataRequest) -
     wanted = []
     for index, name in enumerate(missing):
         wanted.append(_creation(context, name, failures, whole.slot(index)))
+    # The answer waits until the topics exist: Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once, and its
+    # clients ask again a tenth of a second later.
     context.cluster.work.ask(wanted)
 
 
@@ -101,6 +99,7 @@ def _steps(
     """Describe all topics, a few in a turn of the loop, and answer."""
     asked = message.topics
     answers: Iterable[MetadataResponseTopic]
+    # Version 0 has no null list: there an empty one asks for every topic.
     if asked is None or (request.version == 0 and not asked):
         answers = (_describe(context, topic) for topic in list(context.cluster.topics.values()))
     else:
@@ -185,6 +184,7 @@ def _answer_by_id(context: BrokerContext, request: Request, asked: MetadataReque
         return _refuse(ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
     topic = context.cluster.topic_by_id(asked.topic_id)
     if topic is None:
+        # The former name keeps Java's consumer from failing on a null one; see the head of this module.
         name = None if asked.name is None else context.cluster.former_name(asked.topic_id)
         return _refuse(ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=asked.topic_id)
     return _describe(context, topic)

@@ -57,6 +57,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
         generation_or_member_epoch=message.generation_id_or_member_epoch,
         offsets=offsets,
         instance_id=message.group_instance_id,
+        # KIP-848: from version 9 on the number is a member epoch in groups of the new protocol.
         is_member_epoch_aware=request.version >= 9,
         retention_ms=message.retention_time_ms,
     )
@@ -78,6 +79,7 @@ def _name(context: BrokerContext, topic: OffsetCommitRequestTopic, version: int)
     # The coordinator checks the name.
     if version < 10:
         return topic.name
+    # From version 10 on a topic has an id only: without one the partition is refused.
     if topic.topic_id == ZERO_TOPIC_ID:
         return None
     found = context.cluster.topic_by_id(topic.topic_id)

@@ -81,6 +81,7 @@ def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchReque
     def translate(request: Request, body: commands.FetchOffsetsReply | commands.Refusal) -> OffsetFetchResponse:
         if not isinstance(body, commands.Refusal):
             return OffsetFetchResponse(topics=list(_topics(body)))
+        # Version 1 has no error for the whole answer: each partition repeats it.
         if request.version >= 2:
             return OffsetFetchResponse(error_code=body.code)
         rows = [

@@ -65,8 +65,10 @@ class _Production:
         if self._acks == 0:
             request.skip()
             if any(part.error_code for topic in response.responses for part in topic.partition_responses):
+                # acks=0 has no answer: a closed connection makes the client refresh its metadata, as in Kafka.
                 request.connection.close()
             return None
+        # acks=1 is answered after the append, acks=-1 once the batch is as durable as its topic asks for.
         if self._acks == 1:
             return response
         unsynced = [log for log in self._written if not is_durable(log)]
@@ -104,6 +106,7 @@ class _Production:
         assert records is None or isinstance(records, Buffer), "decoded records are one buffer"
         batches = b"" if records is None else records
         preparation = self._context.preparation
+        # Consumers of that age could not read the batch.
         if self._request.version < _ZSTD_SINCE and is_zstd(batches):
             words = f"zstd may be sent by version {_ZSTD_SINCE} of Produce and later"
             _refuse(answer, Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, words))
@@ -139,6 +142,7 @@ class _Production:
         except StorageError as failure:
             _refuse(answer, Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)))
             return
+        # The number of remembered producers is bounded over all partitions.
         if len(log.producers) > known:
             self._context.producer_expiry.on_new(log)
         self._written.append(log)

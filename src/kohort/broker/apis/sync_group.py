@@ -16,6 +16,7 @@ from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) -> SyncGroupResponse | None:
     """Ask the group's coordinator, which parks the request until the leader has synced."""
+    # From version 5 on both sides compare the protocol's type and name.
     if request.version >= 5 and (message.protocol_type is None or message.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     check_rows(len(message.assignments), MOST_NAMED, "members")

@@ -94,6 +94,7 @@ def alter_broker(
     validate_only: bool,
 ) -> None:
     """Change the configs of this broker; an empty name stands for every broker."""
+    # An empty name is Kafka's for the configs of all brokers; here both levels are one.
     if name not in ("", str(context.leadership.node_id)):
         raise Refused(ErrorCode.INVALID_REQUEST, f"this is broker {context.leadership.node_id}, not {name}")
     configs = context.broker_configs

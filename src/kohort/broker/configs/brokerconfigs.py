@@ -91,4 +91,5 @@ class BrokerConfigs:
                 parsed[name] = BROKER_OPTIONS.option(name).check(value)
         for values, at_start in self._followers:
             values.update(at_start | parsed)
+        # Topics without configs of their own follow at once.
         self._changes.set_defaults(topic_defaults(self._followers[0][0]))

@@ -280,8 +280,10 @@ class Connection(asyncio.BufferedProtocol):
         is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
         while have - position >= 4:
             size = _SIZE.unpack_from(view, position)[0]
+            # The length is checked before any memory is asked for.
             if not MIN_FRAME_BYTES <= size <= self._limit:
                 error = impossible_length(view[position : position + 4], least=MIN_FRAME_BYTES, most=self._limit)
+                # A browser or curl that was pointed at the broker gets a sentence, if these are its first bytes.
                 is_http = isinstance(error, ForeignProtocolError) and error.protocol == "HTTP"
                 if is_http and self.progress == 1 and not position:
                     self._output.small += HTTP_ANSWER
@@ -289,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
             end = position + 4 + size
             if end > have:
                 if size > MOST_ORDINARY_BYTES and have - position >= _SIZE_AND_KEY.size:
+                    # Only requests with records or assignments may be so long; others are refused unread.
                     check_length(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
                 needed = 4 + size
                 break
@@ -365,6 +368,7 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.add(request)
             if request.beat is not None and request.is_open:
                 self._holds.add(request)
+        # An earlier request is unanswered: this answer waits for its turn.
         elif len(self._replies) or route.has_parts:
             request.fill(route.frame(correlation_id, answer))
             self._replies.add(request)
@@ -398,6 +402,7 @@ class Connection(asyncio.BufferedProtocol):
         if wanted and self._is_finishing:
             return
         self._is_reading = wanted
+        # A pause at the limit of open requests is counted for `kohort broker status`.
         self._context.reached["queued.max.requests"] += not wanted and self._replies.is_full
         if wanted:
             self._transport.resume_reading()

@@ -37,6 +37,7 @@ class Holds:
         else:
             self._held.append(request)
             self._forget_answered()
+        # The other half of a connection's open requests stays for those that are answered at once.
         if len(held) > self._replies.limit // 2:
             self._release(held[0], is_cut=False)
 

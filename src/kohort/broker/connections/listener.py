@@ -50,6 +50,7 @@ class Listener:
         self._entering: Final[set[asyncio.Task[object]]] = set()
         #: The sockets of all connections, as long as they are open.
         self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
+        # Forked children give up the sockets of all listeners.
         _LISTENERS.add(self)
 
     async def start(self, listening: socket.socket) -> None:

@@ -86,6 +86,7 @@ class MemberConnections:
             numbers = self._open.get(key, ())
             if connection.number not in numbers:
                 continue
+            # A member that another open connection brought is still connected.
             others = tuple(number for number in numbers if number != connection.number)
             if others:
                 self._open[key] = others
@@ -102,6 +103,7 @@ class MemberConnections:
         if number in numbers:
             return True
         keys = self._keys.setdefault(number, set())
+        # The bound keeps hostile clients from filling the memory with made-up members.
         if len(keys) >= MEMBERS_PER_CONNECTION and key not in keys:
             return False
         keys.add(key)

@@ -62,10 +62,8 @@ class Output:
             self._parts.extend(view[at : at + WRITE_AT_BYTES] for at in range(0, len(view), WRITE_AT_BYTES))
 
     def write_some(self, transport: Transport) -> bool:
-        """Write as much as one write should have; `False` if there is nothing to write.
-
-        The transport gets little more than it may hold: some loops copy what they cannot send at once.
-        """
+        """Write as much as one write should have; `False` if there is nothing to write."""
+        # The transport gets little more than it may hold: some loops copy the bytes that they cannot send at once.
         if self._parts:
             transport.writelines(self._next_parts())
             return True

@@ -50,6 +50,7 @@ class ReceiveBuffer:
         size = len(self.buffer)
         if self.have < size:
             return True
+        # At most twice the bytes that have really come: a length prefix alone allocates nothing.
         target = min(needed, 2 * size)
         target = -(-target // STEP_BYTES) * STEP_BYTES
         is_short = needed <= SHORT_BYTES

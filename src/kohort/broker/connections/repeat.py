@@ -52,10 +52,12 @@ class Repeat:
         Returns:
             The whole answer, or the request, whose answer waits; `None`: nothing was done.
         """
+        # Everything but the correlation id has to be equal.
         if received[_ID_END : self.size] != self._tail or received[:_ID_AT] != self._head:
             return None
         hold_ms = self._standing.hold_ms()
         if hold_ms < 0:
+            # With earlier requests unanswered, the answer would leave out of order.
             return None if len(open_before) else self._answer(received[_ID_AT:_ID_END])
         if open_before.is_full:
             return None

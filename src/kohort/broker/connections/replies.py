@@ -189,6 +189,7 @@ class ReplyQueue:
                 else:
                     self._unordered.append(slot)
         size = 0
+        # Kafka's clients match answers to requests by their order, so only the head may leave.
         while slots and slots[0].state is SlotState.READY and size < limit_bytes:
             slot = slots.popleft()
             parts = slot.send()

@@ -142,6 +142,7 @@ class Fetching:
         self._is_over = True
         # Request and fetch reference each other: the data would stay until the garbage collector runs.
         self._rows = []
+        # The waiting fetch shows that its member was reading until now.
         self._context.listening.fetched_until(self._request.connection, self._context.clock.now_ms())
         if self._parked is not None:
             self._parked.cancel()
@@ -164,6 +165,7 @@ class Fetching:
             return
         context, count = self._context, len(self._rows)
         done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
+        # All fetches of one pass of the loop share a budget of bytes.
         context.passes.note_read(self._size)
         if done == count and self._size < BYTES_AT_ONCE:
             self._after_reading()
@@ -233,6 +235,7 @@ class Fetching:
                 return self._tell_divergence(at, log, diverging)
             if offset != high_watermark:
                 limit = max(min(plan.limits[at], self._left), 0)
+                # KIP-74: the first batch of an answer is read even if it is larger than the limit.
                 views = log.read(offset, limit, at_least_one=self._size == 0, up_to=high_watermark, wait=wait)
         except Refused as refused:
             return self._refuse(at, refused.code, log)
@@ -246,6 +249,7 @@ class Fetching:
             self._found[at] = size
             self._size += size
             self._left -= size
+        # KIP-227: within a session, a partition without news has no row.
         elif self._session is not None and self._session.knows(
             plan.topic_of(at).key, plan.numbers[at], (log.log_start_offset, high_watermark)
         ):

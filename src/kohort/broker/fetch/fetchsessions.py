@@ -187,7 +187,9 @@ class FetchSession:
         if message.session_epoch != self.epoch:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if by_id != self._by_id:
+            # KIP-516: a session names its topics either by name or by id.
             raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        # KIP-227: epochs wrap around to 1, since 0 begins a session.
         self.epoch = 1 if self.epoch == _LAST else self.epoch + 1
         self.update(message)
 
@@ -226,6 +228,7 @@ class FetchSession:
             news.append(row)
         if read:
             topic.to_back(read)
+            # Topics and partitions with records move to the back, so that each has its turn.
             self._topics[key] = self._topics.pop(key)
         return news
 
@@ -286,6 +289,7 @@ class FetchSessions:
             return False
         if len(self._sessions) >= self._slots:
             oldest = min(self._sessions.items(), key=_used_ms, default=None)
+            # Without a free or idle slot the client fetches without a session.
             if oldest is None or now_ms - oldest[1].used_ms < _IDLE_MS:
                 return False
             self._drop(oldest[0])

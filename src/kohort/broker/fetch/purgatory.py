@@ -110,6 +110,7 @@ class Purgatory:
         fetch.timer = self._loop.call_later(min(max_wait_ms, LONGEST_WAIT_MS) / 1000, self._expire, fetch)
         self._parked[fetch] = None
         self._rows += len(waiting.logs)
+        # The longest waiting fetch is answered early, so that the memory of all is bounded.
         while self._rows > MOST_ROWS and len(self._parked) > 1:
             oldest = next(iter(self._parked))
             self.remove(oldest)

@@ -69,6 +69,7 @@ class GroupLogLoader:
 
     def load_home(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Home:
         """Load the shard of a log; one that refuses all groups if the log cannot be read whole."""
+        # Groups of a log with missing records would be half known: none of them is served.
         reason = partition.offline or next((str(hole) for hole in partition.holes if not hole.is_settled), "")
         try:
             if not reason:
@@ -136,6 +137,7 @@ class GroupLogLoader:
             batch = view[position : position + header.size_bytes]
             offset = header.next_offset
             if header.is_control:
+                # Offsets of a transaction stay pending until its marker.
                 marker = read_marker(header, batch)
                 if marker is not None:
                     shard.apply(marker)

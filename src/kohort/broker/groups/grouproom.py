@@ -44,6 +44,7 @@ class GroupRoom:
         """Return the decision, or a refusal if it would make one group too many."""
         if self.most is None or not decision.records or not isinstance(command, _Founding):
             return decision
+        # Existing groups are never refused.
         if _knows(home.shard.groups, command.group_id):
             return decision
         # Groups that have both members and offsets are seen twice at first, which costs no look at each.

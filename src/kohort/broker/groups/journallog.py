@@ -99,6 +99,7 @@ class JournalLog:
         if last is not None:
             is_clean = last.entry.event == STOPPED
             self.last_cause = last.cause + (0 if is_clean else CRASH_GAP)
+            # Numbers of rows rise over all runs of the broker.
             self._journal.resume(last.sequence + (0 if is_clean else CRASH_GAP))
             if not is_clean:
                 self.look_since_ms = last.time_ms - LATEST_MS
@@ -163,6 +164,7 @@ class JournalLog:
         for _ in rows:
             self._waiting.popleft()
         self._is_stuck = False
+        # The gap is told once the disk takes rows again.
         if self._lost:
             lost, self._lost = self._lost, 0
             self._tell("journal_gap", ("rows", str(lost)))

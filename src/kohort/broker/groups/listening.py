@@ -210,6 +210,7 @@ class Listening:
         listener.end()
         del self._listeners[listener.key]
         del self._keys[listener.connection.number]
+        # The coordinator stops watching the member for this connection.
         self._runtime.abandon(listener.command)
 
     def _command(self, word: MemberWord, *, is_look: bool) -> WatchMember:

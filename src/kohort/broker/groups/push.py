@@ -84,6 +84,7 @@ class Pushing:
         since_ms = -1 if cut_ms is None else max(0, self._clock.now_ms() - cut_ms)
         if is_join:
             is_java = connection.software.startswith(_JAVA)
+            # Java's consumer spins until its first answer (KAFKA-21031), so it is held for a short time only.
             join_ms = min(self._join_ms, _LONGEST_JOIN_OF_JAVA_MS) if is_java else self._join_ms
             join_ms = min(join_ms, session_ms // HEARTBEATS_PER_SESSION) if counts_requests else join_ms
             # A fenced member joins again by the connection that has told it an interval.

@@ -77,6 +77,7 @@ class RefusedWrites:
         """Refuse or postpone a command after its decision was not written."""
         if isinstance(command, GroupCommand | ExpireOffsets):
             if isinstance(command, GroupCommand):
+                # The refused request still proves that its member is alive.
                 home.shard.spare(command, now_ms=now_ms)
             self._reply(home.log, command.request, NOT_TAKEN)
         elif isinstance(command, TopicsChanged):

@@ -166,6 +166,7 @@ class Compactor:
             found = plan_compaction(
                 log, self._cleaned[log], now_ms=now_ms, dedupe_buffer_bytes=self._dedupe_buffer_bytes
             )
+            # Kafka's min.cleanable.dirty.ratio: a log with little to gain waits.
             if found is None or found[1] < log.config.min_cleanable_dirty_ratio:
                 continue
             if best is None or found[1] > best[0]:
@@ -181,6 +182,7 @@ class Compactor:
             made = self._compact(plan, began_ms)
             for part in made.segments:
                 segment = part.segment(fs, plan.directory)
+                # The log changes on the loop only, by one rename per file.
                 replaced = self._on_loop(partition, partial(self._replace, partition, segment, part.cleaned_path))
                 has_changed = True
                 partition.filing.do(partial(finish_replacement, fs, plan.directory, replaced))

@@ -39,6 +39,7 @@ class FileRemovals:
         delay_ms = partition.config.file_delete_delay_ms
         if not paths:
             return
+        # In memory no reader opens a file by its name, so nothing has to wait.
         if self._fs.volatile or not delay_ms:
             self._remove(partition, paths)
             return

@@ -76,6 +76,7 @@ class OffsetRetention:
         self._removed += reply.removed
         if self._left:
             self._left[0][1].extend(reply.unfinished)
+            # The loop serves its sockets between two steps.
             self._timer = self._loop.call_later(0, self._step)
 
     def _finish(self) -> None:

@@ -53,6 +53,7 @@ class ProducerExpiry:
         """Count a new producer of `log`; beyond the limit, forget the log's most silent one."""
         self.remembered += 1
         if self.remembered > self._limit and len(log.producers) > 1:
+            # KIP-360: a forgotten producer may come back at any sequence.
             log.producers.forget_oldest()
             self.remembered -= 1
 

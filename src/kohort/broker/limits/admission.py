@@ -68,6 +68,7 @@ class Admission:
         if len(self) >= self._room_for(host):
             if not self._newcomers:
                 return self._refuse(guest, "max.connections", "max.connections")
+            # A connection that has asked nothing yet gives way, so that silence keeps no client out.
             self._give_up_oldest()
         self._newcomers[guest] = None
         self._by_host[host] += 1
@@ -93,6 +94,7 @@ class Admission:
 
     def _room_for(self, host: str) -> int:
         """Return how many connections there may be when one of `host` comes."""
+        # The last tenth of the connections is for addresses that are at work already.
         is_kept = self._at_work and not self._at_work_by_host[host]
         return self.limit - self.limit // KEPT_PART if is_kept else self.limit
 

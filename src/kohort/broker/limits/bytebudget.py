@@ -65,6 +65,7 @@ class ByteBudget:
             self._kept.popitem()[0].shrink()
             has_room = self._has_room(size, is_short=is_short)
         if not has_room:
+            # One begun request may always go on: else requests that fill the budget would wait for each other.
             if self._favoured not in (None, holder) or not holder.granted:
                 return False
             self._favoured = holder
@@ -74,6 +75,7 @@ class ByteBudget:
         return True
 
     def _has_room(self, size: int, *, is_short: bool) -> bool:
+        # Long requests leave a part of the budget for short ones.
         limit = self.limit_bytes if is_short else self.limit_bytes - self.limit_bytes // KEPT_PART
         return self.used + size <= limit
 

@@ -53,6 +53,7 @@ def divide(descriptors: int, most_connections: int, *, has_files: bool) -> Share
     >>> divide(1024, 100, has_files=True)
     Shares(connections=100, files=719)
     """
+    # A fifth is left for sockets in transition, pipes, libraries and files outside the log.
     usable = descriptors * 4 // 5
     connections = max(1, min(most_connections, usable // 2 if has_files else usable))
     return Shares(connections=connections, files=max(1, min(MOST_FILES, usable - connections)))

@@ -124,6 +124,7 @@ class Patience:
         is_late = self._loop.time() - due > _LATE_SECONDS
         for connection, size in sorted(sizes.items(), key=itemgetter(1), reverse=True):
             taken = connection.taken_bytes - before[connection]
+            # If the loop stood still, the clients had no chance to be read: a late look closes nothing.
             if beyond > 0 and taken < size // TAKEN_PART and not is_late:
                 beyond -= size
                 self._give_up(connection, "untaken", "answers are not taken, and the memory is short")

@@ -311,6 +311,7 @@ class BrokerSettings:
             data_dir=_directory(values) if data_dir is None else _text_argument("data_dir", data_dir, "a path"),
             node_id=_agreed(values, "broker.id", "node.id"),
             advertised_host=advertised[0] if advertised else None,
+            # A port of `listeners` that `port` replaces is replaced in advertised.listeners, too.
             advertised_port=None if advertised is None or (port is not None and is_listener) else advertised[1],
             groups=_group_settings(values),
             values=values,

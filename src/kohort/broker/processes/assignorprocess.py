@@ -76,6 +76,7 @@ class AssignorProcess:
                 break
             except Full:
                 self._drop_one()
+        # The thread is a daemon: a stop does not wait for it longer than that.
         self._thread.join(STOP_SECONDS)
 
     @property

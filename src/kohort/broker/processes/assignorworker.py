@@ -42,6 +42,7 @@ GRACE_SECONDS: Final = 1.0
 def main(name: str) -> int:
     """Serve until standard input ends; return the exit code."""
     orders, answers = _take_channels()
+    # An assignor that takes too much memory fails alone, without the broker.
     resource.setrlimit(resource.RLIMIT_DATA, _memory_limit())
     queue: SimpleQueue[tuple[int, Assignable]] = SimpleQueue()
     threading.Thread(target=_read_orders, args=(orders, queue), daemon=True).start()
@@ -85,6 +86,7 @@ def _take_channels() -> tuple[BinaryIO, BinaryIO]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
+    # Output of the assignor must not get between the answers: it goes to standard error.
     os.dup2(2, 1)
     return orders, answers
 
@@ -104,6 +106,7 @@ def _read_orders(orders: BinaryIO, queue: SimpleQueue[tuple[int, Assignable]]) -
             break
         # Unpickling is safe: only the broker's own process has the other end of the pipe.
         queue.put((timeout_ms, pickle.loads(payload)))
+    # The assignor may never return to Python, so the process ends without cleaning up.
     os._exit(0)
 
 

@@ -23,6 +23,7 @@ def start_module(module: str, argument: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
+        # Processes that it starts end with it, and the terminal's signals are the broker's.
         start_new_session=True,
     )
 

@@ -33,6 +33,7 @@ NICENESS: Final = 10
 
 def main(broker: int) -> int:
     """Serve until standard input ends; return the exit code."""
+    # Compaction must not slow down the broker that orders it.
     os.nice(NICENESS)
     orders, answers = sys.stdin.buffer, sys.stdout.buffer
     while len(head := orders.read(ORDER.size)) == ORDER.size:

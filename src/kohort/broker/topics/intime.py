@@ -30,6 +30,7 @@ def ask_within(
     `on_refusal` is called with the disk error of a change whose time was over.
     """
     timed = [_Timed(each, timeout_ms, on_refusal) for each in wanted]
+    # Without any time no change is begun, as in Apache Kafka.
     if timeout_ms <= 0 or not timed:
         _expire(timed)
         return

@@ -82,6 +82,7 @@ class Leadership:
         """
         if log.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        # KIP-320: a client of an older epoch may not know of a truncation, one of a newer epoch knows more.
         if epoch < 0 or epoch == log.leader_epoch:
             return ErrorCode.NONE
         return ErrorCode.FENCED_LEADER_EPOCH if epoch < log.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH

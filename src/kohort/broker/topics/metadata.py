@@ -130,6 +130,7 @@ class Cluster:
         """Build the deletion of exactly this topic, not of a later one with its name."""
 
         def plan() -> TopicPlan:
+            # The name may belong to a later topic by now.
             if self._deletable(topic.name) is not topic:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
             return self._and_then(self._store.changes.plan_deletion(topic.name), lambda: self._forget(topic))

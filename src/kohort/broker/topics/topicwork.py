@@ -124,6 +124,7 @@ class TopicWork:
         batch: list[tuple[Wanted, TopicPlan]] = []
         concerns: set[str] = set()
         most = CHANGES_AT_ONCE if self._is_beside else CHANGES_PER_TURN
+        # A change is decided when all earlier ones of its topic are in force.
         while self._waiting and len(concerns) < most and self._waiting[0].concern not in concerns:
             wanted = self._waiting.popleft()
             # Refused changes count as well: deciding takes time, and answers leave in order.

@@ -49,6 +49,7 @@ class LoopWatch:
 
     def end(self, now: float) -> None:
         """End the turn."""
+        # No turn was begun: the loop's first call of `select` has none before it.
         if not self._began:
             return
         self.turns += 1

@@ -56,6 +56,7 @@ class Passes:
 
     def may_begin(self, api_key: int, size: int) -> bool:
         """Whether a long request may be carried out in this pass; else its connection asks for a turn."""
+        # The cost of records is copying them, not handling many rows.
         if api_key == ApiKey.PRODUCE:
             return True
         if self._left <= 0:

@@ -174,6 +174,7 @@ class Durability:
             try:
                 durable_offset = log.sync()
             except StorageError as why:
+                # A failed sync is final: the next could succeed and prove nothing. One that never began is repeated.
                 self._post(self._on_failure if why.fatal else partial(self._on_postponed, log), why)
             except Exception as error:  # whatever it is, the disk's content is unknown now
                 self._post(self._on_failure, error)
@@ -203,6 +204,7 @@ class Durability:
         self._on_readable(log)
         waiting = self._waiting.get(log)
         if waiting:
+            # One sync covers all appends before it (group commit).
             while waiting and waiting[0][0] <= durable_offset:
                 waiting.popleft()[1]()
             if not waiting:

@@ -51,6 +51,7 @@ class Outage:
         if self._open is None:
             return
         now_ms = self._clock.now_ms()
+        # A smaller write may fit on a disk that is still full; a quiet minute counts as recovery, too.
         if size_bytes >= self._open[1] or now_ms - self._refused_ms >= _QUIET_MS:
             seconds = (now_ms - self._open[0]) / 1000
             self._open = None

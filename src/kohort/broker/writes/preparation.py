@@ -85,6 +85,7 @@ class Preparation:
         if log not in self._queues and self._may_be_at_once(log, batch):
             then(_result(batch, log, now_ms, self._place))
             return
+        # A producer sends a batch again after REQUEST_TIMED_OUT.
         if self._waiting_bytes + len(batch) > WAITING_LIMIT_BYTES:
             then(Refused(ErrorCode.REQUEST_TIMED_OUT, "too many batches wait to be unfolded; send it again"))
             return

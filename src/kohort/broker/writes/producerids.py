@@ -42,6 +42,7 @@ class ProducerIds:
                 on_id(producer_id, None)
                 return
         self._waiting.append(on_id)
+        # One request for a block at a time serves all that wait.
         if len(self._waiting) == 1:
             self._next_block(self._keep, self._serve)
 

@@ -185,7 +185,6 @@ class PartitionLog:
             batches, header = batches
             places = [BatchPlace(0, header)]
             repeated = self.producers.check(header) if header.producer_id >= 0 else None
-            # KIP-98: a repeated batch is answered with the offsets of the first time.
             if repeated is not None:
                 return self._repeat(repeated)
         else:
@@ -193,7 +192,6 @@ class PartitionLog:
             places = find_batches(batches)
         if self.is_failed or self._is_closed:
             raise self._unusable()
-        # Offsets and epoch are written into the batch; a client's buffer is changed in place.
         buffer = bytearray(batches) if memoryview(batches).readonly else batches
         assert not isinstance(buffer, bytes)
         base_offset = next_offset = self.log_end_offset
