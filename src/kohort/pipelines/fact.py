@@ -23,9 +23,9 @@ class Kind(StrEnum):
     STAY = "stay"
     #: A member that keeps others waiting, or waits for others.
     WAIT = "wait"
-    #: What the coordinator refused.
+    #: A request that the coordinator refused.
     REFUSAL = "refusal"
-    #: What an assignor would have made of an assignment.
+    #: An assignment as another assignor would have computed it.
     REPLAY = "replay"
 
 

@@ -56,7 +56,7 @@ class Follower:
         self._open: OpenRebalance | None = None
         #: Whether moves wait for their turn.
         self._holds_back = False
-        #: Rebalances that are over, with the partitions that they gave out and that nobody has read since.
+        #: Rebalances that are over, with the partitions that they assigned and that are not read yet.
         self._unread: list[tuple[Fact, set[Partition]]] = []
         #: What the next rebalance comes from, and how much more.
         self._causes: list[str] = []
@@ -123,7 +123,7 @@ class Follower:
         member = self._members.pop(row.member_id, None)
         name = row.member_id if member is None else member.name
         if reason == RETURNED:
-            # Its next process is told with the next row: nobody else notices.
+            # Its next process is told with the next row: no other member notices.
             self._returned = name
         else:
             self._add_cause(self._farewell(name, reason))
@@ -297,7 +297,7 @@ class Follower:
             before = self._gaps.get(partition)
             if before is not None and read_ms is not None and not before.is_measured:
                 before.began_ms, before.is_noticed, before.is_measured = int(read_ms), True, True
-            # Who was away, or is already without it, has let it go before.
+            # A member that was offline, or has lost it already, has let it go before.
             if partition not in self._gaps and self._owners.get(partition, member.member_id) == member.member_id:
                 gap = OpenGap(began_ms=now_ms, member=member.name, reason=reason)
                 if read_ms is not None:
@@ -328,7 +328,7 @@ class Follower:
         cause = self._take_causes() or row.details.get("why") or why
         latest = self._open
         if latest is not None and epoch is not None and latest.epoch is not None and not latest.is_computed:
-            # What changes before there is a target is answered by one.
+            # One target answers all changes before it.
             latest.epoch = epoch
             latest.cause = ", ".join(dict.fromkeys((latest.cause, cause)))
             return
@@ -365,7 +365,7 @@ class Follower:
         if rebalance is None:
             return
         if self._is_classic and self._causes:
-            # Who comes or goes while a classic group rebalances begins no other rebalance.
+            # A member that comes or goes while a classic group rebalances begins no other rebalance.
             rebalance.cause += f", {self._take_causes()}"
         self._end_rebalance(rebalance, now_ms)
 
@@ -484,5 +484,5 @@ _READERS: Final = {
     "member_found": Follower._found_member,
     "group_found": Follower._found,
 }
-#: What is looked at.
+#: The events that the follower reads.
 EVENTS: Final = frozenset(_READERS)

@@ -38,7 +38,7 @@ FACTS_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items
 
 _EVENT: Final = JOURNAL_SCHEMA.replace(" ", ":", 1).replace(", ", ",").replace(" ", ":")
 _LINE: Final = f"{JOURNAL_SCHEMA}, events array<struct<{_EVENT.partition(',')[2]}>>"
-#: What a follower looks at.
+#: Columns that a follower reads.
 _READ: Final = ("sequence", "time_ms", "last_time_ms", "times", "event", "member_id", "details")
 _STATE: Final = "follower binary"
 

@@ -1,6 +1,6 @@
 """Lag over time: commits out of `__consumer_offsets`, ends of logs out of the topics themselves, by Spark.
 
-Laws: read with `format("kohort")` and no group, so nobody is disturbed; of the topics only offsets and times are
+Laws: read with `format("kohort")` and no group, so no group is disturbed; of the topics only offsets and times are
 fetched into columns, of commits nothing but offset and time. What compaction or retention has taken is not there.
 Source: Kafka's group-coordinator `OffsetCommitKey.json` and `OffsetCommitValue.json`, versions 0 to 4.
 """
@@ -95,7 +95,7 @@ def lag(commits: DataFrame, ends: DataFrame, *, every: str) -> DataFrame:
     grid = first.crossJoin(last).select(
         *keys, f.explode(f.sequence("first", to, f.expr(f"interval {every}"))).alias("time")
     )
-    # What was there before the first commit counts too: the last end before it is carried on.
+    # Records before the first commit count too: the last end before it is carried on.
     known = grid.join(committed, [*keys, "time"], "left")
     before = first.join(ends, ["topic", "partition"]).where(f.col("time") <= f.col("first"))
     start = before.groupBy(*keys).agg(f.max("end_offset").alias("start"))

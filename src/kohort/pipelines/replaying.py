@@ -75,7 +75,7 @@ class Replay:
         #: Of the latest assignment, and whose numbers stand in `_owners`.
         self._shape = _NOBODY
         self._is_changed = True
-        #: By assignor: the number of the member to which it gave each partition of the shape; -1 is nobody.
+        #: By assignor: the number of the member to which it assigned each partition of the shape; -1: none.
         self._owners: list[array[int]] = [array("i") for _ in self._assignors]
         #: Instance id -> the member id that it had until the row before.
         self._returning: dict[str, str] = {}
@@ -249,5 +249,5 @@ _READERS: Final = {
     "target_computed": Replay._computed,
     "group_forgotten": Replay._forgotten,
 }
-#: What is looked at.
+#: The events that a replay reads.
 EVENTS: Final = frozenset(_READERS)

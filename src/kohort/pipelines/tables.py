@@ -18,9 +18,9 @@ from kohort.pipelines.journal import facts
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: How long a member may be silent where nobody sets it, milliseconds.
+#: The default session timeout, milliseconds.
 USUAL_SILENCE_MS: Final = 45_000
-#: What a window of `flapping` is cut to.
+#: The default window of `flapping`.
 EVERY: Final = "1 hour"
 #: Times that a member comes and goes in one window before it is said to flap.
 FLAPS: Final = 3
@@ -79,7 +79,7 @@ def waits(rows: DataFrame, *, longer_than_s: float = 0.0) -> DataFrame:
 
     Returns:
         `group_id`, `member`, `member_id`; `began`, `ended` (null: it still did when the rows ended), `seconds`; `why`:
-        `asked back` (it had to give up partitions and had not yet), `waits for others` (somebody else still has them),
+        `asked back` (it had to give up partitions and had not yet), `waits for others` (another member still has them),
         `away` (a static member that left for a while); `end`: given back, got them, returned, or the reason for which
         it was removed; `partitions` that are meant, null if not known.
     """
