@@ -1,6 +1,6 @@
 """Arrays of numbers and bytes that kernels fill, and a pool of their memory.
 
-Laws: memory of a pool is handed out again only when nobody refers to it any more; what is in a blank array means
+Laws: memory of a pool is handed out again only when no reference to it is left; what is in a blank array means
 nothing until it is written.
 """
 
@@ -71,13 +71,13 @@ class ArrayPool:
         self._blocks.insert(0, block)
         self._kept_bytes += len(block)
         while self._kept_bytes > self._limit_bytes:
-            # Whoever still uses it goes on doing so.
+            # Other references to it stay valid.
             self._kept_bytes -= len(self._blocks.pop())
 
 
 def _is_free(block: bytearray) -> bool:
     try:
-        # A byte array that somebody has a view of cannot change its size.
+        # A byte array with a view cannot change its size.
         block.append(block.pop())
     except BufferError:
         return False

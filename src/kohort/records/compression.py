@@ -19,7 +19,7 @@ from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.arrays import Allocate, blank
 from kohort.records.header import CODEC_NAMES, Buffer
 
-#: What one batch may unfold to unless the caller says otherwise.
+#: Bytes that one batch may unfold to by default.
 DEFAULT_LIMIT_BYTES: Final = 128 * 1024 * 1024
 
 _BIG_INT32: Final = Struct(">i")

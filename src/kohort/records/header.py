@@ -143,7 +143,7 @@ def split_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
     position, end = 0, len(buffer)
     while end - position > _MAGIC_POSITION:
         if end - position < HEADER_SIZE:
-            # Too short for a batch of ours, but long enough to tell an old format from a cut one.
+            # Too short for a batch of magic 2, but long enough to tell an old format from a cut one.
             if buffer[position + _MAGIC_POSITION] != MAGIC:
                 raise _foreign_magic(buffer[position + _MAGIC_POSITION], position)
             break

@@ -42,7 +42,7 @@ from kohort.records.layout import (
 )
 from kohort.records.table import read_table, table_field
 
-#: What one call unfolds before it stops at the end of a batch.
+#: Bytes that one call unfolds before it stops at the end of a batch.
 DEFAULT_TOTAL_BYTES: Final = 64 * 1024 * 1024
 #: Positions are 32-bit numbers.
 _REGION_LIMIT: Final = (1 << 31) - 1

@@ -1,7 +1,7 @@
 """The table of a buffer's batches, as kernels fill it.
 
 Laws: the table holds only batches whose headers do not contradict each other; what is wrong with the one behind
-them is kept and raised by whoever comes to it.
+them is kept and raised by the reader that comes to it.
 """
 
 from __future__ import annotations

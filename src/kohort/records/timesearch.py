@@ -12,7 +12,7 @@ from kohort.records.compression import decompress
 from kohort.records.header import HEADER_SIZE, BatchHeader
 from kohort.records.recordslices import record_slices
 
-#: What a batch may unfold to; of one that has more nobody learns more than its header says.
+#: Bytes that a batch may unfold to; of a larger one only the header is used.
 LIMIT_BYTES: Final = 64 << 20
 
 
