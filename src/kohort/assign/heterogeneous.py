@@ -28,7 +28,7 @@ from kohort.assign.ownership import PartitionSpace
 #: Work that any group may cost, and how much more per edge (subscription of a class); each in edges looked at.
 LEAST_WORK: Final = 1_000_000
 WORK_PER_EDGE: Final = 16
-#: What the sum of the squared loads weighs beside the price of a move, more than the moves of any one chain.
+#: The weight of the sum of the squared loads beside the price of a move, more than the moves of any one chain.
 WEIGHT: Final = 4096
 
 

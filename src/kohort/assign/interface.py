@@ -38,11 +38,11 @@ class AssignableMember:
 class Assignable:
     """One group, as an assignor sees it.
 
-    `space`: the partitions of every topic that somebody subscribes to, topics in the order of their names; `owner` and
+    `space`: the partitions of every topic that a member subscribes to, topics in the order of their names; `owner` and
     the answer are arrays over it. `topic_names`: by topic of `space`. `members`: in the order of their ids.
     `subscribers`: by topic of `space`, the ascending numbers of the members that subscribe to it, never empty; topics
     of the same subscribers share one object, as `subscribers.subscribers_by_topic` makes it, or cost more time.
-    `owner`: partition -> number of the member that shall own it by the target of before, -1 nobody.
+    `owner`: partition -> number of the member that shall own it by the former target, -1: none.
     `max_moves`: how many partitions may go from one living owner to another, `UNLIMITED` is as many as balance needs.
     `imbalance`: by how many partitions two members with the same choice may differ beyond 1 before it is worth a move.
     """

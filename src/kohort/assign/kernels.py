@@ -2,7 +2,7 @@
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
 """Loops of the assignors over flat arrays; plain Python that compiles where the package is built with Cython.
 
-Laws: every array is of C ints (typecode "i"); -1 in `owner` is "nobody". A kernel changes only the arrays it is given.
+Laws: every array is of C ints (typecode "i"); -1 in `owner` is "no owner". A kernel changes only its own arguments.
 Source: architecture rule 16.
 """
 

@@ -1,6 +1,6 @@
 """The uniform assignor: even loads, and as few moves as that allows.
 
-Laws: every partition that somebody subscribes to is owned on return, by a subscriber. An owner keeps what it has
+Laws: every partition with a subscriber is owned on return, by a subscriber. An owner keeps what it has
 unless evenness needs it. Equal input gives equal output. Racks play no part: one broker has no partition elsewhere.
 Source: KIP-848 (uniform assignor); Apache Kafka's behaviour, not its algorithm: free partitions are dealt out one
 each, so that the partitions of one topic spread over the members.
