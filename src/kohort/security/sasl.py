@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from kohort.jsontext import parse_json
 
-#: What a token may consist of, and the names and values of its extensions, as Apache Kafka reads them.
+#: The characters of a token, and the names and values of its extensions, as Apache Kafka reads them.
 _TOKEN: Final = re.compile(r"[-_~+/.A-Za-z0-9]+=*")
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512, the client's half: both sides prove that they know a password, neither says it.
 
 Laws: the nonce of the server begins with ours; what the server proves at the end is checked before anything else is
-sent; a server that asks for fewer rounds than are safe, or for more than anybody needs, gets no proof. Names and
+sent; a server that asks for fewer rounds than are safe, or for more than any server needs, gets no proof. Names and
 passwords are bytes of UTF-8 as they are, without SASLprep, as in Apache Kafka and librdkafka.
 Source: RFC 5802, RFC 7677; KIP-84 (SCRAM in Kafka), KIP-48 (`tokenauth`).
 """
@@ -16,14 +16,14 @@ from typing import Final
 
 from kohort.security.sasl import ExchangeFailed
 
-#: What RFC 7677 asks of a server at least.
+#: The least rounds that RFC 7677 asks of a server.
 LEAST_ITERATIONS: Final = 4_096
 #: A server that wants more wants our processor.
 MOST_ITERATIONS: Final = 1_000_000
 #: The longest message of a server that is looked at; theirs have about 100 bytes.
 _LONGEST_BYTES: Final = 8_192
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: No channel binding, and nobody else's name: `n,,`.
+#: No channel binding, and no authorization identity: `n,,`.
 _HEADER: Final = b"n,,"
 
 
@@ -65,7 +65,7 @@ class ScramExchange:
         name = username.replace("=", "=3D").replace(",", "=2C").encode()
         more = "".join(f",{key}={value}" for key, value in (extensions or {}).items()).encode()
         self._first: Final = b"n=" + name + b",r=" + self._nonce + more
-        #: What the server has to prove; `None` before our own proof was sent.
+        #: The signature that the server has to prove; `None` before the client's proof was sent.
         self._expected: bytes | None = None
         self._is_done = False
 

@@ -19,7 +19,7 @@ from typing import Final
 from kohort.errors import ConfigError
 
 _BEGIN: Final = "-----BEGIN "
-#: What a folder of authorities has: hashes of their names.
+#: File names in a folder of authorities: hashes of their names.
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 #: The longest name of a file that is repeated.
 _LONGEST_NAME: Final = 1_024
@@ -138,7 +138,7 @@ def _reading(option: str, given: str, lack: str) -> Iterator[None]:
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
     for option, given in (("ssl.certificate.location", certificate), ("ssl.key.location", key)):
         if given is not None and _BEGIN not in given and not os.path.isfile(_path(given)):
-            # What is given as a key may be one, without its first line.
+            # A given key may be one without its first line.
             named = "of that name" if given is key else _named(given)
             raise ConfigError(f"{option}: there is no file {named}")
 
