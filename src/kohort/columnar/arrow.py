@@ -23,7 +23,7 @@ from kohort.records.row_kernels import to_microseconds
 
 #: Topic, partition, and how many rows of them stand behind each other.
 Run: TypeAlias = tuple[str, int, int]
-#: What is small is not worth the megabytes that Arrow's own pool begins with.
+#: Small arrays are not worth the megabytes that Arrow's own pool begins with.
 _SMALL_POOL: Final = pa.system_memory_pool()
 _HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 

@@ -76,7 +76,7 @@ def _by_topic(table: pa.Table, names: pa.Array) -> list[tuple[str, pa.Table]]:
     found = names.dictionary_encode()
     topics = found.dictionary.to_pylist()
     if len(topics) > 1:
-        # A stable sort: what was numbered by its first row stays in the order of rows.
+        # A stable sort: rows of one topic stay in their order.
         table = table.take(pc.sort_indices(found.indices))
     parts, start = [], 0
     for name, count in zip(topics, pc.value_counts(found.indices).field("counts").to_pylist(), strict=True):
