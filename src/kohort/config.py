@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kohort.errors import ConfigError, UnknownOptionError
 
-#: What a setting may be once it is parsed.
+#: The types of a parsed setting.
 Value = bool | int | float | str | list[str] | None
 
 
@@ -98,8 +98,8 @@ class Idle:
 class Option:
     """A setting: `name` as Kafka writes it, `parse`, inclusive limits, one sentence of doc.
 
-    `choices`: of a list, what each entry may be. `idle`: `None` where the option is acted on, as nearly all are.
-    `also`: what other clients call it, taken as well. `is_secret`: no text that is made for people has its value.
+    `choices`: of a list, the possible entries. `idle`: `None` where the option is acted on, as nearly all are.
+    `also`: its names in other clients, taken as well. `is_secret`: no text that is made for people has its value.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Option:
         try:
             is_so_anyway = self.check(raw) in self.idle.unless
         except ConfigError:
-            # Kept from a time when nobody looked.
+            # A value stored before values were checked.
             is_so_anyway = False
         return None if is_so_anyway else self.idle.words
 
@@ -152,10 +152,10 @@ class Option:
 class Verdict(Enum):
     """The reason for which another program's option is none here."""
 
-    #: What it sets does not exist here, and nobody misses it.
+    #: It sets a thing that does not exist here and is not missed.
     NOT_NEEDED = "is not needed here"
     NOT_YET = "is not served yet"
-    #: Likewise, and who asks for it relies on it: without it a promise would be broken.
+    #: Likewise, but its users rely on it: without it a promise would be broken.
     REFUSED = "is not served"
     #: It has another name.
     CALLED = "is called"
@@ -276,7 +276,7 @@ class OptionSet:
                 raise ConfigError(f"{option} is given twice ({both}): leave one of the two out")
             given[option], spelling[option] = value, name
         if unknown:
-            # Who brings the options of another client is told everything at once.
+            # A user who brings the options of another client gets all faults at once.
             unknown[0].others = tuple(map(str, unknown[1:]))
             raise unknown[0]
         return given

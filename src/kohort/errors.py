@@ -69,7 +69,7 @@ class GroupNotEmptyError(BrokerError):
 
     Args:
         group: its id.
-        members: what its members call themselves, at most some of them; empty if they have left meanwhile.
+        members: names of its members, at most some of them; empty if they have left meanwhile.
     """
 
     def __init__(self, group: str, members: Sequence[str], *, during: str = "") -> None:
@@ -132,7 +132,7 @@ class BrokersUnreachableError(KohortError):
     """
 
     retriable = True
-    #: What to do about it, in the words of Python.
+    #: The remedy, in Python's words.
     advice: str = "check bootstrap_servers and that the broker is running"
 
     def __init__(self, attempts: Sequence[tuple[str, str]]) -> None:

@@ -56,7 +56,7 @@ class TimerTable(Generic[Key]):
     def __init__(self) -> None:
         #: key -> its place in the columns below.
         self._places: Final[dict[Key, int]] = {}
-        #: Place -> its key; what stands in a free place does not matter.
+        #: Place -> its key; the key of a free place does not matter.
         self._keys: Final[list[Key]] = []
         #: Place -> when it fires, and the number of the call that armed it last.
         self._deadlines: Final = array("q")
