@@ -1,4 +1,4 @@
-"""Options of consumers, producers and administration clients: Kafka's names, types, limits and defaults.
+"""Options of consumers, producers and admin clients: Kafka's names, types, limits and defaults.
 
 Laws: a value is checked once, here. Machines see the frozen settings of this module, never raw options.
 Source: Apache Kafka's consumer, producer and admin configurations. Where a default differs, its doc says so.

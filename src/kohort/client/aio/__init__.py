@@ -1,1 +1,1 @@
-"""The doors for event loops: the same machines, options and names as the blocking ones, and no thread."""
+"""The asyncio doors: the same machines, options and names as the blocking doors, without a thread."""

@@ -81,6 +81,7 @@ def take_batches(
             on_decoded()
             batches.append(to_record_batch(columns, runs=runs, include=include))
     except CorruptRecordError:
+        # The records before the damage are returned; the next call raises.
         if not batches:
             raise
     return batches

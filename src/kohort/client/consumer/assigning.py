@@ -42,6 +42,7 @@ class Assigning:
         while wanted:
             asked = wanted.popleft()
             if isinstance(asked, ComputationWanted):
+                # Posted if the assignor ends the thread, as Ctrl-C does: the coordinator asks another member then.
                 done = _failed(asked, "was interrupted")
                 try:
                     done = self._compute(asked)

@@ -71,6 +71,7 @@ class OffsetSide(PositionSide):
         if chosen:
             deadline_ms = self._host.deadline_ms(self._default_timeout_s)
             self._host.post(AsynchronousCommitAsked(offsets=chosen, callback=callback, deadline_ms=deadline_ms))
+        # Without offsets nothing is sent; the callback is called all the same.
         elif callback is not None:
             self._deliveries.deliver(CommitEnded(callback=callback, offsets={}, error=None))
 
@@ -125,6 +126,7 @@ class OffsetSide(PositionSide):
             raise StateError("with enable_auto_offset_store=False the consumer waits to be told what is done")
         self._progress.store(chosen)
         now_s = time.monotonic()
+        # Stored offsets are reported at intervals: a report costs as much as a dozen records.
         if self._settings.enable_auto_commit and now_s - self._stored_s >= self._progress_every_s:
             self._stored_s = now_s
             self._progress.tell(lambda done: self._host.post(OffsetsStored(offsets=done)))

@@ -33,7 +33,7 @@ class PositionSide(ReadingSide):
     """The part of a consumer that deals with positions."""
 
     def seek(self, partition: TopicPartition, offset: Committable | None = None) -> None:
-        """Go on reading at that offset.
+        """Go on reading at another offset.
 
         Args:
             partition: one that is assigned; what confluent-kafka calls TopicPartition brings its offset along.
@@ -88,6 +88,7 @@ class PositionSide(ReadingSide):
             self._check_held(chosen)
             for each in chosen:
                 fence = self._handler.seek(each, offset, timestamp, leader_epoch)
+                # An error of the former position is out of date.
                 self._deliveries.forget_trouble(each)
                 sought = Sought(
                     partition=each, fence=fence, offset=offset, timestamp=timestamp, leader_epoch=leader_epoch
@@ -167,6 +168,7 @@ class PositionSide(ReadingSide):
             try:
                 found[each] = cast(int, (yield Pause(seconds + 0.5, ticket)))
             except KohortError:
+                # The lag of a partition without a known position is `None`, not an error.
                 found[each] = None
         return found
 

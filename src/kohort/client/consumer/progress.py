@@ -83,6 +83,7 @@ class Progress:
         """Forget partitions that are given up, with their stored offsets."""
         gone = list(partitions)
         with self._lock:
+            # Under the lock: a `store` of another thread cannot bring an offset of them back.
             self._handler.forget(gone)
             for each in gone:
                 self._stored.pop(each, None)

@@ -24,7 +24,7 @@ class PublishingSide(SubscribingSide):
     """The calls of a consumer that publish and watch metadata."""
 
     def publish(self, metadata: bytes) -> None:
-        """Tell the other members of the group, and administrators, something about this one: its load, its address.
+        """Publish metadata of this member to its group and to administrators, e.g. its load or address.
 
         It moves no partition and interrupts no member. Members that watch get it within 0.2 s; of several publications
         within 50 ms they get the last. It ends with this member; a static member that comes back goes on with it.

@@ -99,6 +99,7 @@ class Rebalancing(Generic[C]):
                 if commits and self._progress.is_stored:
                     # The callback may have processed and stored more.
                     consumed = self._progress.done(partitions)
+                # After the callback, which may still ask for their positions.
                 if wanted.kind is not CallbackKind.ASSIGNED:
                     self._progress.forget(partitions)
                 starts = self._handler.starts(partitions)
@@ -122,6 +123,7 @@ class Rebalancing(Generic[C]):
 
     def _prepare(self, wanted: CallbackWanted) -> list[TopicPartition]:
         if wanted.kind is CallbackKind.ASSIGNED:
+            # Before the callback, which may seek.
             self._handler.hold(wanted.partitions)
             return list(wanted.partitions)
         # Their data stays until the callback has returned, which may ask for positions; no poll takes them meanwhile.

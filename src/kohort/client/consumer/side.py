@@ -172,7 +172,7 @@ class ConsumerSide(OneProcess):
         self._deliveries.wake()
 
     def configure(self, config: Mapping[str, object] | None = None, /, **options: Unpack[ConsumerOptions]) -> None:
-        """Change limits of fetching while it goes on; they hold from the next fetch and the next `poll` on.
+        """Change limits of fetching; they hold from the next fetch and the next `poll` on.
 
         Data beyond a smaller fetch.buffer.bytes is kept until it was handed out. May be called from any thread.
 

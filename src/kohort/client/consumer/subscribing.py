@@ -44,7 +44,7 @@ class SubscribingSide(ConsumerSide):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Read topics as a member of the group, in place of those before.
+        """Read topics as a member of the group, in place of the topics before.
 
         Args:
             topics: names; none at all means `unsubscribe`. One that does not exist is read once it does. Texts that
@@ -77,6 +77,7 @@ class SubscribingSide(ConsumerSide):
             if self._is_assigned_by_hand:
                 raise StateError("partitions are assigned by hand; unsubscribe before subscribing to topics")
             self._rebalancing.callbacks = callbacks
+            # A pattern takes the place of the names.
             self._topics = () if chosen is not None else tuple(sorted(set(names)))
             self._pattern = chosen
             self._deliveries.forget_trouble()
@@ -105,7 +106,7 @@ class SubscribingSide(ConsumerSide):
             yield from self._give_turn_back(with_progress=True)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without membership; those that are read already go on where they are.
+        """Read exactly these partitions, without membership; partitions that are read already just go on.
 
         A partition whose topic does not exist makes the next `poll` raise `UnknownTopicError`. An offset that a
         partition of another client brings along is sought.
@@ -129,6 +130,7 @@ class SubscribingSide(ConsumerSide):
             for each, (offset, timestamp) in beginnings.items():
                 if offset is not None or timestamp is not None:
                     self._handler.seek(each, offset, timestamp)
+            # An empty assignment frees the consumer for a subscription.
             self._is_assigned_by_hand = bool(chosen)
             self._deliveries.forget_trouble()
             self._host.post(PartitionsAssigned(starts=self._handler.starts(sorted(chosen))))
@@ -159,7 +161,7 @@ class SubscribingSide(ConsumerSide):
         return self._handler.paused()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Have the group rebalance, e.g. because an assignor of one's own would decide otherwise by now.
+        """Have the group rebalance, e.g. because the application's own assignor would decide otherwise now.
 
         Classic: this member joins again, at its next `poll`, and the reason goes to the broker, which tells it in its
         history. Consumer protocol: with assignors of its own (group.local.assignors) the member asks for their metadata

@@ -79,7 +79,7 @@ class Reading:
 
     @property
     def is_readable(self) -> bool:
-        """Whether it can be fetched, now or after its pause."""
+        """Whether the partition can be fetched, now or after its pause."""
         return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
 
 

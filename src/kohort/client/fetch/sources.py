@@ -37,7 +37,7 @@ class Fetch:
 
     @property
     def serves_nobody(self) -> bool:
-        """Whether every reading that it was sent for is over."""
+        """Whether every reading that the fetch was sent for is over."""
         return self.over >= len(self.asked)
 
 

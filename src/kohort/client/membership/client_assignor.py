@@ -40,7 +40,7 @@ class GroupMember:
 
 
 def assign(name: str, members: Sequence[GroupMember], counts: Mapping[str, int]) -> Assignment:
-    """Assign by the assignor of that name.
+    """Compute the assignment of a group by an assignor.
 
     Args:
         name: range, roundrobin or cooperative-sticky.

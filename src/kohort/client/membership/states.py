@@ -1,4 +1,4 @@
-"""The states of a member and the only ways between them.
+"""The states of a member and the transitions between them.
 
 Laws: a state changes in `Member._move` alone, which looks it up here; a pair that is not in the table is a bug.
 Source: the consumer threading refactor (CTR): the old PREPARING_REBALANCE is split so that the background can wait for

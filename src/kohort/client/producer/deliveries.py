@@ -56,6 +56,7 @@ class Deliveries:
         caller = threading.get_ident()
         if self._caller == caller or not self._turn.acquire(timeout=patience_s):
             return 0
+        # A callback that calls `send` or `poll` must not call callbacks itself.
         self._caller = caller
         count = 0
         try:

@@ -136,6 +136,7 @@ class Intake:
 
     @staticmethod
     def _pieces(topic: str, partition: int | None, whole: Columns, piece_bytes: int) -> list[Bulk]:
+        # All pieces share one future.
         future = ManyFuture(topic, whole.count)
         pieces = []
         start = 0
@@ -189,6 +190,7 @@ class Intake:
         size = RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
         pairs = to_headers(headers) if headers else ()
         for name, content in pairs:
+            # Each of the two lengths takes five bytes at most.
             size += len(name.encode()) + len(content or b"") + 10
         if size > self._limit_bytes:
             text = f"a record of {size} bytes is above max.request.size ({self._max_request_bytes})"

@@ -346,6 +346,7 @@ class Producer(ProducerSide):
             return
         self._io.check_may_wait()
         self._is_closed = True
+        # Ends the `send` calls that wait for room.
         self._room.shut()
         if self._io.is_running:
             self._end(timeout, is_quiet=is_quiet)

@@ -303,6 +303,7 @@ class ConsumerMachine:
             return
         self._is_over = True
         self._fail_all(StateError("this consumer was closed before that had ended"), now_ms)
+        # Before `Stop`, so that brokers free the sessions; no answer is awaited.
         self._sender.end_sessions()
         self._requests.complete(self._closing.ticket)
         self._requests.add(Stop())

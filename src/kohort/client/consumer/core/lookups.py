@@ -99,6 +99,7 @@ class Lookups:
         self._positions.append(asked)
         reading = self._readings.get(asked.partition)
         if reading is not None:
+            # The first offset of a paused partition is looked up only if it is wanted.
             self._readings.want(reading)
 
     def fail_all(self, error: KohortError) -> None:

@@ -46,6 +46,7 @@ class Subscription:
         self._pattern = pattern
         self._missing_since.clear()
         self._creating.clear()
+        # A topic that is subscribed to again may be created again.
         self._seen &= self._topics
 
     def follow(self, wanted: set[str], now_ms: int) -> None:

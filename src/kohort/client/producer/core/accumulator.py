@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """Number of records."""
+        """The number of records."""
         return len(self.records) if self.bulk is None else self.bulk.count
 
     @property

@@ -102,7 +102,7 @@ class WaitLines:
             self._due_ms = now_ms + _FIRST_LINE_MS
 
     def on_tick(self, now_ms: int) -> None:
-        """Look, if it is time, whether records wait still."""
+        """Write the line about waiting records when it is due."""
         if self._due_ms is None or now_ms < self._due_ms:
             return
         wait = self._find()

@@ -108,7 +108,7 @@ class Sender:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is without its answer."""
+        """Whether every request has its answer."""
         return not self._in_flight
 
     # -- sending ------------------------------------------------------------------------------------------------
