@@ -49,7 +49,7 @@ def _mebi(size: int) -> str:
 
 _CLOSED: Final = "the connection is closed, with the reason in the log"
 
-#: All of them, in the order of what a connection goes through.
+#: All limits, in the order in which a connection meets them.
 LIMITS: Final = (
     Limit(
         "connections of a broker",

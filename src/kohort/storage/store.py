@@ -138,7 +138,7 @@ class Store:
         """This broker's id."""
         return self._identity.node_id
 
-    # ---- changes as one step, for whoever may wait for the disk
+    # ---- changes as one step, for callers that may wait for the disk
 
     def create_topic(
         self, name: str, partition_count: int, *, topic_id: TopicId, configs: Mapping[str, str] | None = None
@@ -255,7 +255,7 @@ class Store:
             self.changes.keep(self._open_topic(entry, ends, cuts))
         logs = [log for topic in self.topics.values() for log in topic.partitions]
         if had_rows and not has_last_stop(self._fs, self.directory):
-            # One was mended. What the rows said of the others nothing says any more, until it is written down.
+            # A log was repaired, so the rows are gone: the state of all logs has to be written again.
             for log in logs:
                 log.state_offset = 0
         self.recovery = RecoveryReport(

@@ -140,7 +140,7 @@ _APIS.update((key, _Api(first, last, 0)) for key, (first, last) in API_VERSIONS.
 AnyApiKey = ApiKey | PrivateApiKey
 _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *PrivateApiKey)}
 
-#: First and last version of Kafka's APIs that we encode and decode. What a broker announces may differ: see
+#: First and last version of Kafka's APIs that kohort encodes and decodes. The announced ones may differ: see
 #: `apis/api_versions.py`.
 VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {key: (_APIS[key].first, _APIS[key].last) for key in ApiKey}
 #: APIs that kohort's broker does not serve: those that its client asks of other brokers, and offsets in transactions,

@@ -37,7 +37,7 @@ _ANNOUNCED_FROM: Final[dict[int, int]] = {ApiKey.PRODUCE: 0}
 def handle(context: BrokerContext, request: Request, message: ApiVersionsRequest) -> bytes:
     """Answer with the served versions; tell clients of kohort the private APIs as well."""
     del context
-    # Before version 3 a client does not say what it is.
+    # Before version 3 a request has no software name (KIP-511).
     if request.version >= 3:
         request.connection.software = message.client_software_name[:_LONGEST_NAME]
     is_ours = request.version >= 3 and message.client_software_name == SOFTWARE_NAME

@@ -16,7 +16,7 @@ from kohort.losswindow import widest
 from kohort.records.kernel_form import tell_kernels
 from kohort.wire.messages.describe_broker import BrokerFact, DescribeBrokerRequest, DescribeBrokerResponse
 
-#: The limits whose meeting is counted: options, or what a client did.
+#: The limits that are counted when they are reached: by option, or by the client's behaviour.
 COUNTED: Final = (
     "max.connections",
     "max.connections.per.ip",

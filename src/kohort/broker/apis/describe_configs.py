@@ -47,7 +47,7 @@ _DEFAULTED_BY: Final[dict[str, tuple[str, ...]]] = {topic: (broker,) for broker,
     "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
 }
-#: What a new cluster of Apache Kafka sets for all its brokers (KIP-966).
+#: Configs that a new cluster of Apache Kafka sets for all its brokers (KIP-966).
 _SET_FOR_ALL: Final = frozenset({"min.insync.replicas"})
 
 

@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits_for_memory = False
         #: A further turn is scheduled on the loop.
         self._has_turn = False
-        #: The broker stops: what was read before is still answered.
+        #: Whether the broker stops; requests that were handled before are still answered.
         self._is_finishing = False
         #: The client's software name, the intervals told to its members and the holds that they cut (see `Peer`).
         self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()

@@ -41,7 +41,7 @@ class Repeat:
         self._route: Final = request.route
         self._client_id: Final = request.client_id
         self._standing: Final = standing
-        #: The body of the last answer, and what stands around its correlation id.
+        #: The body of the last answer, and the bytes before and behind its correlation id.
         self._body: bytes | None = None
         self._answer_head = b""
         self._answer_tail = b""

@@ -270,7 +270,7 @@ class Fetching:
         try:
             if leadership.divergence(log, plan.last_epochs[at], offset) is not None:
                 return None
-            # Whatever the limit, one batch is read.
+            # One batch is read even above the limit.
             return log.measure(offset, max(plan.limits[at], 1), up_to=log.high_watermark, wait=False)
         except (Refused, StorageError):
             return None

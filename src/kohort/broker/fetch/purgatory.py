@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.storage.partitions.partition import PartitionLog
 
-#: The longest wait of any fetch, whatever its max.wait; a client that vanished is noticed by then.
+#: The longest wait of any fetch, even above its max.wait; a client that vanished is noticed by then.
 LONGEST_WAIT_MS: Final = 60_000
 #: Rows of all parked fetches together, of a tenth of a KB each: a few tens of MB in all.
 MOST_ROWS: Final = 500_000

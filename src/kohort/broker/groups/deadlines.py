@@ -88,7 +88,7 @@ class Deadlines:
         now_ms = self.now_ms()
         if now_ms - self._wake_ms > GAP_MS:
             self._on_gap(now_ms - self._set_ms)
-        # libuv runs timers before it polls: what is called from the call after this one has seen the sockets.
+        # libuv runs timers before it polls: a call scheduled by a scheduled call comes after the sockets were read.
         self._loop.call_soon(self._loop.call_soon, self._fire)
 
     def _fire(self) -> None:

@@ -47,7 +47,7 @@ _READ_BYTES: Final = 64 * 1024
 CRASH_GAP: Final = 100_000
 #: Rows so shortly before the last one may describe changes that the groups' own logs lost, milliseconds.
 LATEST_MS: Final = 10_000
-#: Rows of what stands in the groups' own logs, with the same time.
+#: Events that the groups' own logs have too, with the same time.
 _LOGGED: Final = frozenset(
     {
         "assignment_changed", "assignment_released", "epoch_bumped", "group_at_rest", "group_forgotten", "member_away",

@@ -29,7 +29,7 @@ _MATCHING: Final = ("librdkafka", "confluent-kafka-")
 _BEARING_CLIENT_ID: Final = "aiokafka"
 _LONGEST_MS: Final = 8_000
 #: Classic members heartbeat every 3 s: Java's whether they were answered or not, librdkafka's if they were by then,
-#: others so long after the answer. What is held ends just before the third of those times.
+#: others so long after the answer. A hold ends just before the third of those times.
 _LONGEST_CLASSIC_MS: Final = 8_500
 #: Java's consumer takes all of a processor until it was answered for the first time (KAFKA-21031).
 _JAVA: Final = "apache-kafka-java"

@@ -33,7 +33,7 @@ from kohort.storage.partitions.partition import PartitionLog
 
 #: After so long the broker repeats decisions for which no client waits.
 RETRY_MS: Final = 1000
-#: What the client reads; the broker's own log has the reason.
+#: The answer to the client; the broker's own log has the reason.
 NOT_TAKEN: Final = Refusal(
     code=ErrorCode.NOT_COORDINATOR, message="the disk of the groups' log takes nothing at present; ask again"
 )

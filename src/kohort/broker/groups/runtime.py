@@ -149,7 +149,7 @@ class Runtime:
             self._homes[:] = [loader.load_home(settings, part, self._clock) for part in partitions]
             # The journal's rows of these groups may differ from their logs.
             self._tell_found(sorted({group for group, _ in loader.changed.items() ^ (told_ms or {}).items()}), image)
-            # Deadlines count from the end of all loading: it fences nobody.
+            # Deadlines count from the end of all loading, so that loading fences no member.
             for home in self._homes:
                 self._tell_topics(home)
                 now_ms = self._deadlines.now_ms()

@@ -78,7 +78,7 @@ class Compactor:
         self._dedupe_buffer_bytes: Final = dedupe_buffer_bytes
         #: Log -> the offset before which it is compacted.
         self._cleaned: dict[PartitionLog, int] = {}
-        #: Log -> what went wrong with it.
+        #: Log -> its latest failure.
         self._failures: dict[PartitionLog, _Failure] = {}
         self._timer: asyncio.Handle | None = None
         self._is_idle: Final = asyncio.Event()

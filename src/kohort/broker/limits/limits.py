@@ -18,7 +18,7 @@ from kohort.wire.registry import AnyApiKey, ApiKey, request_class
 #: (buffer, position) -> (request, position behind it).
 Decoder = Callable[[Any, int], tuple[Any, int]]
 
-#: Longest request, in bytes, that carries neither records nor what a leader gives to a whole group; a byte of other
+#: Longest request, in bytes, without records or a leader's assignments for a whole group; a byte of other
 #: requests becomes up to fifty in memory.
 MOST_ORDINARY_BYTES: Final = 16 * 1024 * 1024
 #: Longest request of an API whose rows are many small ones, in bytes.

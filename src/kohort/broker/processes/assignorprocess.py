@@ -37,7 +37,7 @@ CHUNK: Final = 1 << 16
 #: How long a stop waits for the thread.
 STOP_SECONDS: Final = 2.0
 
-#: (owners or `None`, what went wrong) of one order; called on the thread.
+#: (owners or `None`, error) of one order; called on the thread.
 Deliver = Callable[["array[int] | None", str], None]
 
 

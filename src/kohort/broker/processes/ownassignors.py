@@ -20,7 +20,7 @@ from kohort.broker.processes.assignorloading import load_assignor
 from kohort.broker.processes.assignorprocess import MOST_WAITING, AssignorProcess
 from kohort.coordinator.decision import ComputeTarget
 
-#: (owners or `None`, what went wrong); called on the loop.
+#: (owners or `None`, error); called on the loop.
 OnComputed = Callable[["array[int] | None", str], None]
 
 

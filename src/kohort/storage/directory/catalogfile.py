@@ -27,7 +27,7 @@ FORMER_CATALOG_NAME: Final = "kohort.catalog.json"
 CATALOG_FORMAT: Final = 2
 #: More than any catalog that kohort writes.
 CATALOG_LIMIT_BYTES: Final = 256 << 20
-#: The file is rewritten when it has this much more than twice what a rewritten one had.
+#: The file is rewritten when it exceeds twice its size after the last rewrite by so much.
 SPARE_BYTES: Final = 64 << 10
 #: Topics in one record of a rewritten file: encoding one never keeps other threads waiting for long.
 _TOPICS_EACH: Final = 50

@@ -99,7 +99,7 @@ class HeldBytes:
             return bytearray(size)
         self._look(_LOOKS)
         self._is_wanted = True
-        # An eighth of a power of two: what is little larger fits the same blocks.
+        # An eighth of a power of two: slightly different sizes share the same blocks.
         step = 1 << (size.bit_length() - 4)
         size = -(-size // step) * step
         free = self._free.get(size)

@@ -186,7 +186,7 @@ def _clear_errors(doing: str, path: str, changing: DiskHealth | None = None) -> 
         raise (refusal_of if changing is None else changing.judge)(why, doing, path) from why
 
 
-#: What is said of a directory or a pipe in the place of a file.
+#: The error for a directory or a pipe in the place of a file.
 _NO_FILE: Final = "It is no file; move it away"
 
 
@@ -446,7 +446,7 @@ class DiskFileSystem:
             if not lock.try_to_hold(directory, open_descriptor(directory, os.O_RDONLY | os.O_DIRECTORY, self.files)):
                 return None
             if self._reads_only and not os.access(path if self.exists(path) else directory, os.W_OK):
-                # Without its owner's name; nobody can come where there is no file and none can be made.
+                # The lock has no owner's name; where no file exists or can be made, no broker can start either.
                 if self.exists(path) and not lock.try_to_hold(path, open_descriptor(path, os.O_RDONLY, self.files)):
                     return None
                 return lock

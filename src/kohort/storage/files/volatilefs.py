@@ -73,7 +73,7 @@ class VolatileFile:
         return memoryview(self._buffer)[position : min(position + size, self._size)].toreadonly()
 
     def truncate(self, size: int) -> None:
-        # A fresh buffer: views of what is cut keep the old one.
+        # A new buffer: views of the truncated bytes keep the old one.
         self._buffer = bytearray(memoryview(self._buffer)[:size])
         if self._is_counted:
             self._fs.take(size - self._size)
@@ -271,7 +271,7 @@ class VolatileFileSystem:
 
 
 def _growth(capacity: int) -> int:
-    # Up to 16 MB in big steps: pages that nobody wrote to do not exist, and growing copies.
+    # Up to 16 MB in big steps: unwritten pages take no memory, while growing copies the content.
     return 16 if capacity <= _LAZY_CAPACITY else 2
 
 

@@ -342,7 +342,7 @@ def walk_segment(
             header = reader.header_at(position)
             reader.check(position, header)
             is_off = header.base_offset != next_offset and (
-                # The first batch of a file has its name's offset, whatever has become of the file before.
+                # The first batch of a file has its name's offset, even if the file before is damaged.
                 (header.base_offset >= sparse_before and (position > 0 or header.base_offset != base))
                 or _is_out_of_place(reader, position, header, next_offset, limit)
             )

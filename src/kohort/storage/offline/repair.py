@@ -102,7 +102,7 @@ def repair(fs: FileSystem, directory: str, contents: Iterable[PartitionContent],
         StorageError: something needs a backup, or the disk refuses; what was done until then is no loss.
     """
     if load_marker(fs, directory) is None:
-        # What any start does after a kill; what it takes for granted is read below.
+        # Recover as any start does after a kill; records that this does not read are read below.
         Store.open(directory, fs=fs).close()
     ends = load_marker(fs, directory) or {}
     damaged = {f"{content.topic}-{content.partition}" for content in contents if content.damages}

@@ -68,7 +68,7 @@ class EpochRuns:
     def note(self, first_offset: int, next_offset: int, epoch: int) -> None:
         """Note a batch that claims to be of `epoch`."""
         if first_offset < self._known_before:
-            # What compaction has made of several batches covers offsets of others that are gone.
+            # A batch that compaction made of several ones may cover offsets of batches that are gone.
             low, high = max(self._known.of(first_offset), 0), self._known.of(next_offset - 1)
             if high >= 0 and not low <= epoch <= high:
                 self._misfits.append(EpochRun(first_offset, next_offset, high, 1))

@@ -368,7 +368,7 @@ class PartitionLog:
             DiskFailedError: the log has failed and takes nothing more; the broker is to stop.
             StorageError: nothing was synced, but no sync has failed; later it may work.
         """
-        # The end is read before the segments: whatever lies before it is in one of these files by now.
+        # The end is read before the segments: every record before it is in one of these files by now.
         end = self.log_end_offset
         try:
             for segment in self._unsynced:

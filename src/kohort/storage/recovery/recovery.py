@@ -184,7 +184,7 @@ def _gone_before(end: PartitionEnd, expected: PartitionEnd | None) -> int:
 
 def _remove_covered(fs: FileSystem, directory: str, covered: Sequence[Segment]) -> None:
     if covered:
-        # What covers them is durable, but its name may not be yet.
+        # The file that covers them is durable, but its name may not be yet.
         fs.sync_directory(directory)
         for segment in covered:
             fs.remove(segment.path)
@@ -325,7 +325,7 @@ class _Mender:
             piece.segment.release()
             self._fs.remove(piece.segment.path)
         if unpromised:
-            # What is written next may have their offsets.
+            # The next records may get their offsets.
             self._fs.sync_directory(self._directory)
         for file_base, group in groupby(kept, key=lambda piece: piece.file_base):
             self._separate(file_base, list(group))
@@ -387,7 +387,7 @@ class _Mender:
         if len(pieces) == 1 and not pieces[0].damage:
             return
         file = self._fs.open(f"{self._directory}/{segment_name(file_base)}")
-        # The last one first: what a crash leaves in the file before a piece that has its own is found there again.
+        # The last one first: after a crash, the pieces that have no own file yet are still found in this one.
         for piece in reversed(pieces[1:]):
             segment = piece.segment
             name = segment_name(segment.base_offset)

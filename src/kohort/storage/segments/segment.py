@@ -362,7 +362,7 @@ class Segment:
             return
         file.sync()
         if not self.is_entry_durable:
-            # Whoever syncs a log begins with the oldest file. The same sync of the directory carries both names.
+            # A sync of a log begins with its oldest file. One sync of the directory makes both names durable.
             mark_synced(self._fs, directory, self.base_offset)
             self._fs.sync_directory(directory)
             self.is_entry_durable = True

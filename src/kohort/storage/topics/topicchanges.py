@@ -91,7 +91,7 @@ class TopicChanges:
         self._has_freed = False
         #: Why folders of deleted topics cannot be removed; `None` where they can.
         self.stuck_on: StorageError | None = None
-        #: Called now and then while partitions are made, on whatever thread does it.
+        #: Called at times while partitions are made, on the thread that makes them.
         self.after_many: Callable[[], None] = lambda: None
         self._made = 0
         #: The leader epoch of new partitions; it rises at each start after a stop that was not clean.

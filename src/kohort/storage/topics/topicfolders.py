@@ -122,7 +122,7 @@ class TopicFolders:
             self._fs.remove(path)
 
     def _clear_way(self, path: str, topic: str) -> None:
-        # Left by an attempt that failed in this process (`Store.open` leaves none behind), or somebody else's.
+        # The folder is of a failed attempt of this process (`Store.open` leaves none behind), or of other software.
         if not (holds_only_ours(self._fs, path) and self._holds_no_records(path)):
             raise StorageError(f"the folder {path} is in the way of topic {topic}; move it away")
         self._fs.remove(path)

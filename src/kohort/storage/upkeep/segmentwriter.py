@@ -50,7 +50,7 @@ class CompactionPlan:
     first_dirty_offset: int
     segment_bytes: int
     delete_retention_ms: int
-    #: Memory for the keys of the dirty part; at least one segment is taken whatever it needs.
+    #: Memory for the keys of the dirty part; at least one segment is taken even if it needs more.
     dedupe_buffer_bytes: int
     #: (leader epoch, its first offset), ascending.
     epochs: tuple[tuple[int, int], ...] = ()
