@@ -75,6 +75,7 @@ class _Shelf:
         """Drop the oldest row."""
         self._gone += 1
         self.is_cut = True
+        # Deletion at the front of a list moves all other rows, so it waits until many are gone.
         if self._gone * _MOST_GONE > len(self._rows):
             del self._rows[: self._gone]
             self._gone = 0
@@ -139,6 +140,7 @@ class Journal:
         for entry in entries:
             is_apart = is_apart or entry.event in APART
             if entry.event in BEGINNINGS:
+                # A change before the target of the latest rebalance belongs to that rebalance.
                 if entry.group_id not in self._unanswered:
                     self._unanswered.add(entry.group_id)
                     self._origins[entry.group_id] = cause
@@ -151,11 +153,13 @@ class Journal:
                 last_time_ms=now_ms,
                 times=1,
                 cause=cause,
+                # A command of an administrator is an origin of its own.
                 origin=cause if is_apart else self._origins.get(group_id, cause),
                 entry=_shorten(entry),
             )
             if entry.event in REPEATED and self._is_repeated(row):
                 continue
+            # Another row of the member ends the repetition: later equal rows start a new one.
             if entry.event not in REPEATED:
                 self._repeatable.pop((group_id, entry.member_id), None)
             self._next += 1
@@ -163,11 +167,13 @@ class Journal:
             self.on_row(row)
             if entry.event in ANSWERS:
                 self._unanswered.discard(group_id)
+            # A new group with this id has nothing in common with the old one.
             if entry.event == END:
                 self._unanswered.discard(group_id)
                 self._origins.pop(group_id, None)
                 self._reasons.pop(group_id, None)
                 for counts in self._counts.values():
+                    # Sequence numbers continue over restarts, so that a reader of `__group_journal` can order all rows.
                     counts.pop(group_id, None)
 
     def resume(self, last_sequence: int) -> None:
@@ -182,6 +188,7 @@ class Journal:
             counts = self._counts[what] = {}
         times = counts.get(group_id, 0)
         counts[group_id] = times + 1
+        # Beyond the limit the group that was counted first is forgotten.
         if not times and len(counts) > self._counted_groups:
             del counts[next(iter(counts))]
 
@@ -200,6 +207,7 @@ class Journal:
         # An earlier run has had rows, perhaps also of this group.
         is_complete = not is_cut and self._first == 1
         common = self._shelves.get(OF_NO_GROUP)
+        # A crash may have cost rows of any group with older ones: its row stands among theirs.
         if common is not None and group_id != OF_NO_GROUP and (rows or not is_complete):
             later = (row for row in common.all() if not is_complete or row.sequence > rows[0].sequence)
             rows = sorted((*rows, *later), key=lambda row: row.sequence)
@@ -219,6 +227,7 @@ class Journal:
         group_id = row.entry.group_id
         shelf = self._shelves.get(group_id)
         if shelf is None:
+            # A new list is incomplete if the group may have had rows before.
             shelf = self._shelves[group_id] = _Shelf(is_cut=self._has_lost_groups)
         shelf.append(row)
         if self._by_size and self._size == self._limit and group_id in self._by_size[self._largest]:
@@ -228,6 +237,7 @@ class Journal:
         self._size += 1
         if self._by_size:
             self._resized(group_id, len(shelf) - 1, len(shelf))
+        # Until the journal is full, no group has to lose rows, and their sizes need not be known.
         if self._size > self._limit:
             if not self._by_size:
                 for each, rows in self._shelves.items():
@@ -255,6 +265,7 @@ class Journal:
                 self._by_size[after] = OrderedDict()
             self._by_size[after][group_id] = None
         if after > self._largest or self._largest not in self._by_size:
+            # Only one size changes at a time, so the next largest is the same or one less.
             self._largest = after
 
     def _is_repeated(self, row: Row) -> bool:
@@ -265,9 +276,11 @@ class Journal:
             if last.entry == row.entry:
                 last.times += 1
                 last.last_time_ms = row.time_ms
+                # Each doubling is written again: few writes, and a count that is never off by more than half.
                 if not last.times & (last.times - 1):
                     self.on_row(last)
                 return True
+        # Forgetting is harmless: the next equal row starts a new count.
         if len(self._repeatable) >= _REPEATS_LIMIT:
             self._repeatable.clear()
         self._repeatable[key] = [*latest[1 - _REPEATS_OF_MEMBER :], row]

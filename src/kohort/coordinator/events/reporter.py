@@ -89,6 +89,7 @@ _COUNTED: Final[dict[type[asked.Command], str]] = {
 
 def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
     """Return the counter for a decision that is only counted, `None` if it is reported or ignored."""
+    # Holds, watches and delivered messages are no events of the group.
     told = next((record for record in decision.records if not isinstance(record, parking.RECORDS)), None)
     if told is not None and type(told) not in _COUNTED_RECORDS:
         return None
@@ -140,10 +141,12 @@ class Reporter:
         if not journal.is_on:
             return []
         counted = count_of(stimulus, decision)
+        # A heartbeat that was counted when it arrived is not counted again with its response.
         if counted is not None and isinstance(stimulus, asked.GroupCommand):
             return self.count(journal, stimulus, counted, decision.records, now_ms=now_ms) if is_new else []
         entries = self.tell(groups, stimulus, decision, timers=timers, now_ms=now_ms)
         if entries:
+            # A passed deadline has no cause id of its own.
             cause = stimulus.cause if isinstance(stimulus, asked.Command) else next_cause()
             journal.record(entries, cause=cause, now_ms=now_ms)
         return entries
@@ -153,6 +156,7 @@ class Reporter:
     ) -> list[Entry]:
         """Count a decision without changes; return entries if others have waited for that member."""
         journal.count(command.group_id, what)
+        # Unless a member waits to read partitions, commits say nothing new about readers.
         if self.reads.awaited and records:
             self._on_commit(journal, command, records, now_ms=now_ms)
         course = self._courses.find(command.group_id)
@@ -162,6 +166,7 @@ class Reporter:
             return []
         commits = [record for record in records if isinstance(record, facts.OffsetCommitted)]
         course.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
+        # Short waits are the rule: they would fill the journal.
         if now_ms - since_ms < SLOW_MS:
             return []
         kind, group_id, did = RowKind.STIMULUS, command.group_id, (("did", what),)
@@ -220,6 +225,7 @@ class Reporter:
             for member in consumer.members.values():
                 held = [
                     (image.by_id[topic_id].name, number)
+                    # A partition pending revocation is still the member's.
                     for topic_id, number in flatten(member.assigned) | flatten(member.pending_revocation)
                     if topic_id in image.by_id
                 ]
@@ -233,6 +239,7 @@ class Reporter:
                 found.append((each.member_id, {**own, "held": write_partitions(read_owned(each.assignment))}))
             details = {"protocol": "classic", "epoch": str(classic.generation), "rest": "true"}
         else:
+            # The group is gone: there is nothing to find.
             return []
         details["members"] = str(len(found))
         entries = [
@@ -274,19 +281,23 @@ class Reporter:
         """
         refusal = _refusal(stimulus, decision)
         if refusal is not None:
+            # A refusal changes nothing, so it has no other entries.
             return _refused(stimulus, refusal)
         entries: list[Entry] = []
         if isinstance(stimulus, asked.TopicsChanged):
             for topic_id in groups.image.by_id.keys() - stimulus.image.by_id.keys():
+                # Members revoke the partitions of a deleted topic later, when the image has no name for it.
                 _remember(self._former_topics, topic_id, groups.image.by_id[topic_id].name)
         if isinstance(stimulus, asked.MemberDisconnected):
             self._note_end(groups, stimulus, timers, now_ms=now_ms)
         if isinstance(stimulus, asked.MemberDisconnected) and _cuts_session(decision):
             _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
+            # Without records the loss of the connection would have no entry.
             if not decision.records:
                 entries = [_stimulus(groups, stimulus, stimulus.group_id, held_ms=None), _connection_lost(stimulus)]
         by_group: dict[str, list[facts.Record]] = {}
         for record in decision.records:
+            # Records of no group (topics, markers) have no entries.
             if record.group_id:
                 by_group.setdefault(record.group_id, []).append(record)
         for group_id, records in by_group.items():
@@ -295,6 +306,7 @@ class Reporter:
                 scene.computed_by = stimulus.member_id
             if MovesHeldBack in scene.kinds:
                 scene.pace = self._pace(groups, group_id, records)
+            # To find a trigger is expensive, and most decisions need none.
             if not scene.kinds.isdisjoint(_TRIGGERED):
                 scene.trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
                 scene.step = self._step(groups, stimulus, group_id, records)
@@ -303,6 +315,7 @@ class Reporter:
                 held_ms = _held_ms(groups, stimulus, timers, now_ms=now_ms)
                 entries.append(_stimulus(groups, stimulus, group_id, held_ms=held_ms))
                 entries += told
+            # The group is over, and so are its rebalance and moves.
             if told and told[-1].event == END:
                 self._courses.end(group_id)
             self._courses.tidy(group_id)
@@ -349,6 +362,7 @@ class Reporter:
             session_ms = session_timeout_ms(groups, key)
             if session_ms is None:
                 session_ms = self._settings_of(groups, stimulus.group_id).group_consumer_session_timeout_ms
+            # The session's deadline tells when the member was last heard of.
             _remember(self._ends, (key.group_id, key.member_id), ConnectionEnd(now_ms, deadline_ms - session_ms))
 
     def _trigger(
@@ -369,6 +383,7 @@ class Reporter:
             if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
                 configs = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
         settings = effective_settings(self._settings, configs)
+        # The pause takes precedence over any rate.
         if settings.group_moves_paused:
             return PAUSED
         return f"{settings.group_moves_per_second:g} per second" if settings.has_paced_moves else ""
@@ -382,6 +397,7 @@ class Reporter:
                 if reason in AT_ONCE:
                     told = reason
                 elif reason:
+                    # The reason is remembered for the next step, which may come much later.
                     _remember(self._step_reasons, group_id, reason)
             elif isinstance(record, facts.ConsumerGroupEpochSet):
                 reason = self._step_reasons.pop(group_id, STEP)
@@ -404,6 +420,7 @@ def _tell(scene: Scene) -> list[Entry]:
             told += tell(scene, record)
     if scene.forgotten_offsets:
         told.append(scene.transition("offsets_forgotten", partitions=str(scene.forgotten_offsets)))
+    # Rest is found last: it depends on all records of the decision.
     at_rest = rest_epoch(scene.consumer, scene.records)
     if at_rest is not None:
         told.append(scene.transition("group_at_rest", epoch=str(at_rest), **scene.cost()))
@@ -418,6 +435,7 @@ def _identity_of(member: ConsumerMember | ClassicMember) -> dict[str, str]:
 def _remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
     memory.pop(key, None)
     memory[key] = value
+    # Beyond the limit the oldest entry is forgotten: a later row is less exact.
     if len(memory) > _MEMORY_LIMIT:
         del memory[next(iter(memory))]
 
@@ -485,6 +503,7 @@ def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms
         elif isinstance(stimulus, asked.JoinGroup) and stimulus.reason:
             details = (("reason", stimulus.reason),)
         elif isinstance(stimulus, asked.LeaveGroup):
+            # An administrator's removal must not look like a leave.
             by = (("by", "administrator"),) if is_removal(groups, stimulus) else ()
             reasons = dict.fromkeys(member.reason for member in stimulus.members if member.reason)
             details = (*by, *(("reason", reason) for reason in list(reasons)[:1]))

@@ -137,6 +137,7 @@ class Scene:
     @property
     def goes_on_as(self) -> str:
         """Return the protocol to which the group changes, empty if it does not change or ends."""
+        # A conversion is the end of one type of group and the beginning of the other in one batch.
         if facts.ClassicGroupForgotten in self.kinds and facts.ConsumerGroupEpochSet in self.kinds:
             return "consumer"
         is_classic = facts.ConsumerGroupForgotten in self.kinds and not self.kinds.isdisjoint(_BEGINS_CLASSIC)
@@ -165,6 +166,7 @@ class Scene:
         gained = list(gained)
         passages = {each: self.course.passages[each] for each in gained if each in self.course.passages}
         expected = {each: passage.last_read for each, passage in passages.items() if passage.last_read is not None}
+        # From now on the first fetch of the new owner tells until when the partition was unread.
         self._reads.expect((self.group_id, member_id), self._client_of(member_id), expected)
         for passage, partitions in self.course.grant(member_id, gained, now_ms=self.now_ms, former=former):
             details = {"from": passage.giver, "partitions": write_partitions(partitions), **passage.details}
@@ -189,17 +191,22 @@ class Scene:
             is_asked = passage is not None and passage.giver == member_id and passage.asked_ms is not None
             told_ms = passage.asked_ms if passage is not None and is_asked else asked_ms
             if fetched_ms is not None:
+                # A fetch after the request to revoke may have left the partition out.
                 read_ms, is_seen = fetched_ms if told_ms is None else min(fetched_ms, told_ms), True
             elif told_ms is not None and self.trigger not in (LOST, SILENT):
+                # The member was told to revoke in time: it is taken to have read until then.
                 read_ms, is_seen = told_ms, False
             else:
+                # The member was silent: its last sign of life, or the end of its connection, is all that is known.
                 assert signs is not None
                 is_seen = signs.ended_ms >= signs.heard_ms
                 read_ms = max(signs) if told_ms is None else min(told_ms, max(signs))
             commit = committed.get(partition[0], {}).get(partition[1])
+            # A commit shows that the member has read up to it.
             if commit is not None:
                 read_ms = max(read_ms, min(commit.commit_timestamp_ms, self.now_ms))
             last = LastRead(reader=member_id, read_ms=read_ms, is_seen=is_seen)
+            # A member that never read the partition leaves the former reader as the last one.
             last_reads[partition] = self._reads.let_go(key, partition) or last
         self.course.release(member_id, partitions, now_ms=self.now_ms, last_reads=last_reads)
         earliest = min(last_reads.values(), key=lambda last: last.read_ms, default=None)
@@ -210,6 +217,7 @@ class Scene:
         key = (self.group_id, member_id)
         fetched_ms, signs = self._reads.fetched.get(key, 0), self._signs(member_id)
         self._reads.forget(key)
+        # Only a removal for silence is explained by signs of life.
         if self.trigger not in (LOST, SILENT):
             return {}
         silent_ms = self.now_ms - max(fetched_ms, *signs)
@@ -226,6 +234,7 @@ class Scene:
         if deadline_ms is None and self.trigger == LOST:
             # The member's session was shortened when the connection was lost.
             return end
+        # The session's deadline is always one session timeout after the last sign of life.
         heard_ms = (self.now_ms if deadline_ms is None else deadline_ms) - self._session_ms_of(member_id)
         return ConnectionEnd(end.ended_ms, heard_ms)
 
@@ -249,6 +258,7 @@ class Scene:
         member = self._member(member_id)
         if member is not None:
             return member.client_id, member.client_host
+        # The member may join by this very decision.
         for record in self.records:
             if isinstance(record, facts.ConsumerMemberSubscribed) and record.member_id == member_id:
                 return record.client_id, record.client_host

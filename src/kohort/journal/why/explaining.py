@@ -47,6 +47,7 @@ def explain(
     """
     rows = list(rows)
     names = MemberNames()
+    # All rows first: a member's short name must not change on the way.
     names.learn(rows)
     followed = _Explainer(group_id, names)
     for row in rows:
@@ -82,6 +83,7 @@ class _Explainer:
 
     def read(self, row: ToldRow) -> None:
         """Read the next row."""
+        # Rows of one input belong together: members and reasons of earlier rows explain the later ones.
         if row.cause != self._cause:
             self._cause, self._about, self._said, self._silences = row.cause, [], "", []
         if row.event in ("JoinGroup", "LeaveGroup"):
@@ -104,6 +106,7 @@ class _Explainer:
 
     def _joined(self, row: ToldRow) -> None:
         member = self._member(row.member_id)
+        # The member came with its group from the other protocol, and has not joined.
         if row.event == "member_kept":
             return
         self._about.append(member)
@@ -125,6 +128,7 @@ class _Explainer:
         self._heard(member, now_ms, end=ENDS.get(reason, ""))
         if member.asked_since_ms is not None:
             self._delay(member, "give up", member.asked_since_ms, now_ms, end=ENDS.get(reason, ""))
+        # A replaced process is no member that left: its instance goes on.
         if reason == _RETURNED:
             self._came_back(member, now_ms)
         del self._members[row.member_id]
@@ -148,6 +152,7 @@ class _Explainer:
         released = read_partitions(row.details.get("released", ""))[0]
         self._let_go(member, released, row.time_ms, f"{member.name} left for a while")
         member.away_since_ms = row.time_ms - int(row.details.get("silent_ms", 0))
+        # Others do not wait for a member that is away.
         member.waits_since_ms = member.asked_since_ms = member.planned_since_ms = None
         member.asked = {}
 
@@ -177,6 +182,7 @@ class _Explainer:
         is_open = row.event == "window_opened"
         self._window_ms = int(row.details.get("ends_ms", row.time_ms)) if is_open else None
         for member in self._members.values():
+            # Only members that joined with the row that opened the window wait for it.
             member.is_new = is_open and member in self._about
 
     def _short(self, row: ToldRow) -> None:
@@ -204,6 +210,7 @@ class _Explainer:
         self._confirmed.add(member.member_id)
         held, unnamed = read_partitions(row.details.get("held", ""))
         end = "the broker crashed, and what came then is not known"
+        # Unnamed partitions may be among the ones that the row does not list.
         gone = [] if unnamed else [each for each in self._holdings.of(member.name) if each not in held]
         self._let_go(member, gone, row.time_ms, end, is_found=True)
         for partition in held:
@@ -219,6 +226,7 @@ class _Explainer:
         details, gap = row.details, self._gap
         count = int(details.get("members", 0))
         self._unnamed = max(0, count - len(self._confirmed))
+        # With unnamed members, a member without a row may still be there.
         gone = (
             [] if self._unnamed else [each for each in self._members.values() if each.member_id not in self._confirmed]
         )
@@ -229,6 +237,7 @@ class _Explainer:
         if gap is not None:
             self._gap = replace(gap, gone=tuple(member.name for member in gone))
         number, latest = int(details.get("epoch", 0)), self._rebalances.latest
+        # The end of the open rebalance may be in the lost rows.
         if latest is not None and latest.ended_ms is None:
             self._rebalances.cut(row.time_ms if gap is None else gap.began_ms)
         if latest is None or latest.number != number or latest.is_cut:
@@ -242,6 +251,7 @@ class _Explainer:
     # Partitions.
 
     def _assigned(self, row: ToldRow) -> None:
+        # Any new assignment shows that the member is back and has been told.
         member, details, now_ms = self._member(row.member_id), row.details, row.time_ms
         self._came_back(member, now_ms)
         self._heard(member, now_ms)
@@ -253,10 +263,12 @@ class _Explainer:
             move = self._arrivals[partition] = self._holdings.give(member.name, partition, now_ms)
             if latest is not None:
                 latest.moves[partition] = move
+        # Partitions that the member has without a move that brought them.
         for partition in read_partitions(details.get("held", ""))[0]:
             self._holdings.give(member.name, partition, now_ms)
         state = details.get("state", "STABLE")
         member.settled = int(details.get("epoch", -1)) if state == "STABLE" else -1
+        # Only UNREVOKED_PARTITIONS means that the member still has partitions to revoke.
         if state != "UNREVOKED_PARTITIONS" and member.asked_since_ms is not None:
             self._delay(member, "give up", member.asked_since_ms, now_ms)
             member.asked, member.asked_since_ms = {}, None
@@ -264,6 +276,7 @@ class _Explainer:
         if latest is not None and details.keys() & {"gained", "asked_back", "released", "held"}:
             latest.touched.add(member.member_id)
             latest.unnamed += unnamed
+            # A late row of a rebalance that seemed over: it ends later.
             if latest.ended_ms is not None and not latest.is_overtaken and not latest.is_at_rest:
                 latest.ended_ms = now_ms
 
@@ -281,6 +294,7 @@ class _Explainer:
         for partition in partitions:
             asked_ms = member.asked.get(partition)
             arrival = self._arrivals.pop(partition, None)
+            # The new owner lost the partition again before it read from it.
             if arrival is not None and arrival.read_again_ms is None:
                 arrival.is_over = True
             move = self._holdings.take(member.name, partition, now_ms, end=end, asked_ms=asked_ms)
@@ -322,6 +336,7 @@ class _Explainer:
     # Rebalances.
 
     def _add_trigger(self, rebalance: FollowedRebalance, row: ToldRow, trigger: str, why: str = "") -> None:
+        # A conversion of the group is reported by both protocols.
         if rebalance.trigger_cause == row.cause and rebalance.triggers and rebalance.triggers[-1].trigger == trigger:
             # One input, reported with the rows of two protocols: the later ones know the members.
             rebalance.triggers.pop()
@@ -346,6 +361,7 @@ class _Explainer:
 
     def _bumped(self, row: ToldRow) -> None:
         epoch, latest = int(row.details.get("epoch", 0)), self._rebalances.open
+        # After its target is computed, a rebalance is answered: the next change begins another one.
         if latest is None or latest.protocol != "consumer" or latest.computed_ms is not None:
             latest = self._begin(row.time_ms, "consumer")
             latest.first_number = epoch
@@ -382,6 +398,7 @@ class _Explainer:
         self._forget_short()
         latest.number = latest.first_number = int(row.details.get("generation", 0))
         latest.computed_ms, latest.leader = row.time_ms, row.member_id
+        # The members that set the rebalance off have joined already; the others had to rejoin.
         newcomers = {name for trigger in latest.triggers for name in trigger.members}
         late = [self._members[each] for each in latest.joined if each in self._members]
         late = [member for member in late if member.name not in newcomers]
@@ -394,6 +411,7 @@ class _Explainer:
         if latest is None or latest.is_overtaken or latest.is_at_rest:
             return
         if latest.protocol == "consumer":
+            # The row may tell the rest of an older epoch, while a newer rebalance is open.
             latest.is_at_rest = int(row.details.get("epoch", 0)) >= (latest.number or 0)
             if latest.is_at_rest and latest.ended_ms is None:
                 self._rebalances.let_go(row.time_ms)
@@ -414,10 +432,12 @@ class _Explainer:
             return
         members = self._members.values()
         is_waited_for = [each.asked_since_ms is not None or each.waits_since_ms is not None for each in members]
+        # Others still wait for a member, or for the pace: the group is not at rest.
         if any(is_waited_for) or latest.held_back is not None:
             return
         number = latest.number or 0
         is_everybody_there = all(each.settled >= number or each.away_since_ms is not None for each in members)
+        # Members without a change have no row: the number of changed ones tells when all are through.
         if is_everybody_there or len(latest.touched) >= latest.changed:
             latest.ended_ms = now_ms
 
@@ -428,6 +448,7 @@ class _Explainer:
         if latest is not None:
             latest.ended_ms = row.time_ms
         self._members, self._is_gone, self._unnamed = {}, True, 0
+        # A later group with this id has no owners from this one.
         self._holdings.loose.clear()
 
     # Members that others wait for.
@@ -435,6 +456,7 @@ class _Explainer:
     def _heard(self, member: FollowedMember, now_ms: int, *, end: str = "") -> None:
         """Note that a member has been told, or is gone."""
         since_ms, member.planned_since_ms = member.planned_since_ms, None
+        # A member that was told at once kept no others waiting.
         if since_ms is not None and now_ms > since_ms:
             self._delay(member, "hear", since_ms, now_ms, end=end)
 

@@ -51,6 +51,7 @@ class OpenMove:
     def learn(self, details: Mapping[str, str]) -> None:
         """Add details of the row of its arrival that no earlier row has given."""
         for name in ("asked_ms", "committed_ms", "released_ms", "read_ms"):
+            # The first row that has a value counts.
             if getattr(self, name) is None and details.get(name, "").isdecimal():
                 setattr(self, name, int(details[name]))
         self.is_at_most = self.is_at_most or details.get("at_most") == "true"
@@ -91,6 +92,7 @@ class Holdings:
             # The leader's assignment: the former owner's loss has a row of its own.
             holding.ended_ms, holding.end = now_ms, "the leader gave it to another"
             move = OpenMove(giver=holding.member, released_ms=now_ms)
+        # A row may repeat an ownership that is known.
         if holding is None or holding.member != member:
             self.now[partition] = Holding(partition=partition, member=member, began_ms=now_ms)
             self.all.append(self.now[partition])
@@ -103,13 +105,16 @@ class Holdings:
     ) -> OpenMove | None:
         """Take a partition from a member; return the move, or `None` where another member has it by now."""
         holding = self.now.get(partition)
+        # The partition has another owner already, and its loss is known.
         if holding is not None and holding.member != member:
             return None
         if holding is not None:
             holding.ended_ms, holding.end = now_ms, end
             del self.now[partition]
+            # The row with the reason comes after the rows of the released partitions.
             if not end:
                 self._unexplained.append(holding)
+        # The partition is known as released: the row repeats it.
         elif partition in self.loose:
             return None
         move = self.loose[partition] = OpenMove(giver=member, asked_ms=asked_ms, released_ms=now_ms)

@@ -37,6 +37,7 @@ class FollowedRebalances:
 
     def begin(self, now_ms: int, protocol: str, loose: dict[Partition, OpenMove]) -> FollowedRebalance:
         """Begin a rebalance; `loose`: partitions without an owner, which it has to assign."""
+        # Moves of the overtaken rebalance may still wait for the pace.
         before = None if self.open is None else self.open.held_back
         self.overtake(now_ms)
         begun = FollowedRebalance(protocol=protocol, began_ms=now_ms)
@@ -60,6 +61,7 @@ class FollowedRebalances:
         """End the open rebalance at a crash, as its outcome is not known."""
         latest = self.open
         if latest is not None:
+            # What the moves waited for at the crash is unknown.
             latest.held_back = None
             latest.is_cut, latest.ended_ms = True, max(now_ms, latest.began_ms)
 
@@ -80,6 +82,7 @@ class FollowedRebalances:
             return
         partitions = set(read_partitions(row.details.get("partitions", ""))[0])
         before, pace = latest.held_back, row.details.get("pace", "")
+        # An empty list says that no move waits any more.
         if not partitions:
             self.let_go(row.time_ms)
         elif before is None:
@@ -109,6 +112,7 @@ class FollowedRebalances:
             pace = PAUSED if paused == "true" else ""
         if rate is not None and pace != PAUSED:
             pace = f"{rate} per second" if rate != _DEFAULT else ""
+        # Each wait names the pace that caused it.
         if pace != before.pace:
             self.let_go(row.time_ms)
             left = before.left
@@ -120,6 +124,7 @@ class FollowedRebalances:
         if latest is None or latest.held_back is None:
             return
         held_back, latest.held_back = latest.held_back, None
+        # Moves that begin with their own target waited for nothing.
         if now_ms > held_back.since_ms:
             latest.delays.append(build_pace(held_back, held_back.partitions, now_ms))
 

@@ -40,6 +40,7 @@ def build_delay(
     """Build a wait for a member, for an assignor or for a pace."""
     named, seen = tuple(sorted(partitions)), tuple(dict.fromkeys(meanwhile))
     lasted_ms = (now_ms if ended_ms is None else ended_ms) - began_ms
+    # Two heartbeats are missing: the wait is explained by the member's silence.
     if not seen and not end and what in ("hear", "give up", "join again") and lasted_ms >= SILENT_MS:
         seen = ("silent",)
     sentence = say_delay(
@@ -72,6 +73,7 @@ def build_waits(
     """Build the present waits; `rebalance`: the open one, `None` if there is none."""
     found: list[Delay] = []
     for member in members:
+        # A member that was told has to revoke; until then it has to hear of it.
         if member.planned_since_ms is not None and member.asked_since_ms is None:
             found.append(
                 build_delay(
@@ -97,9 +99,11 @@ def build_waits(
         found.append(
             build_delay(f"assignor {rebalance.assignor}", "assign", rebalance.assignor_asked_ms, now_ms=now_ms)
         )
+    # The other members wait for the leader's assignment.
     if rebalance.protocol == "classic" and rebalance.computed_ms is not None:
         found.append(build_delay(names.of(rebalance.leader), "share out", rebalance.computed_ms, now_ms=now_ms))
     elif rebalance.protocol == "classic":
+        # The join phase is open: others wait for the members that have not rejoined.
         missing = [member for member in members if member.member_id not in rebalance.joined]
         found += [build_delay(member.name, "join again", rebalance.began_ms, now_ms=now_ms) for member in missing]
     return found
@@ -114,6 +118,7 @@ def build_standings(
     for member in members:
         held = tuple(sorted(holdings.of(member.name)))
         because = member.short.get("because", "")
+        # The first of these that applies takes precedence over a config.
         if member.is_new and window_ms is not None and not held:
             because = "window"
         elif member.away_since_ms is not None:
@@ -161,6 +166,7 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         Move(
             topic=topic, partition=number, giver=move.giver, taker=move.taker, asked_ms=move.asked_ms,
             committed_ms=move.committed_ms, released_ms=move.released_ms, granted_ms=move.granted_ms,
+            # Without another reader, the giver was the last to read.
             reader=move.reader or (None if move.read_ms is None else move.giver), read_ms=move.read_ms,
             read_again_ms=move.read_again_ms, is_at_most=move.is_at_most, is_found=move.is_found,
         )
@@ -168,6 +174,7 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
     )  # fmt: skip
     ended_ms = now_ms if found.ended_ms is None else found.ended_ms
     is_over = found.ended_ms is not None
+    # Partitions with a new owner that has not read yet: no member reads them meanwhile.
     unread = {
         place: now_ms - move.read_ms
         for place, move in found.moves.items()
@@ -199,6 +206,7 @@ def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *
         protocol=found.protocol,
         began_ms=found.began_ms,
         computed_ms=found.computed_ms,
+        # An overtaken or cut rebalance has no end of its own.
         ended_ms=None if found.is_overtaken or found.is_cut else found.ended_ms,
         overtaken_by=after.number if after is not None and found.is_overtaken else None,
         triggers=tuple(found.triggers),
