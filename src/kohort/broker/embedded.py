@@ -1,6 +1,6 @@
 """A broker started from Python in one line, on a thread of this process or in a child process.
 
-Laws: what keeps a broker from starting is raised in the caller, in one sentence; a broker that nobody stops ends with
+Laws: an error that keeps a broker from starting is raised in the caller; a broker that is not stopped ends with
 the program that started it, and cleanly unless that was killed with it.
 """
 

@@ -1,6 +1,6 @@
 """One broker: opens the store, rebuilds the coordinator, listens, and stops cleanly.
 
-Laws: nobody is answered before the coordinator is rebuilt; a clean stop answers what can be answered, syncs, and
+Laws: no request is answered before the coordinator is rebuilt; a clean stop answers what can be answered, syncs, and
 leaves the mark of a clean shutdown; a broker that failed leaves none.
 """
 

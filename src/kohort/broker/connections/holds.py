@@ -2,7 +2,7 @@
 
 Laws: answers leave in the order of their requests, so what is held is answered as soon as something behind it is
 ready, unless its client takes answers in any order. What is behind it cuts the hold, unless it is a heartbeat, too. A
-heartbeat that is itself held is in nobody's way. At most half of the requests that a connection may have open are held.
+held heartbeat holds up no answer. At most half of the requests that a connection may have open are held.
 Source: requirement H1; Java's consumers commit and leave by the connection of their heartbeats.
 """
 

@@ -5,7 +5,7 @@ A fetch may name its member: news for that member end its wait, whatever data th
 Laws: a parked fetch leaves the purgatory exactly once: it answers, or is abandoned with its connection. A log that
 grows many times in one turn of the loop has each fetch look at it once, and at no other of its logs; however many
 fetches are woken, or have waited for long enough, a turn of the loop ends after `LOGS_AT_ONCE`. What all wait for is
-bounded; who has waited longest gives way.
+bounded; the longest waiting fetch gives way.
 Source: Kafka's fetch purgatory (min.bytes, max.wait); architecture: the purgatory only keeps tokens.
 """
 

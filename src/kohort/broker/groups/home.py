@@ -1,7 +1,7 @@
 """One shard of the coordinator and the log in which it is kept.
 
 Laws: of a log that is not known whole no group is served, since an answer out of what is left would be wrong: a commit
-that is not known begins a group anew, perhaps behind records that nobody has read.
+that is not known begins a group anew, perhaps behind unread records.
 """
 
 from __future__ import annotations

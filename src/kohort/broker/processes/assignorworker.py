@@ -3,8 +3,8 @@
 Orders come through standard input, answers go to what was standard output; what the assignor itself prints goes to
 standard error, which is the broker's.
 
-Laws: the process ends when its standard input does, and no computation outlives its time by more than a second, whoever
-is still there to wait for it. What it answers is bytes of a length that the reader can foresee: no pickles go up.
+Laws: the process ends when its standard input does, and no computation outlives its time by more than a second, even
+if the broker no longer waits for it. Answers are bytes of a length that the reader can foresee: no pickles go up.
 Source: architecture (nothing that a user wrote runs on the broker's loop); issue 4, bad input.
 """
 

@@ -1,7 +1,7 @@
 """The configs of a topic as the protocol shows them: checked, as text, with Kafka's type numbers.
 
 Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG. One that changes nothing is taken, and
-said: by DescribeConfigs to whoever asks, and in the broker's log when it is set.
+reported: by DescribeConfigs, and in the broker's log when it is set.
 Source: Apache Kafka 4.3: CreateTopics, DescribeConfigs.
 """
 

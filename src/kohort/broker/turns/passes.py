@@ -1,7 +1,7 @@
 """The work of connections in one pass of the loop: turns, long requests, and reads of records.
 
 Laws: connections that ask for a turn go on in the order in which they asked, as many of them in a pass as have time;
-and those whose request is long carry out a few in a pass, all together. Whoever asks for little waits for none of that.
+and those whose request is long carry out a few in a pass, all together. Short requests wait for none of that.
 Records are no long request: what they cost is to be copied. Of those that are read for answers a pass has its share.
 Source: architecture rule 18: 20 ms.
 """

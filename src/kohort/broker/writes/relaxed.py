@@ -1,6 +1,6 @@
 """The reports of records that a power cut may take, at the start and for descriptions of the broker.
 
-Laws: nothing is said where every append is synced, and nothing of the journal, of which nobody was promised anything.
+Laws: nothing is said where every append is synced, and nothing of the journal, which promises no durability.
 """
 
 from __future__ import annotations

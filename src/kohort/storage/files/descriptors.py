@@ -2,7 +2,7 @@
 
 Laws: a descriptor is closed when the last thread that uses it is done, never under its hands. A file that was opened
 again is the same one as before: another that has taken its name is an error, not an answer. What is read is what the
-file has; who asks for more than that gets less.
+file has; a read of more than that returns less.
 Source: preadv2(2), RWF_NOWAIT: what lies in the page cache is read, and nothing is waited for.
 """
 

@@ -2,7 +2,7 @@
 
 Laws: errors are of four kinds: what is used up and may come back (`NoRoomError`), what cannot be read
 (`UnreadableError`), what is refused for another reason (`StorageError`), and a disk that fails (`DiskFailedError`).
-After the last nothing more is written through that file system, and whoever watches its health is told once. What
+After the last nothing more is written through that file system, and its `on_failure` is called once. What
 failed is never tried again: the next sync of the same file would succeed, and prove nothing.
 Source: write(2), fsync(2); the fsync error handling that PostgreSQL had to learn in 2018.
 """

@@ -4,7 +4,7 @@ Laws: this is the only module of storage that knows the operating system. A writ
 short write the file has its old size again. What `sync` and `sync_directory` have not covered may be gone after a
 crash. A directory that cannot be opened to be synced is not synced, but no sync has failed. A view that was
 given out stays valid whatever happens to the file later: nothing is mapped, since a file that is cut from outside would
-end whoever reads its mapping.
+end the process that reads its mapping.
 Source: pwrite(2), fdatasync(2), flock(2); architecture, rooms.
 """
 

@@ -1,6 +1,6 @@
 """The repair of an offline data directory: the repairs of a start, and those that users choose.
 
-Laws: a torn tail, which was promised to nobody, is cut; damage in the middle is kept in a file of its own. Whether
+Laws: a torn tail, which was never acknowledged, is cut; damage in the middle is kept in a file of its own. Whether
 readers may pass a hole is for people to say. What only a backup can bring back is named, and stays as it is. A catalog
 that is made from folders lets no record go: configs of topics are in no folder, so all is kept until they are set.
 Source: `recovery` and `quarantine`, which do the work.

@@ -1,8 +1,8 @@
 """The coordination of threads that write index files and checkpoints beside the segments of a log.
 
-Laws: as long as somebody does, no file takes the place of a segment's: what is written would be taken for what is known
-of the new one. Once the folder has left its name, which another topic may have by then, nobody writes there. All of it
-is called on the loop, but for `do` and `give_up`.
+Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of the
+new one. Once the folder has left its name, which another topic may have by then, no thread writes there. All methods
+except `do` and `give_up` are called on the loop.
 Source: of ours; Apache Kafka takes a lock of the log for both.
 """
 

@@ -5,7 +5,7 @@ becomes a segment of its own. So every segment holds whole batches and nothing e
 that such a file explains.
 
 Laws: no byte is lost. A file is made durable before the segment is cut. A file that is itself damaged explains nothing:
-its hole is found and written again. A reader that comes to a hole is told so, unless somebody has settled it.
+its hole is found and written again. A reader that comes to a hole gets an error, unless a user has settled it.
 Source: Apache Kafka's log recovery, which drops what follows; the error is one of which stock clients tell their users.
 """
 

@@ -1,6 +1,6 @@
 """A reader of batches in a file that may be damaged, cut or unreadable; reads windows, maps nothing.
 
-Laws: memory is one window, whatever length a batch claims. A file that somebody cuts meanwhile ends where it ends now:
+Laws: memory is one window, whatever length a batch claims. A file that is cut meanwhile ends where it ends now:
 what is missing is no batch. A page that the disk cannot give is an error of the file, never the end of the process.
 Source: Apache Kafka's log recovery; mmap(2) on files that others cut.
 """
