@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 #: Carries out one request.
 Handler = Callable[["BrokerContext", "Request", Any], "Message | bytes | None"]
 
+#: The head of an answer: length and correlation id; in response header 1 an empty tagged section follows.
 _SIZE: Final = Struct(">i")
 _PREFIX_V0: Final = Struct(">ii")
 _PREFIX_V1: Final = Struct(">iiB")

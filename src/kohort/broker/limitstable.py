@@ -47,6 +47,7 @@ def _mebi(size: int) -> str:
     return f"{size // _MEBI} MiB"
 
 
+#: The consequence that most limits share.
 _CLOSED: Final = "the connection is closed, with the reason in the log"
 
 #: All limits, in the order in which a connection meets them.

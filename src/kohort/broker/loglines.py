@@ -10,6 +10,7 @@ import logging
 import sys
 import time
 
+#: One event a line: UTC time, level, message.
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+#: Bits of the operations, by the codes of Kafka's AclOperation.
 _READ: Final = 1 << 3
 _WRITE: Final = 1 << 4
 _CREATE: Final = 1 << 5
@@ -18,6 +19,7 @@ _DESCRIBE_CONFIGS: Final = 1 << 10
 _ALTER_CONFIGS: Final = 1 << 11
 _IDEMPOTENT_WRITE: Final = 1 << 12
 
+#: The operations that apply to each kind of resource.
 TOPIC_OPERATIONS: Final = _READ | _WRITE | _CREATE | _DELETE | _ALTER | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
 GROUP_OPERATIONS: Final = _READ | _DELETE | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
 CLUSTER_OPERATIONS: Final = (

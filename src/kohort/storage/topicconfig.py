@@ -67,6 +67,7 @@ def _replicas(name: str, doc: str) -> Option:
     return Option(name=name, parse=parse_replicas, default=[], doc=doc, idle=_no_effect([]))
 
 
+#: Configs of appends and segments.
 _ACTED_ON: Final = [
     _number("index.interval.bytes", 4096, "Bytes of batches between two entries of an index.", high=INT_MAX),
     _number("flush.messages", 1, "Records after which the log is synced; 1: before each acks=all answer.", low=1),
@@ -81,6 +82,7 @@ _ACTED_ON: Final = [
         high=INT_MAX,
     ),
 ]
+#: Configs of compaction.
 _COMPACTED: Final = [
     Option(
         name="cleanup.policy",
@@ -101,6 +103,7 @@ _COMPACTED: Final = [
     _number("max.compaction.lag.ms", LONG_MAX, "Age at which a record is compacted at the latest.", low=1),
     _number("min.compaction.lag.ms", 0, "Age before which no record is compacted."),
 ]
+#: Configs of retention and rolling.
 _RETENTION: Final = [
     _number("retention.bytes", -1, "Size of a partition above which old segments go; -1: no limit.", low=-1),
     _number("retention.ms", 604_800_000, "Age at which segments go, by their records' times; -1: never.", low=-1),
@@ -108,10 +111,12 @@ _RETENTION: Final = [
     _number("segment.jitter.ms", 0, "By so much a segment may begin earlier, so that not all begin at once."),
     _number("file.delete.delay.ms", 60_000, "Wait before the file of a segment that went is removed."),
 ]
+#: Configs of the checks of timestamps.
 _TIMESTAMPS: Final = [
     _number("message.timestamp.before.max.ms", LONG_MAX, "How old a record's timestamp may be."),
     _number("message.timestamp.after.max.ms", 3_600_000, "How far in the future a record's timestamp may be."),
 ]
+#: Configs of the stored codec.
 _COMPRESSION: Final = [
     _choice(
         "compression.type",
@@ -134,6 +139,7 @@ _COMPRESSION: Final = [
     _number("compression.lz4.level", 9, "Level of lz4.", low=1, high=17),
     _number("compression.zstd.level", 3, "Level of zstd.", low=-131072, high=22),
 ]
+#: Configs without effect on this broker.
 _NOTHING_HERE: Final = [
     _number(
         "min.insync.replicas",

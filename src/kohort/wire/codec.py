@@ -18,6 +18,7 @@ from kohort.wire.schema import Array, Kind, Message, Scalar, kind_name, schema_o
 
 T = TypeVar("T", bound=Message)
 
+#: Compiled functions by class and version, bounded decoders by their rows too.
 _DECODERS: Final[dict[tuple[type[Message], int], Decoder]] = {}
 _BOUNDED_DECODERS: Final[dict[tuple[type[Message], int, int], Decoder]] = {}
 _ENCODERS: Final[dict[tuple[type[Message], int], Encoder]] = {}

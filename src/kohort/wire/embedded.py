@@ -21,6 +21,7 @@ from kohort.wire.messages.consumer_protocol import (
 from kohort.wire.primitives import Buffer
 from kohort.wire.schema import Message
 
+#: The newest version of the consumer protocol that is written.
 NEWEST_VERSION: Final = 3
 _VERSION_BYTES: Final = 2
 #: Longer blobs are refused: a subscription of 100,000 topics fits, a hostile one does not grow without end.

@@ -14,6 +14,7 @@ from typing import Any, Final
 from kohort.wire.primitives import pack_code, prepared_packers, prepared_unpackers
 from kohort.wire.schema import UUID, Array, Field, Kind, Message, Scalar
 
+#: Prepared functions by format character, shared by all compiled codecs.
 _UNPACKERS: Final[dict[str, list[Callable[..., tuple[Any, ...]]]]] = {}
 _PACKERS: Final[dict[str, list[Callable[..., bytes]]]] = {}
 

@@ -14,6 +14,7 @@ from typing import Final
 from kohort.errors import LocalProtocolError, RemoteProtocolError
 from kohort.wire.primitives import Buffer
 
+#: Bytes of the size in front of a frame.
 SIZE_BYTES: Final = 4
 _SIZE: Final = Struct(">i")
 _INT32_MAX: Final = 0x7FFFFFFF

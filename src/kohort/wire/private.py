@@ -105,6 +105,7 @@ GROUP_CONFIGS: Final = (
     "group.rebalance.token",
     "group.static.fallback",
 )
+#: Configs of groups that have no option of the broker.
 OF_GROUPS_ALONE: Final = ("group.rebalance.token",)
 #: Options of the broker that Kafka's does not have.
 BROKER_CONFIGS: Final = (

@@ -79,6 +79,7 @@ class _Api(NamedTuple):
     flexible_since: int
 
 
+#: Above every version: no version is flexible.
 _NEVER: Final = 1 << 15
 _APIS: Final[dict[int, _Api]] = {
     ApiKey.PRODUCE: _Api(3, 13, 9),
@@ -138,6 +139,7 @@ _APIS.update((key, _Api(first, last, 0)) for key, (first, last) in API_VERSIONS.
 
 #: An API of Kafka's or of ours.
 AnyApiKey = ApiKey | PrivateApiKey
+#: API key -> API, Kafka's and kohort's own.
 _KEYS: Final[dict[int, AnyApiKey]] = {int(key): key for key in (*ApiKey, *PrivateApiKey)}
 
 #: First and last version of Kafka's APIs that kohort encodes and decodes. The announced ones may differ: see

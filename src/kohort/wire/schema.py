@@ -41,6 +41,7 @@ class Array(NamedTuple):
         return f"[]{kind_name(self.element)}"
 
 
+#: Kafka's scalar types.
 BOOL: Final = Scalar("bool", "?", 1, False)
 INT8: Final = Scalar("int8", "b", 1, 0)
 INT16: Final = Scalar("int16", "h", 2, 0)

@@ -17,6 +17,7 @@ from kohort.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
+#: Kafka's endpoint types (KIP-919).
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 

@@ -19,6 +19,7 @@ from kohort.wire.messages.describe_quorum import (
     TopicDataResponse,
 )
 
+#: The only topic with a quorum (KIP-595).
 METADATA_TOPIC = "__cluster_metadata"
 
 

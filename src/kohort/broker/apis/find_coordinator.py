@@ -16,6 +16,7 @@ from kohort.broker.turns.manyrows import answer_rows, rows_at_once
 from kohort.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
+#: Kafka's kinds of keys; 2 is a share group.
 GROUP: Final = 0
 TRANSACTION: Final = 1
 

@@ -28,6 +28,7 @@ from kohort.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
+#: Kafka's operations on a config (KIP-339).
 SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2

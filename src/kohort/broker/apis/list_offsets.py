@@ -34,6 +34,7 @@ from kohort.wire.messages.list_offsets import (
 
 T = TypeVar("T")
 
+#: Kafka's special timestamps (KIP-734, KIP-405, KIP-1005).
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3

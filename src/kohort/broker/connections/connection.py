@@ -49,6 +49,7 @@ SHORT_LOW_BYTES: Final = 16 * 1024
 #: Shortest request header: API key, version, correlation id, length of the client id.
 MIN_FRAME_BYTES: Final = 10
 
+#: The heads of a frame: its length; length and API key; then the fixed part of the request header.
 _SIZE: Final = Struct(">i")
 _SIZE_AND_KEY: Final = Struct(">ih")
 _HEADER: Final = Struct(">hhih")

@@ -36,6 +36,7 @@ from kohort.wire.messages.fetch import (
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
 
+#: Kafka's isolation level of consumers that skip aborted transactions (KIP-98).
 READ_COMMITTED: Final = 1
 #: Rows and bytes that are read in one turn of the loop.
 ROWS_AT_ONCE: Final = 250

@@ -34,6 +34,7 @@ Asked = tuple[int, int, int, int]
 Columns = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
 #: A topic and its requested partitions.
 AskedOf = tuple[TopicKey, Columns]
+#: The columns of a topic that was named without partitions.
 _NO_ROWS: Final[Columns] = ((), (), (), (), ())
 
 

@@ -54,6 +54,7 @@ _LOGGED: Final = frozenset(
         "member_joined", "member_removed", "subscription_changed", "target_computed",
     }
 )  # fmt: skip
+#: Events of rows that belong to no group.
 STARTED: Final = "broker_started"
 STOPPED: Final = "broker_stopped"
 

@@ -52,6 +52,7 @@ MOST_ROWS_OF: Final[dict[AnyApiKey, int]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 10_000,
     ApiKey.DESCRIBE_QUORUM: 2_000,
 }
+#: APIs with records or with assignments of a whole group.
 _LONG_REQUESTS: Final = frozenset({ApiKey.PRODUCE, ApiKey.SYNC_GROUP})
 #: Groups or members that one request may name.
 MOST_NAMED: Final = 20_000

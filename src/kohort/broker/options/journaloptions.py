@@ -11,6 +11,7 @@ def _bound(name: str, default: int, doc: str, *, low: int) -> Option:
     return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=low, maximum=(1 << 63) - 1)
 
 
+#: All options of the journal.
 JOURNAL_OPTIONS: Final = [
     _bound(
         "journal.ring.rows",

@@ -11,11 +11,13 @@ from typing import Final
 
 from kohort.config import Unserved, Verdict
 
+#: Shorter names of the verdicts below.
 _NEEDLESS: Final = Verdict.NOT_NEEDED
 _LATER: Final = Verdict.NOT_YET
 _REFUSED: Final = Verdict.REFUSED
 _CALLED: Final = Verdict.CALLED
 
+#: Options of clusters of several brokers.
 _CLUSTER: Final = (
     Unserved(
         "process.roles controller.* metadata.* early.start.listeners initial.broker.registration.timeout.ms "
@@ -41,6 +43,7 @@ _CLUSTER: Final = (
     Unserved("host.name port", _CALLED, "listeners"),
     Unserved("advertised.host.name advertised.port", _CALLED, "advertised.listeners"),
 )
+#: Options of threads, buffers and background work.
 _MACHINERY: Final = (
     Unserved("num.network.threads num.io.threads background.threads", _NEEDLESS, "one loop serves every connection"),
     Unserved(
@@ -74,6 +77,7 @@ _MACHINERY: Final = (
     ),
     Unserved("confluent.*", _NEEDLESS, "it belongs to Confluent's distribution"),
 )
+#: Options of records and logs.
 _RECORDS: Final = (
     Unserved("log.roll.jitter.*", _LATER, "segment.jitter.ms of a topic spreads its files"),
     Unserved("retention.ms", _CALLED, "log.retention.ms"),
@@ -88,6 +92,7 @@ _RECORDS: Final = (
     Unserved("message.timestamp.type", _CALLED, "log.message.timestamp.type"),
     Unserved("remote.* log.local.*", _LATER, "there is no tiered storage"),
 )
+#: Options of features for clients.
 _CLIENTS: Final = (
     Unserved(
         "transaction.* transactional.* add.partitions.to.txn.*",

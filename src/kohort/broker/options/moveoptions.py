@@ -7,6 +7,7 @@ from typing import Final
 from kohort.config import Option, parse_bool, parse_float, parse_int, parse_str
 from kohort.coordinator.settings import MOST_MOVES_AT_ONCE, MOST_MOVES_PER_SECOND, MOVE_ORDERS
 
+#: All options of moves.
 MOVE_OPTIONS: Final = [
     Option(
         name="group.moves.per.second",

@@ -6,6 +6,7 @@ from typing import Final
 
 from kohort.config import Option, parse_bool, parse_int, parse_str
 
+#: Units and limits of numbers.
 KIBI: Final = 1024
 MEBI: Final = 1024 * 1024
 INT32_MAX: Final = 2**31 - 1

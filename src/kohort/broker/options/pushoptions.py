@@ -6,6 +6,7 @@ from typing import Final
 
 from kohort.config import Option, parse_bool, parse_int, parse_list
 
+#: All options of held heartbeats.
 PUSH_OPTIONS: Final = [
     Option(
         name="group.push.enable",

@@ -29,6 +29,7 @@ from kohort.config import (
 from kohort.coordinator.settings import MIGRATION_POLICIES, MISMATCH_POLICIES, GroupSettings
 from kohort.errors import ConfigError
 
+#: The broker's identity, addresses and place of data.
 _NODE: Final = [
     count("node.id", 1, "The number of this broker in Metadata answers (Kafka: no default)."),
     count("broker.id", None, "Older name of node.id (Kafka: -1 for none)."),
@@ -50,6 +51,7 @@ _NODE: Final = [
         high=INT64_MAX,
     ),
 ]
+#: Defaults and rules of topics.
 _TOPICS: Final = [
     count("num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000),
     count("default.replication.factor", 1, "Only 1 makes sense: this cluster is one broker.", low=1, high=1),
@@ -81,6 +83,7 @@ def _group(name: str, doc: str, *, low: int = 0) -> Option:
     return count(name, getattr(_GROUP_DEFAULTS, name.replace(".", "_")), doc, low=low)
 
 
+#: The coordinator's options.
 _GROUPS: Final = [
     count(
         "offsets.topic.replication.factor",
@@ -204,6 +207,7 @@ _GROUPS: Final = [
         "By how many partitions beyond one members may differ before any is moved (not in Kafka).",
     ),
 ]
+#: Limits on clients.
 _LIMITS: Final = [
     count("socket.request.max.bytes", 100 * MEBI, "Longest request with records; others: 16 MiB.", low=KIBI),
     count(
@@ -249,6 +253,7 @@ def _kafkas_own() -> Iterable[Unserved]:
     return KAFKAS_OWN
 
 
+#: Every option of the broker.
 BROKER_OPTIONS: Final = OptionSet(
     "broker option",
     [

@@ -9,6 +9,7 @@ from kohort.coordinator.settings import MEMBERSHIPS, STATIC_FALLBACKS, GroupSett
 
 _DEFAULTS: Final = GroupSettings()
 
+#: All options of static groups.
 STATIC_OPTIONS: Final = [
     text(
         "group.membership",

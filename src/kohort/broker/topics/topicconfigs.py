@@ -45,6 +45,7 @@ _TYPE_OF_PARSER: Final[dict[Callable[[object], object], int]] = {
     parse_str: 2,
     parse_float: 6,
 }
+#: Kafka's numbers of types that a parser alone does not decide.
 _TYPE_INT: Final = 3
 _TYPE_LONG: Final = 5
 _TYPE_LIST: Final = 7

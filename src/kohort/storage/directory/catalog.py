@@ -18,6 +18,7 @@ from typing import Final
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId, format_topic_id, parse_topic_id
 
+#: Producer ids that one change of the catalog gives out, as in Kafka.
 PRODUCER_ID_BLOCK: Final = 1000
 _LONGEST_NAME: Final = 249
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")

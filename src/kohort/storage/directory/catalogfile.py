@@ -21,6 +21,7 @@ from kohort.storage.directory.catalog import Catalog, CatalogChange
 from kohort.storage.files.diskerrors import DiskFailedError
 from kohort.storage.files.fs import FileSystem, LogFile, read_bounded, replace_file
 
+#: The catalog's file in the data directory.
 CATALOG_NAME: Final = "kohort.catalog"
 #: The file of the first format: the whole catalog as one JSON document.
 FORMER_CATALOG_NAME: Final = "kohort.catalog.json"

@@ -18,6 +18,7 @@ from kohort.storage.files.descriptors import HeldBytes
 from kohort.storage.files.diskerrors import DiskHealth, NoRoomError
 from kohort.storage.files.fs import Buffer, FileLock
 
+#: Bytes of a file's first buffer.
 _FIRST_CAPACITY: Final = 4096
 #: From here on a buffer is memory that the system hands out page by page, as it is written.
 _LAZY_CAPACITY: Final = 1 << 20

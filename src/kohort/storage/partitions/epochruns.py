@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from kohort.storage.partitions.epochs import LeaderEpochs
 from kohort.storage.segments.segment import Segment
 
+#: The field partitionLeaderEpoch of a batch, and its position.
 _EPOCH: Final = Struct(">i")
 _EPOCH_POSITION: Final = 12
 _NO_LIMIT: Final = 1 << 31

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Final
 
+#: The keys by which (epoch, first offset) pairs are searched.
 _EPOCH: Final = itemgetter(0)
 _OFFSET: Final = itemgetter(1)
 #: The answer for an unknown epoch.

@@ -21,6 +21,7 @@ from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.files.fs import FileSystem, LogFile
 
+#: The suffix of a file with damaged bytes.
 QUARANTINE_SUFFIX: Final = ".quarantine"
 #: The suffix of an unfinished file, which is renamed when it is whole; after a crash the next start removes it.
 UNFINISHED_SUFFIX: Final = ".cleaned"

@@ -34,6 +34,7 @@ from kohort.storage.segments.segment import DELETED_SUFFIX, Segment
 from kohort.storage.segments.segmentindex import IndexImage, SegmentIndex
 from kohort.storage.topicconfig import LogConfig
 
+#: The file of the rows, in the data directory.
 LAST_STOP_NAME: Final = ".kohort_laststop"
 _LIMIT_BYTES: Final = 256 << 20
 #: Logs with more segments or producers have their state in their folders.

@@ -17,6 +17,7 @@ from kohort.storage.files.fs import FileSystem, read_bounded, replace_file
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.retention import count_below
 
+#: No file with a start offset is longer.
 _LIMIT_BYTES: Final = 1_000
 
 

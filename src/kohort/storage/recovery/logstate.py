@@ -30,6 +30,7 @@ from kohort.storage.segments.indexfiles import SegmentFacts, save_facts, save_in
 from kohort.storage.segments.segment import Segment
 from kohort.storage.segments.segmentindex import SegmentIndex
 
+#: The file with a log's state, and Kafka's snapshot of producers.
 STATE_NAME: Final = "log.state"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 _STATE_LIMIT_BYTES: Final = 64 << 20

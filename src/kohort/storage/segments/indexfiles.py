@@ -24,6 +24,7 @@ from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.segments.segmentindex import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, IndexImage, SegmentIndex
 
+#: Suffixes of a segment's index files: Kafka's two, and kohort's facts.
 INDEX_SUFFIX: Final = ".index"
 TIME_SUFFIX: Final = ".timeindex"
 FACTS_SUFFIX: Final = ".facts"

@@ -29,6 +29,7 @@ from kohort.storage.segments.indexfiles import (
 )
 from kohort.storage.segments.segmentindex import INDEX_INTERVAL_BYTES, SegmentIndex
 
+#: The suffix of a segment file, as Kafka's.
 SUFFIX: Final = ".log"
 #: The suffix of a segment file that has left its log and waits to be removed.
 DELETED_SUFFIX: Final = ".deleted"
@@ -36,6 +37,7 @@ DELETED_SUFFIX: Final = ".deleted"
 _HOP: Final = Struct(">qi11xi")
 _LENGTH_OVERHEAD: Final = 12
 _Way = Literal["position_before_offset", "position_before", "position_before_timestamp"]
+#: In place of a first timestamp: later than all others.
 _NO_TIMESTAMP: Final = 1 << 63
 #: Bytes that are read at a time to hop from batch to batch.
 _WINDOW_BYTES: Final = INDEX_INTERVAL_BYTES + HEADER_SIZE

@@ -28,6 +28,7 @@ from kohort.storage.segments.segment import segment_base, segment_name
 NAMES_BESIDE: Final = (PARTITION_METADATA_NAME, EPOCHS_NAME, STATE_NAME)
 SUFFIXES_BESIDE: Final = (*SUFFIXES, SYNCED_SUFFIX, SNAPSHOT_SUFFIX, QUARANTINE_SUFFIX)
 
+#: Kafka's suffix of a deleted partition's folder.
 _DELETE_SUFFIX: Final = "-delete"
 #: The end of the name of a deleted partition's folder; other folders may end in the suffix alone.
 _DELETED_FOLDER: Final = re.compile(rf"-\d+\.[0-9a-f]{{32}}{_DELETE_SUFFIX}$")

@@ -36,6 +36,7 @@ OWN_BATCH_BYTES: Final = 4 * 1024
 _RECORD_OVERHEAD_BYTES: Final = 10
 #: Times between which any two differ by a number that fits.
 _EARLIEST_MS, _LATEST_MS = -1, 1 << 62
+#: Most offsets of a segment or batch: 31 bits.
 _LONGEST_BATCH: Final = (1 << 31) - 1
 
 
