@@ -1,4 +1,4 @@
-"""Test with kohort: brokers for tests of your own, and the simulation that kohort itself is tested with.
+"""Tests with kohort: brokers for your own tests, and the simulation that tests kohort itself.
 
 The pytest fixtures are `kohort_broker` and `kohort_cluster`; `Cluster` is several brokers in one process.
 

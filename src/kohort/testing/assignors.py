@@ -1,4 +1,4 @@
-"""Assignors of the user's own, as they work beside a simulated broker: slowly, wrongly, too late, or not at all.
+"""The user's own assignors beside a simulated broker: slow, wrong, late, or without result.
 
 Laws: every order is answered once, unless the broker dies before. Once they are healed they are right and quick.
 Source: requirement G5; `kohort.broker.processes.ownassignors`.

@@ -1,9 +1,9 @@
-"""One broker process in virtual time: sockets, the broker's own runtime, a disk that syncs late, crashes and stalls.
+"""A broker process in virtual time: sockets, the broker's runtime, late syncs, crashes and stalls.
 
 What was not synced when the process dies may be lost, from some batch on.
 
 Laws: each request is answered at most once, each connection in the order of its requests. A crash forgets everything
-but the log. A request on an older connection than the one that its member was heard on last is dropped: nobody waits
+but the log. A request on an older connection than the one that its member was heard on last is dropped: no client waits
 for its answer, and it may undo newer ones.
 Source: architecture rules 2 to 4 and 17.
 """

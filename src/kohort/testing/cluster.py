@@ -226,7 +226,7 @@ class Cluster:
         self._do(start)
 
     def advertise(self, broker: int, host: str | None, port: int | None = None) -> None:
-        """Tell clients another address of a broker than the one that it listens on: that of a proxy, or a wrong one.
+        """Advertise another address of a broker than its own: that of a proxy, or a wrong one.
 
         Args:
             broker: its number.

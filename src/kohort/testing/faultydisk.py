@@ -1,4 +1,4 @@
-"""A disk that fails when a test says so: any file system behind it, any operation, any of the ways that disks have.
+"""A disk that fails when a test says so, in any operation and in any way that disks have.
 
 Laws: an operation that is struck has changed nothing behind this file system, and raises what the real disk raises for
 the same error number. Every operation has a number, reading ones included, so that a test can go through all of them.

@@ -1,4 +1,4 @@
-"""A network between clients and one broker: it delays, loses and cuts, but each connection keeps its order.
+"""A network between clients and one broker, which delays, loses and cuts, but keeps order.
 
 What is lost on TCP is a connection: requests and answers that are under way on it are gone with it, and the client
 learns of it at once, a little later, or only by its own timeout. A request that is sent again therefore comes on a new

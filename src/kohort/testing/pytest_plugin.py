@@ -1,4 +1,4 @@
-"""The pytest fixtures `kohort_broker` and `kohort_cluster`: in memory, ready in milliseconds, gone after the test."""
+"""The pytest fixtures `kohort_broker` and `kohort_cluster`, in memory and ready in milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's own runtime as a world runs it: its logs and its disk are simulated, and everything is looked at.
+"""The broker's own runtime in a world: logs and disk are simulated, every step is checked.
 
 Source: `kohort.broker.groups.runtime`.
 """

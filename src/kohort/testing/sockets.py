@@ -2,7 +2,7 @@
 
 The queue of answers and the holds are the broker's own; what stands in for bytes is the number of each request.
 
-Laws: answers leave in the order of their requests, but for those to heartbeats of who takes them in any
+Laws: answers leave in the order of their requests, but for heartbeats of clients that take them in any
 (AnswersInOrder). An answer that is ready waits behind no heartbeat that is held, and at most half of what a connection
 may have open is held (HeldInNobodysWay).
 Source: `kohort.broker.connections.connection`; requirement H1.

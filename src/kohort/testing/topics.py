@@ -1,4 +1,4 @@
-"""The topics of a simulated world: they are made, grow, vanish, and come back under the same name as others.
+"""The topics of a simulated world, which are created, grown, deleted and created again.
 
 Laws: a topic that is made again has another id, and another label: labels tell in a story which one is meant.
 """

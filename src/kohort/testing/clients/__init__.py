@@ -1,1 +1,1 @@
-"""The seeded world of the clients: real consumers and producers, real brokers, virtual time and network."""
+"""The seeded world of real consumers, producers and brokers on virtual time and network."""

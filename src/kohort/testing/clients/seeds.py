@@ -1,4 +1,4 @@
-"""Worlds of real clients by their seeds: from the command line, and many of them in the processes of a test."""
+"""Runs of client worlds by seed: from the command line, and many in the processes of a test."""
 
 from __future__ import annotations
 

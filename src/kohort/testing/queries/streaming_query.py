@@ -1,4 +1,4 @@
-"""A streaming query of the simulation: Spark's order of calls, its two logs, and a sink that knows batch ids.
+"""A simulated streaming query: Spark's order of calls, its two logs, a sink that knows batch ids.
 
 Source: Spark's StreamExecution and MicroBatchExecution; measured order of calls.
 """
