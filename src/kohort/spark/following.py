@@ -1,4 +1,4 @@
-"""Offsets of queries that read by Spark's own Kafka source, in a group, where every lag tool sees them.
+"""Commits of offsets to a group for queries on Spark's own Kafka source, so that lag tools see them.
 
 Laws: the query knows nothing of it: what cannot be committed now is committed later, or said; only ends of finished
 batches are committed. Spark's listener only notes; a thread of its own speaks with the broker.
@@ -47,7 +47,7 @@ _AT_EXIT_S: Final = 5.0
 
 
 def follow(spark: SparkSession, group_id: str | Mapping[str, str], **options: Unpack[SharedOptions]) -> Follower:
-    """Commit how far streaming queries have read to a consumer group, for queries that read Kafka without one.
+    """Commit to a group how far streaming queries have read that read Kafka without one.
 
     That is every query by Spark's own `format("kafka")`, real-time mode too, and by `format("kohort")` without
     `kafka.group.id`. Offsets are in the group as soon as Spark tells of a finished batch; nothing else changes for the

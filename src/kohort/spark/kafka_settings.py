@@ -41,7 +41,9 @@ _TABLES_INSTEAD: Final = "CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...) k
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Checked names, unparsed values: `own` options under their proper case, `kafka` settings without their prefix.
+    """Options with checked names and unparsed values.
+
+    `own`: under their proper case. `kafka`: settings without their prefix.
 
     `remarks`: a sentence for each that changes nothing.
     """
@@ -105,7 +107,7 @@ def split_options(
 
 
 def check_security(checked: Mapping[str, object]) -> None:
-    """Whether TLS and login can be set up as a client's parsed settings say; the files are read here, once."""
+    """Check that TLS and login can be set up by a client's parsed settings, whose files are read once."""
     try:
         security_settings(checked)
     except ConfigError as wrong:

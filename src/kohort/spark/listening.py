@@ -1,4 +1,4 @@
-"""A listener for queries that read Kafka: lag, batches, partitions that come and go; and their readers hear from it.
+"""A listener for queries that read Kafka: lag, batches, moved partitions; it informs their readers.
 
 Laws: nothing that happens here ends a query or holds one up; what is kept of a query is dropped when it ends.
 Source: Spark's StreamingQueryListener, whose calls come behind a batch, one after another.

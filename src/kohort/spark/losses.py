@@ -1,4 +1,4 @@
-"""Records that were deleted before they were read: the query ends, or goes on without them and says so.
+"""Records that were deleted before they were read: the query fails, or skips them with a warning.
 
 Laws: each partition is settled by itself; nothing is skipped without a line of the log that says from where to where.
 Source: `failOnDataLoss` of Spark's Kafka source.

@@ -50,7 +50,10 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Give up every partition once no batch needs it, leave, plan nothing more, and close the mailbox: that says it."""
+    """The message to give up every partition once no batch needs it, leave, and plan no more.
+
+    The closed mailbox says that the reader has done it.
+    """
 
 
 Message = BatchDone | Drain

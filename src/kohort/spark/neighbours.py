@@ -26,7 +26,7 @@ _NOTE_BYTES: Final = 1_000
 
 
 def announce(group_id: str, name: str, *, application: int | None = None, folder: Path | None = None) -> None:
-    """Leave a note of this process's source, and warn if another source of the application is in the group.
+    """Leave a note of this source, and warn of another source of the application in the group.
 
     Args:
         group_id: the group that it joins.

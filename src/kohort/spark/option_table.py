@@ -1,4 +1,4 @@
-"""The options of reading by `format("kohort")`, as data: Spark's Kafka source's, and the few of our own.
+"""The options of reading by `format("kohort")`, as data: Spark's Kafka source's and kohort's own.
 
 Laws: Spark's names have Spark's values and defaults; what means nothing here is taken, and a line of the log says why.
 Source: Spark's Kafka integration guide and `KafkaSourceProvider`; P1 to P3.

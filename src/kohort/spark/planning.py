@@ -153,13 +153,14 @@ def find_first_starts(
     """Find the start of a stream's partitions that no query has begun.
 
     Partitions that existed when a new query began (`existing_first`) start at `startingOffsets`, later ones at their
-    beginning. Otherwise a partition added while the query ran or was stopped would lose its first records.
+    beginning.
     """
     asked = LATEST if options.starting is None else options.starting
     if asked == COMMITTED:
         # Where the group stands is known by now; here it has never stood.
         asked = EARLIEST
     first = [partition for partition in fresh if partition in existing_first]
+    # A partition added while the query ran or was stopped must not lose its first records.
     later = [partition for partition in fresh if partition not in existing_first]
     if isinstance(asked, dict):
         asked = {partition: offset for partition, offset in asked.items() if partition in first}

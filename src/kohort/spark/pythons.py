@@ -70,12 +70,13 @@ def is_python_free() -> bool:
 
 
 def use_file_sockets() -> None:
-    """Let Spark and its processes of Python speak by sockets of the file system, unless the environment says otherwise.
+    """Let Spark and its Python processes use file system sockets, unless the environment differs.
 
-    It is what Spark takes where none of its settings says anything. Spark knows it since 4.1; it was tried with 4.3.
+    Spark uses the variable where none of its settings is given.
     """
     import pyspark
 
+    # Spark has the variable since 4.1; it was tried with 4.3.
     if os.name == "posix" and tuple(map(int, pyspark.__version__.split(".")[:2])) >= SOCKETS_TRIED_WITH:
         os.environ.setdefault("PYSPARK_UDS_MODE", "true")
 
@@ -134,7 +135,7 @@ def _folder_of(package: str) -> Path:
 
 
 def _is_home(pyspark: Path) -> bool:
-    """Whether Spark, as this process starts it, is that of the installed package: its archive is the same PySpark."""
+    """Whether this process starts the Spark of the installed package, whose archive is the same PySpark."""
     if not Path(pyspark, "bin", "spark-submit").is_file():
         return False
     # Ends the process where it finds none.

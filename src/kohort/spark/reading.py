@@ -73,13 +73,10 @@ def read_span(options: SourceOptions, task: SpanToRead) -> Iterator[pyarrow.Reco
 
 
 def reading_config(options: SourceOptions) -> dict[str, object]:
-    """Return the settings of an executor's consumer.
-
-    It fetches ahead by one answer: while one is handed to the JVM the next is on its way. More than that would only be
-    fetched in vain behind the end of the span.
-    """
+    """Return the settings of an executor's consumer, which fetches ahead by one answer."""
     settings = {**options.client, "auto.offset.reset": "none", "enable.auto.commit": False}
     answer_bytes: int = CONSUMER_OPTIONS.parse(settings)["max.partition.fetch.bytes"]
+    # While one answer is handed to the JVM the next is on its way. More would be fetched in vain behind the span's end.
     return {**settings, "fetch.buffer.bytes": 2 * answer_bytes}
 
 

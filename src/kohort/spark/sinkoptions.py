@@ -1,4 +1,4 @@
-"""The options of writing by `format("kohort")`: Spark's Kafka sink's names and values, and the few of our own.
+"""The options of writing by `format("kohort")`: Spark's Kafka sink's and kohort's own.
 
 Laws: as of `options.py`; what the producer needs travels on as Kafka's dotted names.
 Source: Spark's Kafka integration guide, writing; P1.
@@ -59,7 +59,7 @@ _ASYNC_PROGRESS: Final = "asyncprogresstracking"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The options of one `save()` or `start()`, checked. Picklable: writers travel to the executors with it.
+    """The checked options of one `save()` or `start()`; writers take them along to the executors.
 
     `topic` `None`: rows name theirs. `client`: Kafka's dotted names, `bootstrap.servers` among them. `remarks`: a
     sentence for each option that changes nothing.

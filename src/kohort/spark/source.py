@@ -1,4 +1,4 @@
-"""The data source `kohort`: reading and writing, batch and stream, with `format("kohort")`, without a jar.
+"""The data source `kohort`, which reads and writes batches and streams without a jar.
 
 >>> spark.read.format("kohort").options(**{
 ...     "kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}).load()  # doctest: +SKIP

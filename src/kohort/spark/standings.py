@@ -18,7 +18,7 @@ NONE: Final = -1
 
 
 class Standings:
-    """Groups and the queries that are followed for them; a query is anything that stays the same when it restarts."""
+    """Groups and the queries followed for them; a query is any value that survives its restarts."""
 
     def __init__(self) -> None:
         #: group -> query -> the next offset that it reads of each partition.

@@ -1,4 +1,4 @@
-"""The orderly stop of a query, which delays no member and repeats no record: it gives up its partitions first.
+"""The orderly stop of a query: it gives up its partitions first, and no record is read twice.
 
 Laws: a query is stopped only when its reader has left its group, or there is none. A stop that takes too long raises in
 time, and the query goes on as it was told.

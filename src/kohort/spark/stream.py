@@ -311,10 +311,8 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def is_own(place: Place | None) -> bool:
-    """Whether the query's checkpoint gives this place, and no other member of the group.
-
-    Deleting a topic deletes groups' offsets of it, so that other members' offsets are about the new one.
-    """
+    """Whether the query's checkpoint gives this place, and no other member of the group."""
+    # Deleting a topic deletes groups' offsets of it, so that other members' offsets are about the new one.
     return place is not None and len(place.chain) <= 1
 
 

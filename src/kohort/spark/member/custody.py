@@ -1,4 +1,4 @@
-"""The holders of a partition, and the part that each has read, kept beside the offsets that a query commits.
+"""The holders of a partition and the part that each has read, kept with the committed offsets.
 
 A committed offset says how far a partition is read, but not by which query, nor whether a query has planned to read on.
 A query's checkpoint says how far that query is, but not what others have read since. The metadata of the commit brings

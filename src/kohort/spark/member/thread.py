@@ -1,4 +1,4 @@
-"""The thread that keeps a query's membership alive between Spark's calls, and the end of the reader's process.
+"""The thread that keeps a query's membership alive between Spark's calls, until the reader ends.
 
 The member is a consumer that fetches nothing: it heartbeats, holds partitions and commits. What it decides stands in
 `core.py`; here its requests are carried out.
