@@ -1,4 +1,4 @@
-"""Where the brokers are and how they are entered: `--bootstrap`, `--command-config` and `-X`, or the environment.
+"""The brokers' addresses and the login: `--bootstrap`, `--command-config`, `-X`, or the environment.
 
 Laws: what is said on the command line goes before a file, a file before the environment. A value is in no error.
 """

@@ -1,4 +1,4 @@
-"""`kohort cluster`: brokers, features, the metadata's quorum, log directories, copies and leaders of partitions.
+"""`kohort cluster`: brokers, features, the metadata's quorum, log directories, replicas and leaders.
 
 Laws: what changes shows first what it would do, and does it with `--execute`.
 Source: kafka-cluster, kafka-features, kafka-metadata-quorum, kafka-log-dirs, kafka-reassign-partitions and its file,

@@ -1,4 +1,4 @@
-"""`kohort completion SHELL`: a script that completes verbs, options and their values, written from the parser itself.
+"""`kohort completion SHELL`: a completion script, written from the parser itself.
 
 Topics and groups are asked of the broker that `KOHORT_BOOTSTRAP` names when the user presses Tab.
 """

@@ -116,7 +116,10 @@ def check_is_there(admin: Admin, found: GroupHistory, *, is_end_welcome: bool) -
 def _print_rows(
     events: Sequence[HistoryEvent], names: MemberNames, *, empty: str, has_heading: bool = True, day: str = ""
 ) -> str:
-    """Print the rows, each day's behind a row with its date; `day`: of the latest row before. That of the last one."""
+    """Print rows, each day's under its date, and return the last row's day.
+
+    `day`: that of the latest row before.
+    """
     names.learn(events)
     rows = []
     for event, said in fold(events, names):

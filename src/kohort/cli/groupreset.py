@@ -1,4 +1,4 @@
-"""`kohort group reset-offsets|delete-offsets|remove-members`: show the changes; make them with `--execute`.
+"""`kohort group reset-offsets|delete-offsets|remove-members`: show or make changes.
 
 Laws: without `--execute` nothing is changed; the output shows the changes that would be made now.
 Source: kafka-consumer-groups (`--reset-offsets`, `--delete-offsets`) and its file of topic,partition,offset.

@@ -1,4 +1,6 @@
-"""`kohort log`: the files of a data directory that no broker works on; each action but `check` has its module.
+"""`kohort log`: the files of a data directory that no broker uses.
+
+Each action but `check` has its module.
 
 Laws: a directory that a broker holds is refused. `check` and `dump` change nothing.
 Source: kafka-dump-log; fsck.

@@ -87,7 +87,8 @@ def _print_for_person(columns: Sequence[str], cells: Sequence[Sequence[str]], *,
 
 
 def _print_as_lists(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    """Print each row as a paragraph, a cell a line: side by side they would have a letter a line."""
+    """Print each row as a paragraph, a cell a line."""
+    # Side by side the cells would have a letter a line.
     width = max(map(len, columns))
     rows = [
         "".join(f"{name.ljust(width)}  {cell}".rstrip() + "\n" for name, cell in zip(columns, row, strict=True))

@@ -1,4 +1,4 @@
-"""argparse in our words: an error is one sentence with the nearest known word, and every help ends with an example."""
+"""argparse with errors of one sentence, the nearest known word, and an example in every help."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, []
 
     def _took_late(self, parsed: argparse.Namespace, words: list[str]) -> bool:
-        """Whether words behind options go to a list that argparse has ended before them, as in `move G --to M t-0`."""
+        """Whether words behind options go to a list that argparse has ended: `move G --to M t-0`."""
         lists = [action for action in self._actions if not action.option_strings and action.nargs == "*"]
         if not lists or any(word.startswith("-") for word in words):
             return False

@@ -1,4 +1,4 @@
-"""Schedules of moves in files: the new owner of each partition, as CSV with a heading or as JSON objects.
+"""Schedules of moves in files, as CSV with a heading or JSON objects: each partition's new owner.
 
 Laws: a file that cannot be read as a whole is read not at all, and the error names its line or entry. No more is read
 than the most moves that a coordinator takes can need.

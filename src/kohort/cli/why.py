@@ -1,4 +1,4 @@
-"""`kohort group why GROUP`: a rebalance, a partition or the present state of a group, explained in sentences.
+"""`kohort group why GROUP`: a group's rebalance, partition or state, explained in sentences.
 
 Laws: what is said comes from the broker's history alone, never from clients. With `--json` there are all the values
 behind the sentences.

@@ -1,4 +1,4 @@
-"""`kohort demo`: real flights through a broker, a consumer group and two Spark queries under stress; then the account.
+"""`kohort demo`: flights through a broker, a consumer group and two Spark queries, with an account.
 
 Laws: every claim that it prints is counted from what the members and Spark wrote down themselves; whatever does not
 add up is said in one sentence and the exit code is not 0.

@@ -16,7 +16,7 @@ from kohort.journal.words import show_clock
 
 
 class Span(NamedTuple):
-    """Records of one poll: `first` to `last` offset, both included; `at`: when it was written down, seconds."""
+    """The records of one poll: `first` to `last` offset, both included; `at`: when, seconds."""
 
     partition: int
     first: int
@@ -37,7 +37,7 @@ class MemberAccount:
 
 
 class Doubled(NamedTuple):
-    """How many records two members processed, first the one, then the other, with no kill that explains it."""
+    """The number of records that two members processed one after the other, not explained by the kill."""
 
     first: str
     then: str
@@ -92,7 +92,7 @@ class SparkAccount:
 
 @dataclass(kw_only=True)
 class Account:
-    """Everything that the demo says at its end; `complaints` is empty if it adds up. `spark`: `None` without it."""
+    """The demo's final account; `complaints` is empty if it adds up. `spark`: `None` without Spark."""
 
     produced: int = 0
     killed: str = ""
@@ -136,7 +136,7 @@ def count_records(members: Sequence[MemberAccount], ends: Mapping[int, int], *, 
 
 
 def check(account: Account, ends: Mapping[int, int]) -> None:
-    """Fill in the counts and the complaints; only a kill may double records, and only those of the killed member."""
+    """Fill in counts and complaints; only the kill may double records, and only the killed member's."""
     count = count_records(account.members, ends, killed=account.killed)
     account.counted, account.duplicates = count.distinct, count.duplicates
     account.missing = account.produced - count.distinct

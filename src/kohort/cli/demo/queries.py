@@ -1,4 +1,4 @@
-"""The demo's streaming queries: each writes a batch to a folder of its number, so a repeated one replaces itself."""
+"""The demo's streaming queries, which write each batch to a folder that a repeated one replaces."""
 
 from __future__ import annotations
 

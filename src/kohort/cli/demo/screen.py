@@ -17,7 +17,7 @@ LINE_INTERVAL_S = 4.0
 
 
 class Screen:
-    """While the block runs: a live table on a terminal, a line every few seconds elsewhere, nothing if `quiet`."""
+    """The display while the block runs: a table on a terminal, lines elsewhere, nothing if `quiet`."""
 
     def __init__(self, render: Callable[[GroupWatch], tuple[str, Table]], watch: GroupWatch, *, quiet: bool) -> None:
         """Create a screen.

@@ -34,7 +34,7 @@ appender.console.layout.pattern = %p %c{1}: %m%n%ex
 
 
 class CarrierHour(NamedTuple):
-    """One cell of the result; `flights` includes cancelled ones, `delay` is the mean in minutes, `None` without any."""
+    """A cell of the result; `flights` includes cancelled ones, `delay`: mean minutes or `None`."""
 
     carrier: str
     hour: int

@@ -1,4 +1,4 @@
-"""The second half of the demo: two Spark queries that share a group, stopped and killed while flights arrive.
+"""The second half of the demo: two Spark queries in a group, stopped and killed under load.
 
 Laws: whatever becomes of a query, each record is in the folder of a batch, and in two of them only where a batch was in
 doubt because its reader was killed; Spark counts them.

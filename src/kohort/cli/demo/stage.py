@@ -1,4 +1,4 @@
-"""The run of the demo: broker, load, members that come and go, then Spark's part; progress while it lasts."""
+"""The run of the demo: broker, load, members that come and go, Spark's part, and the progress."""
 
 from __future__ import annotations
 

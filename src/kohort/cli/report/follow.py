@@ -1,4 +1,4 @@
-"""`--follow`: tables that a streaming query keeps, and a page that is made anew from them whenever something came.
+"""`--follow`: tables kept by a streaming query, and a page made anew after each batch of rows.
 
 Laws: a table's lines come once, whatever is stopped and begun again: rows that were written down before are known by
 their numbers, and `keeping` sees to the tables. What is not over is not in them yet. A broker that is away, or has

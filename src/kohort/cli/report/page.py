@@ -1,4 +1,4 @@
-"""The page: one HTML file with its tables, pictures and style inside, read without scripts and without a network.
+"""The page: one HTML file with tables, pictures and style inside, without scripts or network.
 
 Laws: every text that comes from a group is escaped; the file is replaced at once, so that a reader sees the
 old page or the new one.
