@@ -65,6 +65,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
     for record in records:
         if not isinstance(record, facts.CurrentAssignmentSet | facts.ConsumerMemberForgotten):
             continue
+        # Without held heartbeats and watches no member waits for a partition.
         if record.group_id not in groups.holds and record.group_id not in groups.watches:
             continue
         member = parking.find_member(groups, record.group_id, record.member_id)
@@ -105,6 +106,7 @@ class News:
     def take(self) -> tuple[Place, bool]:
         """Take one member, with whether there is news for sure."""
         place = next(iter(self._places))
+        # A member stays out until the next record that concerns it.
         return place, self._places.pop(place)
 
     def put_back(self, place: Place, *, is_sure: bool) -> None:
@@ -131,12 +133,14 @@ class News:
                 if record.command.member_id not in groups.watches.get(group_id, ()):
                     self._places.pop((group_id, record.command.member_id), None)
             elif isinstance(record, _OF_CONFIGS) and group_id in self._paced:
+                # Every response has the new interval, so there is news for sure.
                 self._places.update(dict.fromkeys(((group_id, each) for each in held), True))
             elif isinstance(record, _OF_GROUP):
                 self._add(group_id, held)
             elif isinstance(record, _OF_MEMBER) and record.member_id in held:
                 self._add(group_id, (record.member_id,))
             elif isinstance(record, ComputationNoted):
+                # Only the chosen member has to learn of the computation.
                 asked = "" if record.computing is None else record.computing.member_id
                 self._add(group_id, (asked,) if asked in held else ())
             elif isinstance(record, MemberHeard) and record.is_behind and record.member_id in held:
@@ -152,9 +156,11 @@ class News:
                 keepers = {holders.get(topic_id, {}).get(partition, "") for topic_id, partition in record.places}
                 self._add(group_id, sorted(keepers & held.keys()))
             self._note_wanted(groups, record)
+            # A complete target may end the wait of joining members.
             if held is not None and isinstance(record, facts.TargetAssignmentEpochSet):
                 self._add(group_id, [each for each, command in held.items() if _waits_for_target(command)])
         self._paced.clear()
+        # The member that is to own a freed partition may take it now.
         for group_id, spot in freed:
             group, held = groups.consumer.get(group_id), _waiting(groups, group_id)
             if group is None or held is None:
@@ -165,11 +171,13 @@ class News:
 
     def _add(self, group_id: str, member_ids: Iterable[str]) -> None:
         for member_id in member_ids:
+            # A member with news for sure keeps that mark.
             self._places.setdefault((group_id, member_id), False)
 
     def _note_wanted(self, groups: GroupsState, record: facts.Record) -> None:
         wanted, group = self._wanted.get(record.group_id), groups.consumer.get(record.group_id)
         if isinstance(record, _OF_TARGET) or group is None:
+            # Another target: the wanted partitions are computed again when they are needed.
             self._wanted.pop(record.group_id, None)
         elif wanted is not None and isinstance(record, facts.CurrentAssignmentSet) and record.member_id in group.behind:
             wanted.update(_spots(group, record.member_id))

@@ -40,6 +40,7 @@ def _epoch_set(scene: Scene, record: facts.ConsumerGroupEpochSet) -> Iterable[En
 
 
 def _target_set(scene: Scene, _: facts.MemberTargetSet) -> Iterable[Entry]:
+    # Targets are summed up: a rebalance of a large group has thousands.
     scene.targets += 1
     return ()
 
@@ -60,12 +61,14 @@ def _plans(scene: Scene) -> Iterator[Entry]:
     told = {record.member_id for record in scene.records if isinstance(record, _OF_STANDING)}
     waiting: Mapping[Place, WaitingMove] = {} if scene.consumer is None else scene.consumer.waiting
     if MovesHeldBack in scene.kinds:
+        # This decision may hold back moves itself.
         waiting = next(record.waiting for record in scene.records if isinstance(record, MovesHeldBack))
     shown = 0
     for record in scene.records:
         if not isinstance(record, facts.MemberTargetSet) or record.member_id in told or shown == GIVERS_SHOWN:
             continue
         member = scene.members.get(record.member_id)
+        # A member that is away cannot be told.
         if member is None or member.member_epoch < 0:
             continue
         surplus = flatten(member.assigned) - flatten(record.partitions) - waiting.keys()
@@ -82,6 +85,7 @@ def _planned(scene: Scene, member_id: str, places: Collection[Place]) -> Entry:
 def _moves_held_back(scene: Scene, record: MovesHeldBack) -> Iterable[Entry]:
     """Report that moves wait for their turn, or that none does any more."""
     waiting = {} if scene.consumer is None else scene.consumer.waiting
+    # The same moves wait: the record only sorts them.
     if waiting.keys() == record.waiting.keys():
         return ()
     count, partitions = str(len(record.waiting)), scene.show(record.waiting)
@@ -95,6 +99,7 @@ def _moves_begun(scene: Scene, record: MovesBegun) -> Iterator[Entry]:
     yield scene.decision("moves_begun", moves=str(len(begun)), partitions=scene.show(begun), left=str(left))
     by_keeper: dict[str, list[Place]] = {}
     for place, move in begun.items():
+        # A keeper is told of all its partitions at once.
         by_keeper.setdefault(move.keeper, []).append(place)
     for member_id, places in list(by_keeper.items())[:GIVERS_SHOWN]:
         yield _planned(scene, member_id, places)
@@ -108,6 +113,7 @@ def _subscribed(scene: Scene, record: facts.ConsumerMemberSubscribed) -> Iterabl
         "assignor": record.server_assignor or "",
     }
     if before is None:
+        # A process that replaces a static member takes over its moves as well.
         borne = {} if scene.consumer is None else scene.consumer.instance_ids
         scene.former[record.member_id] = borne.get(record.instance_id or "", "")
         is_kept = record.classic is not None and record.member_id in scene.kept
@@ -127,10 +133,12 @@ def _subscribed(scene: Scene, record: facts.ConsumerMemberSubscribed) -> Iterabl
 
 
 def _member_forgotten(scene: Scene, record: facts.ConsumerMemberForgotten) -> Iterable[Entry]:
+    # The member goes on in the other protocol: it has not left.
     if record.member_id in scene.kept:
         return ()
     before = scene.members.get(record.member_id)
     instance = "" if before is None else before.instance_id or ""
+    # Others do not wait for a removed member any more.
     scene.course.awaited.pop(record.member_id, None)
     heard = scene.farewell(record.member_id)
     return (scene.transition("member_removed", record.member_id, instance=instance, reason=scene.trigger, **heard),)
@@ -144,11 +152,13 @@ def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterato
     old_pending = flatten(before.pending_revocation) if before is not None else set()
     released = (old | old_pending) - new - pending
     asked_back, gained = pending - old_pending, new - old
+    # Last reads are taken before the partitions change their owner.
     read = scene.let_go(member_id, scene.granted(before, released)) if released else {}
     if record.state == facts.MemberState.UNREVOKED_PARTITIONS:
         course.ask(member_id, scene.named(asked_back), now_ms=now_ms)
     else:
         course.awaited.pop(member_id, None)
+    # Epoch -2: the member leaves for a while, and gets no assignment.
     if before is not None and record.member_epoch < 0 <= before.member_epoch:
         yield scene.transition(
             "member_away",
@@ -159,6 +169,7 @@ def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterato
             **read,
         )
         return
+    # A member that comes with its group has its partitions already: it gains none.
     is_new = before is not None or member_id not in scene.kept
     yield scene.transition(
         "assignment_changed",
@@ -176,6 +187,7 @@ def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterato
 
 def _assignment_forgotten(scene: Scene, record: facts.CurrentAssignmentForgotten) -> Iterable[Entry]:
     before = scene.members.get(record.member_id)
+    # The partitions go on with the member in the other protocol.
     if before is None or record.member_id in scene.kept:
         return ()
     held = flatten(before.assigned) | flatten(before.pending_revocation)
@@ -205,6 +217,7 @@ def _computation_noted(scene: Scene, record: ComputationNoted) -> Iterable[Entry
             members=str(len(asked_of.assignable.members)),
             partitions=str(len(asked_of.assignable.space)),
         )
+    # A result is reported by its target, and a known failure only once.
     elif failure is None or (scene.consumer is not None and failure == scene.consumer.failure):
         return ()
     else:
@@ -226,6 +239,7 @@ def _configs_set(scene: Scene, record: facts.GroupConfigsSet | facts.GroupConfig
     before = scene.configs
     after = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
     changed = {name: after.get(name, "(default)") for name in sorted(before.keys() | after.keys())}
+    # Only changed configs are reported.
     different = {name: value for name, value in changed.items() if before.get(name, "(default)") != value}
     return (scene.transition("configs_changed", **different),)
 
@@ -255,10 +269,12 @@ def tell_short(scene: Scene) -> Iterator[Entry]:
     for record in scene.records:
         if isinstance(record, facts.MemberTargetSet) and record.member_id in counts:
             counts[record.member_id] = _count(record.partitions)
+    # An even share is defined only where all members have the same topics.
     is_alike = group is None or len(group.subscriptions) <= 1
     even = sum(counts.values()) // len(counts) if is_alike and counts else 0
     shown = 0
     for member_id, count in counts.items():
+        # A member with an even share, or without a limit, needs no explanation.
         if count and not (limit and count < even):
             continue
         wishes = joined.get(member_id) or scene.members[member_id]

@@ -79,6 +79,7 @@ class Course:
 
     def begin(self, trigger: str, *, now_ms: int, is_new: bool = False) -> None:
         """Note a change of the group; `is_new`: a new rebalance begins in any case."""
+        # Changes before the target belong to one rebalance; the first of them began it.
         if self.began_ms is None or self.is_answered or is_new:
             self.began_ms, self.is_answered = now_ms, False
             self.moved = self.unowned_ms = 0
@@ -89,12 +90,14 @@ class Course:
         """Note that a member was told to revoke partitions."""
         passage = Passage(giver=member_id, asked_ms=now_ms)
         self.passages.update(dict.fromkeys(partitions, passage))
+        # A member that is awaited already keeps the earlier time.
         self.awaited.setdefault(member_id, now_ms)
 
     def commit(self, member_id: str, partitions: Iterable[Partition], *, now_ms: int) -> None:
         """Note a member's commit of partitions that it was asked to revoke."""
         for partition in partitions:
             passage = self.passages.get(partition)
+            # A commit after the release, or of another owner, is none of this move.
             if passage is not None and passage.giver == member_id and passage.released_ms is None:
                 self.passages[partition] = replace(passage, committed_ms=now_ms)
 
@@ -115,8 +118,10 @@ class Course:
         released: dict[tuple[Passage, int | None, LastRead | None], Passage] = {}
         for partition, granted_epoch in partitions.items():
             passage = self.passages.get(partition)
+            # The member lost the partition without being asked, e.g. with its session.
             if passage is None or passage.giver != member_id:
                 passage = unasked
+            # A repeated release keeps the first time.
             if passage.released_ms is None:
                 last_read = None if last_reads is None else last_reads.get(partition)
                 way = passage, granted_epoch, last_read
@@ -137,9 +142,11 @@ class Course:
         found: dict[Passage, list[Partition]] = {}
         for partition in sorted(partitions):
             passage = self.passages.pop(partition, None)
+            # The partition was not released: the new owner has it from a state that is unknown here.
             if passage is None or passage.released_ms is None:
                 continue
             self.unowned_ms = max(self.unowned_ms, now_ms - passage.released_ms)
+            # A partition that returns to its owner, or goes to its successor, has not moved.
             if passage.giver not in (member_id, former):
                 found.setdefault(passage, []).append(partition)
         self.moved += sum(map(len, found.values()))
@@ -151,6 +158,7 @@ class Course:
         self.awaited = {member_id: since_ms + by_ms for member_id, since_ms in self.awaited.items()}
         moved: dict[Passage, Passage] = {}
         for partition, passage in self.passages.items():
+            # Many partitions share a passage: each is shifted once.
             if passage not in moved:
                 moved[passage] = passage.later(by_ms)
             self.passages[partition] = moved[passage]
@@ -200,10 +208,12 @@ class Courses:
         course = self._courses.get(group_id)
         if course is None:
             return
+        # At rest, and no partition is without an owner: nothing is left to remember.
         if course.began_ms is None and not course.passages:
             self.end(group_id)
             return
         self._size += len(course.passages) - course.counted
         course.counted = len(course.passages)
+        # Beyond the limits the group that was noted first is forgotten.
         while len(self._courses) > _GROUPS_LIMIT or self._size > _PARTITIONS_LIMIT:
             self.end(next(iter(self._courses)))

@@ -48,10 +48,12 @@ def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | 
                 target_epoch = record.assignment_epoch
             case MemberTargetSet():
                 targets[record.member_id] = record.partitions
+            # A new member without an assignment has none of its target yet.
             case ConsumerMemberSubscribed() if group is None or record.member_id not in group.members:
                 standings.setdefault(record.member_id, None)
             case CurrentAssignmentSet():
                 standings[record.member_id] = record
+                # A keeper that loses the partition ends the wait of its move.
                 released |= _released_by(group, record.member_id, places_of(record.assigned))
             case ConsumerMemberForgotten():
                 gone.add(record.member_id)
@@ -60,15 +62,19 @@ def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | 
                 held_back = record.waiting
             case MovesBegun():
                 begins = True
+            # A removed group is not at rest.
             case ConsumerGroupForgotten():
                 return None
     behind = set() if group is None else group.behind
     waiting = {} if group is None else group.waiting
+    # The target is behind, or the group was at rest before: no new rest.
     if epoch != target_epoch or (before == (epoch, target_epoch) and not behind and not waiting):
         return None
+    # A move that waits or has just begun is not over.
     if begins or set(waiting if held_back is None else held_back) - released:
         return None
     touched = targets.keys() | standings.keys() | {waiting[place].taker for place in released}
+    # A member behind that no record concerns has another step to take.
     if behind - touched - gone:
         return None
     is_at_rest = all(_is_settled_after(group, standings, targets, member_id) for member_id in touched - gone)
@@ -81,6 +87,7 @@ def _is_settled_after(
     targets: Mapping[str, Mapping[TopicId, tuple[int, ...]]],
     member_id: str,
 ) -> bool:
+    # A record of this decision counts, else the member's present state.
     standing = standings.get(member_id) or (None if group is None else group.members.get(member_id))
     target = targets.get(member_id)
     if target is None:

@@ -67,6 +67,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
             return _of_deadline(groups, stimulus)
         case asked.TopicsChanged():
             return "topics changed"
+        # Only a step raises an epoch with its result.
         case asked.TargetComputed() | asked.InstallAssignment():
             return STEP
         case asked.SubmitMoves():
@@ -79,6 +80,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
         case asked.ConsumerGroupHeartbeat():
             return _of_heartbeat(groups, stimulus)
         case asked.JoinGroup():
+            # The joining member itself was removed: there was no room for it.
             is_out = any(
                 isinstance(record, MemberRemoved) and record.member_id == stimulus.member_id
                 for record in decision.records
@@ -95,14 +97,17 @@ def is_removal(groups: GroupsState, command: asked.LeaveGroup) -> bool:
     A classic member leaves alone, by its id, on a connection of its own client; a consumer-protocol member never sends
     this request.
     """
+    # Only an administrator removes several members at once.
     if len(command.members) != 1:
         return True
     (leaving,) = command.members
+    # An administrator names the instance id alone, or sends a reason of its own.
     if not leaving.member_id or (leaving.reason or "").startswith(_ADMIN_REASON):
         return True
     consumer, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     hosted = None if consumer is None else consumer.members.get(leaving.member_id)
     if hosted is not None:
+        # A consumer-protocol member leaves by heartbeat; a classic one by its own client.
         return hosted.classic is None or command.client_id not in (None, hosted.client_id)
     member = None if classic is None else classic.members.get(leaving.member_id)
     return member is not None and command.client_id not in (None, member.client_id)
@@ -133,10 +138,12 @@ def _of_heartbeat(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) ->
         return "member left"
     group = groups.consumer.get(command.group_id)
     member = None if group is None else group.members.get(command.member_id)
+    # Assignors that are sent again without another change ask for a computation.
     if member is not None and command.client_assignors is not None and not _has_other_wishes(member, command):
         return ASKED_FOR
     if member is not None:
         return "subscription changed" if _wants_other_topics(member, command) else "assignor changed"
+    # The instance id is taken, so this process replaces its holder.
     is_borne = group is not None and command.instance_id in group.instance_ids
     return "static member returned" if is_borne else "member joined"
 
@@ -166,10 +173,12 @@ def _of_join(groups: GroupsState, command: asked.JoinGroup) -> str:
     elif classic is not None:
         member, instances = classic.members.get(command.member_id), classic.instance_ids
         before = None if member is None else member.protocols
+    # Unknown as a member: it joins, or returns under its instance id.
     if before is None:
         return "static member returned" if command.instance_id in instances else "member joined"
     if not before:
         return "member rejoined"
+    # Other protocol names mean another assignor.
     if [name for name, _ in before] != [name for name, _ in command.protocols]:
         return "assignor changed"
     old, new = read_subscription(before[0][1]), read_subscription(command.protocols[0][1])
@@ -185,6 +194,7 @@ def find_step_reason(
     """
     before = effective_settings(base, groups.configs.get(record.group_id, {}))
     after = effective_settings(base, record.configs if isinstance(record, facts.GroupConfigsSet) else {})
+    # A forced rebalance takes precedence over other effects of the same change.
     if forces_rebalance(before, after):
         return FORCED
     if before.is_static and not after.is_static:
@@ -192,6 +202,7 @@ def find_step_reason(
     if after.group_assignor != before.group_assignor:
         return OTHER_ASSIGNOR
     moves = [_unbounded(settings.group_assignor_max_moves) for settings in (before, after)]
+    # A negative limit is none: it counts as larger than any number.
     is_lifted = moves[1] > moves[0] or after.group_assignor_imbalance < before.group_assignor_imbalance
     return LIFTED if is_lifted else ""
 

@@ -69,6 +69,7 @@ def follow_clocks(
     for group_id in dict.fromkeys(record.group_id for record in decision.records):
         clock = groups.clocks.get(group_id)
         own = [] if clock is None else [record for record in decision.records if record.group_id == group_id]
+        # The decision stops the clock itself.
         if clock is None or any(isinstance(record, StaticClockForgotten) for record in own):
             continue
         more, armed = _follow(groups, clock, own, settings_for(group_id), is_by_hand=is_by_hand, now_ms=now_ms)
@@ -89,6 +90,7 @@ def _follow(
     now_ms: int,
 ) -> tuple[list[Record], list[Effect]]:
     group_id, after = own[0].group_id, clock.copy()
+    # The clock after the decision's own records is the one to complete.
     for record in own:
         apply_to(after, record)
     added: list[Record] = [
@@ -97,12 +99,14 @@ def _follow(
     ]
     group = groups.consumer.get(group_id)
     epoch = 0 if group is None else group.epoch
+    # A rebalance assigns partitions to the waiting members too, so the window is over.
     if after.has_window and not is_by_hand and any(_is_rebalance(record, epoch) for record in own):
         added.append(without_window(group_id, after))
     for record in added:
         apply_to(after, record)
     if after.is_idle:
         return [*added, StaticClockForgotten(group_id=group_id)], [Disarm(clock_key(group_id))]
+    # The clock has not changed, and its deadline stands.
     if not added and not any(isinstance(record, _OF_CLOCKS) for record in own):
         return [], []
     return added, [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
@@ -185,6 +189,7 @@ def build_loaded_clock(groups: GroupsState, group_id: str, settings: GroupSettin
         MemberConnectionSeen(group_id=group_id, member_id=member_id, is_gone=True)
         for member_id in ([] if group is None else sorted(clock.offline.keys() & group.members.keys()))
     ]
+    # A group that has become dynamic meanwhile stops its clock at once.
     due_ms = max(now_ms, after.due_ms(settings)) if settings.is_static else now_ms
     return Decision((resumed, *gone), (Arm(clock_key(group_id), due_ms),))
 
@@ -199,6 +204,7 @@ def apply_to_clock(groups: GroupsState, record: Record) -> None:
     """Apply types 20,003 and 20,004; a record whose clock compaction removed creates another clock."""
     clock = groups.clocks.get(record.group_id)
     if clock is None:
+        # There is no offline time to end, and none that stood still.
         if isinstance(record, OfflineMemberForgotten | ClockResumed):
             return
         clock = groups.clocks[record.group_id] = StaticClock()

@@ -99,11 +99,13 @@ def start_offline(
     added = {
         member_id: heard_ms - after.lost_ms
         for member_id, heard_ms in member_ids.items()
+        # A leave is a sign of life: it restarts the offline time of a member that is offline already.
         if is_own_word or member_id not in after.offline
     }
     if not added:
         return [], []
     after.offline.update(added)
+    # A group's first offline member starts its clock.
     records: list[Record] = [] if clock is not None else [_build_clock(group_id, after, now_ms=now_ms)]
     records += [
         OfflineMemberSet(group_id=group_id, member_id=member_id, since_ms=since_ms)
@@ -124,9 +126,11 @@ def open_window(
 ) -> tuple[list[Record], list[Effect]]:
     """Open the expansion window for a waiting new member, if it is the first."""
     clock = groups.clocks.get(group_id)
+    # Further new members wait for the same end.
     if clock is not None and clock.has_window:
         return [], []
     after = StaticClock(now_ms) if clock is None else clock.copy()
+    # The window counts in the group's own clock, which stands still while the broker does.
     after.window_opened_ms = now_ms - after.lost_ms
     record = _build_clock(group_id, after, now_ms=now_ms)
     after.noted_ms = now_ms
@@ -146,6 +150,7 @@ def wait_ms(
     clock = groups.clocks.get(group_id)
     if clock is not None and clock.has_window:
         return clock.window_ends_ms(settings) - now_ms
+    # This decision opens the window itself.
     is_first = any(isinstance(record, StaticClockSet) and record.window_opened_ms != NO_WINDOW for record in records)
     return settings.group_expansion_timeout_ms if is_first else None
 
@@ -213,6 +218,7 @@ def check_switch(groups: GroupsState, group_id: str, old: GroupSettings, new: Gr
                 f"group.instance.id ({told}): give each of them one, or stop them, and set it again"
             )
     elif not new.is_static and new.group_rebalance_token not in ("", old.group_rebalance_token):
+        # A token that is set in advance would force a rebalance at an unexpected time.
         raise ConfigError(
             "group.rebalance.token makes a static group rebalance, and this one is dynamic: set "
             "group.membership=static first"
@@ -249,8 +255,10 @@ def enter(
         Refused: one of `NAMELESS_ERRORS`; INVALID_REQUEST for timeouts that are out of bounds.
     """
     found = _wished(groups, command, settings, base)
+    # Only a join without an instance id may conflict with static mode.
     if command.instance_id is not None or not found.settings.is_static:
         return found
+    # During a rebalance the group stays static: its members may be on their way to partitions.
     if found.settings.group_static_fallback == "join" and not found.records and _is_stable(groups, command.group_id):
         made = _configured(groups, command.group_id, {"group.membership": DYNAMIC}, base)
         if isinstance(command, JoinGroup) and command.group_id in groups.classic:
@@ -277,6 +285,7 @@ def _wished(
         "group.expansion.timeout.ms": command.expansion_timeout_ms,
     }
     wishes = {name: value for name, value in wishes.items() if value != -1}
+    # Only the first member of an empty group decides about its mode.
     if not wishes or has_members(groups, command.group_id):
         return Entrance((), (), settings)
     for name, value in wishes.items():
@@ -302,6 +311,7 @@ def _configured(groups: GroupsState, group_id: str, changes: Mapping[str, str], 
     before = groups.configs.get(group_id, {})
     after = {**before, **changes}
     settings = effective_settings(base, after)
+    # The configs are the same: no record is needed.
     if after == before:
         return Entrance((), (), settings)
     return Entrance((GroupConfigsSet(group_id=group_id, configs=after),), (), settings)
@@ -311,6 +321,7 @@ def _is_stable(groups: GroupsState, group_id: str) -> bool:
     """Whether every present member has completed its last step."""
     consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
     if consumer is not None:
+        # Members that are away take no step until they are back.
         is_done = consumer.target_epoch == consumer.epoch
         return is_done and all(consumer.members[each].member_epoch < 0 for each in consumer.behind)
     return classic is None or classic.state is ClassicGroupState.STABLE
