@@ -1,4 +1,4 @@
-"""Lag over time: commits out of `__consumer_offsets`, ends of logs out of the topics themselves, by Spark.
+"""Lag over time, by Spark: commits from `__consumer_offsets`, ends of logs from the topics.
 
 Laws: read with `format("kohort")` and no group, so no group is disturbed; of the topics only offsets and times are
 fetched into columns, of commits nothing but offset and time. What compaction or retention has taken is not there.

@@ -181,7 +181,7 @@ class Replay:
         )
 
     def _tell(self, row: JournalRow, assignor: str, before: array[int], after: array[int]) -> None:
-        # Nobody, -1, is the last one.
+        # -1, no owner, is the last one.
         loads = [0] * (len(self._shape.member_ids) + 1)
         for owner in after:
             loads[owner] += 1
@@ -216,7 +216,7 @@ class Replay:
 def _carry(owners: list[array[int]], old: _Shape, new: _Shape) -> list[array[int]]:
     """Translate owners into another shape; gone members and topics leave their partitions unowned."""
     numbers = {member_id: number for number, member_id in enumerate(new.member_ids)}
-    # Nobody, -1, is the last one.
+    # -1, no owner, is the last one.
     translated = [*(numbers.get(member_id, -1) for member_id in old.member_ids), -1]
     renumbered = [array("i", map(translated.__getitem__, each)) for each in owners]
     return renumbered if new.space is old.space else [_lay_out(each, old, new) for each in renumbered]

@@ -31,11 +31,11 @@ def rebalances(rows: DataFrame) -> DataFrame:
 
     Returns:
         `group_id`; `protocol` (consumer, classic); `epoch` (the generation of a classic group); `began`, `ended`
-        (null: it went on when the rows ended), `seconds`; `why`, a word of the coordinator, and `cause`, who came or
-        went; `members` at its end; `moved`, partitions that went from one living member to another, and
-        `given_back_by`, members that had to stop for that; `unread`, partitions that nobody read until it gave them
-        to somebody, and `unread_seconds`, the longest that one of them had been that, as in `kohort group why`. Of
-        classic groups `moved` and `given_back_by` are null; an eager one stands still for `seconds`.
+        (null: it went on when the rows ended), `seconds`; `why`, a word of the coordinator; `cause`, for instance
+        the member that came or went; `members` at its end; `moved`, partitions that went from one living member to
+        another; `given_back_by`, members that had to stop for that; `unread`, partitions that no member read until
+        it assigned them; `unread_seconds`, the longest of these times, as in `kohort group why`. Of classic groups
+        `moved` and `given_back_by` are null; an eager one stands still for `seconds`.
     """
     return _of(rows, Kind.REBALANCE).select(
         "group_id", "protocol", "epoch", *_span(), "why", "cause", "members", "moved", "given_back_by", "unread",
