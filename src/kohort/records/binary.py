@@ -1,4 +1,4 @@
-"""Columns of byte strings and of headers, in the layout of Arrow's binary and list types, without Arrow.
+"""Columns of byte strings and headers, in the layout of Arrow's types, without Arrow.
 
 Laws: a column owns its memory; bytes objects are made only for the rows that are asked for.
 Source: the Arrow columnar format, variable-size binary layout.

@@ -92,7 +92,7 @@ def kernels_named(name: str) -> KernelSet:
 
 @lru_cache(maxsize=1)
 def is_compiled() -> bool:
-    """Whether the kernels were compiled when kohort was installed, and lack nothing that their source has by now."""
+    """Whether the kernels were compiled, and have every function of their present source."""
     module = _imported_kernels()
     return is_compiled_form(module) and all(hasattr(module, name) for name in ("check_records", "gather"))
 

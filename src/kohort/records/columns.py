@@ -42,7 +42,7 @@ _Piece: TypeAlias = tuple[Buffer, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """Records of one run of batches or of several, one buffer per field; n rows, in each run by ascending offsets."""
+    """The records of runs of batches, a buffer per field; n rows, in each run by ascending offsets."""
 
     #: int64[n]
     offsets: memoryview
@@ -119,7 +119,7 @@ def decode_columns(
         max_batch_bytes: the most that one batch may decompress to.
         max_total_bytes: decoding stops in front of the batch that would exceed this; the first is always taken.
         check_crcs: whether each batch's CRC-32C is compared.
-        with_keys, with_values, with_headers: leave a column out where nobody asks for it.
+        with_keys, with_values, with_headers: leave a column out where the caller does not ask for it.
         kernels: the implementation to run; `None` takes the one that `KOHORT_KERNELS` or the installation chose.
 
     Returns:
@@ -154,7 +154,7 @@ def gather_columns(
 
     Args:
         slices: in the order in which the rows are to stand.
-        with_keys, with_values, with_headers: leave a column out where nobody asks for it.
+        with_keys, with_values, with_headers: leave a column out where the caller does not ask for it.
         allocate: makes the arrays that bytes are copied to; they are written as a whole.
     """
     gatherer = _Gatherer(slices[0][0].kernels, allocate)

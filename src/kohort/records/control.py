@@ -34,7 +34,7 @@ def build_marker(
 
 
 def is_commit_marker(key: bytes | None) -> bool | None:
-    """Whether a control record's key says commit, `False` for abort; `None` if it is no transaction marker.
+    """Whether a control record's key is a commit, not an abort; `None`: no transaction marker.
 
     >>> is_commit_marker(bytes([0, 0, 0, 1])), is_commit_marker(bytes(4)), is_commit_marker(b"")
     (True, False, None)

@@ -201,7 +201,8 @@ def check_counts(header: BatchHeader) -> None:
 
 
 def rebase(buffer: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int) -> None:
-    """Give the batch at `position` its place in the log, in place; the CRC does not cover these two fields."""
+    """Set base offset and leader epoch of the batch at `position`, in place."""
+    # The CRC does not cover these two fields.
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LENGTH_OVERHEAD, partition_leader_epoch)
 

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""The loops over record bytes: ordinary Python, with C types in `kernels.pxd` for where it can be compiled.
+"""The loops over record bytes: ordinary Python, with C types in `kernels.pxd` to compile it.
 
 Laws: no byte is read outside of [BODY, BODY_END) of its batch, whatever the bytes say, because every position is
 compared before it is used; a negative result is -1 - p, where p is the byte at which the first impossible thing
@@ -59,7 +59,7 @@ def count_batches(buffer: Buffer) -> int:
 
 
 def walk_records(region: Buffer, position: int, end: int, count: int) -> int:
-    """Hop over the lengths of `count` records; `end` if the last one ends there, else the fault as in the laws."""
+    """Hop over `count` records by their lengths; return `end`, or the fault as in the laws."""
     for _index in range(count):
         begin = position
         length, position = _varint(region, position, end)
@@ -81,7 +81,7 @@ def check_records(
     is_keyed: bool,
     bad: memoryview,
 ) -> tuple[int, int, int]:
-    """Check records as a producer has to send them: with the offsets `first` to `stop - 1`, one behind the other.
+    """Check a producer's records, which must have the offsets `first` to `stop - 1` in order.
 
     Args:
         earliest_ms, latest_ms: the times that a record may have; -1, which means none, always may be.
@@ -342,7 +342,7 @@ def count_nulls(spans: memoryview, width: int, field: int, count: int) -> int:
 
 
 def fill_validity(spans: memoryview, width: int, field: int, count: int, bitmap: memoryview) -> int:
-    """Set the bit of every row that has the field, lowest bit first; the bitmap comes zeroed. Returns the rows."""
+    """Set the bit of each row with the field, lowest first, in a zeroed bitmap; return their number."""
     for row in range(count):
         if spans[row * width + field] >= 0:
             bitmap[row >> 3] |= 1 << (row & 7)

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 # ruff: noqa: PLR0917, F403, F405 - kernels take their arrays by position, as a compiled call does; the star is explained
-"""The loop that makes records of an application out of record bytes: ordinary Python that can be compiled.
+"""The loop that makes an application's records from bytes: ordinary Python that can be compiled.
 
 Laws: what is read here was checked by `kernels.scan_records`, so no position is looked at twice. A row holds text,
 bytes, numbers and tuples of them only, never a cycle: compiled, it is kept from the garbage collector.
@@ -38,7 +38,7 @@ def blank(size_bytes: int) -> bytearray:
 
 
 def to_microseconds(times: memoryview, out: memoryview) -> int:
-    """Write a thousand times each of `times`, int64 both; returns the first row that has no room for it, or the end."""
+    """Write a thousand times each of `times`; return the first row out of range, or the end."""
     count = len(times)
     for row in range(count):
         if times[row] > LAST_MICROSECOND_MS or times[row] < -LAST_MICROSECOND_MS:

@@ -84,7 +84,7 @@ class HeaderSpans:
 
 @dataclass(slots=True, kw_only=True)
 class ScannedRecords:
-    """The records of a run of batches, n rows in ascending order of offsets; refers to the bytes that were scanned."""
+    """The records of a run of batches, n rows by ascending offset, which refer to the scanned bytes."""
 
     kernels: KernelSet
     table: memoryview
@@ -269,7 +269,7 @@ def _is_any_wanted(table: memoryview, count: int, start_offset: int) -> bool:
 
 
 def _extend(regions: list[Region], batch: int, data: Buffer, size: int, *, is_compressed: bool) -> int:
-    """Put a batch into the region of the one in front of it, or a new one; returns where its bytes begin there."""
+    """Put a batch into the region of the former one, or a new one; return its first byte there."""
     last = regions[-1] if regions else None
     if (
         last is None

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 # ruff: noqa: PLR0917, F403, F405 - kernels take their arguments by position, as a compiled call does; the star is explained
-"""The loops that write records out of columns as Arrow keeps them: ordinary Python that can be compiled.
+"""The loops that write records from Arrow's columns: ordinary Python that can be compiled.
 
 Laws: no object is made of a row; the caller has made room, as for `build_kernels.py`. What is written is what
 `write_rows` writes of the same rows.

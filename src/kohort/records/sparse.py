@@ -1,4 +1,4 @@
-"""Batches of which compaction has left some records: their bytes are taken over, no record is read and built again.
+"""Batches after compaction, whose remaining records are copied as bytes, not decoded.
 
 Laws: what is left of a batch by itself has all that its header said, but for the number of its records, their latest
 time and the checksum: the same offsets, producer, sequences, codec and kind of time. Records that become part of
