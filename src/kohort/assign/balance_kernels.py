@@ -19,7 +19,7 @@ from array import array
 def index_members(
     bounds: array[int], subscribers: array[int], classes: array[int], firsts: array[int], edges: array[int]
 ) -> None:
-    """Fill `classes` (edge -> its class) and, per member, its edges: `edges[firsts[m]]` to `edges[firsts[m + 1]]`."""
+    """Fill `classes` (edge -> class) and each member's edges, `edges[firsts[m]:firsts[m + 1]]`."""
     member_count = len(firsts) - 1
     for c in range(len(bounds) - 1):
         for e in range(bounds[c], bounds[c + 1]):

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""Chains of moves over several classes: they even out further than moves in one class, and undo needless moves.
+"""Chains of moves over several classes: they even out further than single moves, or undo moves.
 
 A chain goes from a member over a class of which it has a partition to a subscriber of that class, and on from there:
 each gives one and takes one, so that only the loads of its ends change. The words are those of `balance_kernels`.
@@ -31,9 +31,7 @@ def even_out_by_chains(
 ) -> int:
     """Even loads out along chains of newly assigned partitions; return the number of chains.
 
-    On return no such chain ends at a load smaller by 2 or more. The largest loads go first. Members seen by a failed
-    search are settled: all their loads are about as large as the one that it began at, so that no later search, from
-    a smaller load, finds anything there.
+    On return no such chain ends at a load smaller by 2 or more. The largest loads go first.
     """
     count = len(loads)
     level = _largest(loads)
@@ -55,6 +53,7 @@ def even_out_by_chains(
             level -= 1
             continue
         _unlink(heads, after, before, level, giver)
+        # Loads that a failed search has seen are about as large as its first one: a later search finds nothing there.
         if seen[giver] == SETTLED:
             continue
         stamp += 1

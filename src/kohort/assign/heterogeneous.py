@@ -5,7 +5,7 @@ partitions of each class each member has. First every class is evened out by its
 over several classes, then moves that were not needed are taken back.
 
 Laws: given enough work, the sum of the squares of the loads is the least possible, and with that the number of moves;
-the work is bounded by a multiple of the subscriptions, so that a group in which everybody wants something else costs
+the work is bounded by a multiple of the subscriptions, so that a group of members with all different topics costs
 no more than a moment, too.
 Source: convex cost flow, see `chain_kernels`.
 """
@@ -95,7 +95,7 @@ def fill_heterogeneous(space: PartitionSpace, owner: array[int], subscribers: Se
 
 
 def take_moves_back(before: array[int], owner: array[int], loads: array[int], max_moves: int) -> None:
-    """Leave `max_moves` of the moves from `before` to `owner`, those from the largest loads to the smallest."""
+    """Take back all but `max_moves` moves, from the largest loads to the smallest."""
     moves: dict[int, list[int]] = {}
     for partition, old in enumerate(before):
         new = owner[partition]

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 # ruff: noqa: PLR0917 - kernels take their arrays by position, as a compiled call does
-"""Loops of the assignors over flat arrays; plain Python that compiles where the package is built with Cython.
+"""Loops of the assignors over flat arrays: plain Python, compiled where Cython builds the package.
 
 Laws: every array is of C ints (typecode "i"); -1 in `owner` is "no owner". A kernel changes only its own arguments.
 Source: architecture rule 16.
@@ -124,7 +124,7 @@ def deal(owner: array[int], wants: array[int]) -> None:
         if owner[partition] >= 0:
             continue
         if at == count:
-            # The next round is among those who still want some.
+            # The next round is among the members that still want some.
             at = 0
             count = left
             left = 0
@@ -138,7 +138,7 @@ def deal(owner: array[int], wants: array[int]) -> None:
 
 
 def deal_in_turns(owner: array[int], start: int, stop: int, receivers: array[int], first: int) -> None:
-    """Give the partitions from `start` to `stop` to `receivers` in turns, beginning with number `first` of them."""
+    """Deal the partitions from `start` to `stop` to `receivers` in turns, from number `first` of them."""
     at = first
     count = len(receivers)
     for partition in range(start, stop):
@@ -149,7 +149,7 @@ def deal_in_turns(owner: array[int], start: int, stop: int, receivers: array[int
 
 
 def deal_ranges(owner: array[int], start: int, stop: int, receivers: array[int]) -> None:
-    """Cut the partitions from `start` to `stop` into a range per receiver, the first ones longer by one if need be."""
+    """Cut the partitions from `start` to `stop` into a range per receiver, longer ones first."""
     count = len(receivers)
     quota = (stop - start) // count
     extra = (stop - start) % count

@@ -46,8 +46,7 @@ def spread_of(loads: array[int]) -> int:
 def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
     """Make as many of the moves to `wanted` as `group.max_moves` allows; other partitions stay.
 
-    Partitions with a low number move first, so that equal partitions of several topics move together. The next
-    computation goes on from there.
+    The next computation goes on from there.
     """
     if group.max_moves == UNLIMITED:
         return wanted
@@ -57,6 +56,7 @@ def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
     for partition, member in enumerate(kept):
         if member == NOBODY:
             kept[partition] = wanted[partition]
+    # Low numbers move first, so that equal partitions of several topics move together.
     moves = sorted(
         (flat - start, flat)
         for start, count in zip(group.space.starts, group.space.counts, strict=True)

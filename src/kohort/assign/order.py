@@ -1,4 +1,4 @@
-"""Members of each topic, as marks and in the order in which assignors that go by lists serve them: static ones first.
+"""The subscribers of each topic, as marks and in the order of service: static members first.
 
 Source: Apache Kafka's range assignor and its client's assignors: static members by their names, then the others by
 their ids.

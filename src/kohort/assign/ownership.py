@@ -1,4 +1,4 @@
-"""The target owners as one flat array: topics side by side, partitions in order, one int per partition.
+"""The target owners as one flat array: topic after topic, partitions in order, one int each.
 
 Laws: the order of topics is the caller's and the same in every array of one space; a target that names partitions
 which are not in the space (deleted topics) loses them silently.

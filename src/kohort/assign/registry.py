@@ -1,4 +1,4 @@
-"""The assignors that come with kohort, by the names that members and `group.consumer.assignors` call them.
+"""kohort's own assignors, by their names for members and `group.consumer.assignors`.
 
 Source: requirement G5. Assignors of others come through entry points, see docs/assignors.md.
 """
