@@ -1,4 +1,4 @@
-"""The exchanges of SASL mechanisms between a client and a server, without the connection that carries them.
+"""The exchanges of SASL mechanisms, without the connection that carries them.
 
 Laws: an exchange is used once; it ends with `is_done`, or with an exception. No text for people contains a secret of an
 exchange.

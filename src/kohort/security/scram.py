@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512, the client's half: both sides prove that they know a password, neither says it.
+"""The client's half of SCRAM-SHA-256 and SCRAM-SHA-512, which proves a password without sending it.
 
 Laws: the nonce of the server begins with ours; what the server proves at the end is checked before anything else is
 sent; a server that asks for fewer rounds than are safe, or for more than any server needs, gets no proof. Names and
