@@ -61,7 +61,7 @@ class SystemClock:
 
 
 class ElapsedClock:
-    """A client's clock: wall time at its creation plus the time elapsed since, however the wall clock is set.
+    """A client's clock: wall time at its creation plus the time elapsed since.
 
     Args:
         counts_sleep: whether time goes on while the machine sleeps. State shared with other machines, which stay

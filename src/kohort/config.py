@@ -163,7 +163,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """Options that Kafka or one of its clients has: their `names` with spaces, a final `*` for any rest, and why not.
+    """Options of Kafka or its clients that kohort lacks: `names`, a final `*` for any rest, and why.
 
     `why` says what is so instead; of a `Verdict.CALLED` it is the name that the option has here.
     """

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and whether each can be retried. Other modules import them from `kohort.errors`.
+"""Kafka's error codes, and whether each can be retried; import them from `kohort.errors`.
 
 Source: Apache Kafka 4.3, `Errors`.
 """

@@ -1,4 +1,4 @@
-"""Values: classes of named fields that are given by keyword, compared by their fields, and never change.
+"""Value classes: named fields, given by keyword, compared by value, never changed.
 
 A frozen dataclass compiles its methods where it is declared, about half a millisecond each, and what a client's two
 sides say to each other is forty classes. Here a constructor is compiled with the first instance, as those of messages
