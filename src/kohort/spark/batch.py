@@ -1,5 +1,6 @@
-"""A batch query: its bounds are fixed when it is planned, or where the options say so when a task runs; no group takes
-part, even where its offsets say where to start.
+"""A batch query with bounds that are fixed when it is planned, or by the options when a task runs.
+
+No group takes part, even where its offsets say where to start.
 
 Laws: a batch that ends at the latest offset ends there when its task runs, so that records which come and go between
 plan and task neither are missed nor end the query.

@@ -156,7 +156,7 @@ class Follower(StreamingQueryListener):
     # -- Spark's calls; they only note --------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Note a started query, whose end `close` awaits."""
+        """Note a started query; `close` awaits its end."""
         with self._changed:
             self._running.add(event.runId)
 

@@ -107,7 +107,7 @@ def split_options(
 
 
 def check_security(checked: Mapping[str, object]) -> None:
-    """Check that TLS and login can be set up by a client's parsed settings, whose files are read once."""
+    """Check that TLS and login can be set up by a client's parsed settings; read their files, once."""
     try:
         security_settings(checked)
     except ConfigError as wrong:

@@ -26,7 +26,7 @@ ALL_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The first offset whose record is not older than a timestamp.
+    """The first offset with a record not older than a timestamp.
 
     `option`: the option that says so. `at`: milliseconds since 1970, one for all or by partition. `is_latest_else`:
     whether a partition without so young a record gets its latest offset; otherwise that is an error.

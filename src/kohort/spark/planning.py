@@ -61,7 +61,7 @@ def partitions_of(topics: Mapping[str, ListedTopic], options: SourceOptions) -> 
 
 
 def find_renewed(topics: Mapping[str, ListedTopic], known_ids: Mapping[str, str]) -> set[str]:
-    """Find the topics that were deleted and recreated, whose ids differ from those that were read."""
+    """Find deleted and recreated topics: their ids differ from those that were read."""
     return {
         name for name, topic in topics.items() if topic.topic_id and known_ids.get(name, "") not in ("", topic.topic_id)
     }
