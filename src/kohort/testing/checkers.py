@@ -39,7 +39,7 @@ from kohort.testing.members.process import MemberProcess
 
 
 class Checkers:
-    """Checks of every step of a broker and of every change in what members believe they own.
+    """Checks of every step of a broker and of every change of a member's ownership.
 
     Args:
         label_of: the label of a topic id, as members call it.
@@ -177,7 +177,7 @@ class Checkers:
             self._check_fold(home)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
-        """Check that what a reply tells a member stays true."""
+        """Check that the content of a reply stays true."""
         self.offsets.on_answer(command, body)
         self._classic_static.on_answer(command)
 
@@ -211,7 +211,7 @@ class Checkers:
         self._static_of(home).on_shift(gap_ms, now_ms=self._now_ms())
 
     def on_go_on(self) -> None:
-        """Expect now what was due while the broker stood still."""
+        """Expect now the answers that were due while the broker stood still."""
         self._went_on_ms = self._now_ms()
 
     def tells_news(self, is_on: bool) -> bool:
@@ -220,7 +220,7 @@ class Checkers:
         return before
 
     def check_owners(self, home: Home, group_id: str) -> None:
-        """Compare what members believe they own with each other and with the coordinator."""
+        """Compare members' ownership with each other's and with the coordinator's."""
         self._owners.check_owners(home.shard.groups, group_id)
 
     def _sessions_of(self, home: Home) -> SessionLaws:

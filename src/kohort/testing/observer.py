@@ -39,7 +39,7 @@ class Observer(Protocol):
         ...
 
     def on_loaded(self, home: Home) -> None:
-        """Observe a loaded shard whose deadlines are set."""
+        """Observe a loaded shard, after its deadlines are set."""
         ...
 
     def on_shift(self, home: Home, gap_ms: int) -> None:

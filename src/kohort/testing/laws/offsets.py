@@ -69,7 +69,7 @@ class OffsetLaws:
                 self._acknowledged.pop(place, None)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
-        """Check that what a member is told about commits stays true."""
+        """Check that the committed offsets in a reply stay true."""
         if isinstance(command, asked.CommitOffsets) and isinstance(body, asked.CommitOffsetsReply):
             self._on_commit_answered(command, body)
         elif isinstance(command, asked.FetchOffsets) and isinstance(body, asked.FetchOffsetsReply):

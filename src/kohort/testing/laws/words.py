@@ -35,7 +35,7 @@ class WordLaws:
         self._told: dict[tuple[str, str], int] = {}
 
     def before_step(self, decision: Decision) -> None:
-        """Note that a member whose watch waits for updates knows all earlier ones."""
+        """Note that a member with a watch that waits for updates knows all earlier ones."""
         for record in decision.records:
             if isinstance(record, MemberWatched):
                 self._told.pop((record.group_id, record.command.member_id), None)
