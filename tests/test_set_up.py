@@ -111,7 +111,7 @@ def cythonize(modules, **_):
 
 @pytest.mark.parametrize("has_compiler", [False, True])
 def test_build_without_a_compiler_is_for_every_machine(tmp_path: Path, *, has_compiler: bool) -> None:
-    """It goes where setuptools puts what is no platform's, and its wheel has the tag py3-none-any: `make wheels`."""
+    """It goes where setuptools puts what is no platform's, and its wheel has the tag py3-none-any."""
     package = tmp_path / "src" / "kohort" / "records"
     package.mkdir(parents=True)
     shutil.copy(ROOT / "setup.py", tmp_path)

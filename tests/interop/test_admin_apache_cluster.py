@@ -1,6 +1,6 @@
 """What an administrator does with three brokers of Apache Kafka 4.3 by commands, and while one of them is away.
 
-`make administered`: together half a minute; the calls themselves are tried by `test_client_apache_cluster.py`.
+`make soak ONLY=administered`; the calls themselves are tried by `test_client_apache_cluster.py`.
 """
 
 from __future__ import annotations

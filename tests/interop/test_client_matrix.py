@@ -1,7 +1,7 @@
 """Protocols, assignors, static and dynamic members, and what may happen to a cluster of ours; our neighbours in groups.
 
-Each run has some fields of the matrix, in which every two things meet; `make matrix` has all of them. What happens to
-Apache Kafka is in `test_client_apache` and `test_client_apache_cluster`.
+Each run has some fields of the matrix, in which every two things meet; `make soak ONLY=matrix` has all
+of them. What happens to Apache Kafka is in `test_client_apache` and `test_client_apache_cluster`.
 """
 
 from __future__ import annotations

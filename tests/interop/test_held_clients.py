@@ -1,11 +1,10 @@
 """Every client in every protocol while its heartbeats are held, members and broker in processes of their own.
 
-Each run has a few fields of the table; `make held-clients` has all of them.
+Each run has a few fields of the table; `make soak ONLY=held-clients` has all of them.
 """
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from functools import partial
 from itertools import product
@@ -16,6 +15,7 @@ import pytest
 from kohort import Broker
 from kohort.broker import context
 from kohort.testing.clients.holding import HoldsFor
+from support.depth import IS_SOAK
 from support.held_scenarios import CALM, CLIENTS, ROUGH, SHARES, SHORT_SESSIONS, Case, play
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
@@ -25,10 +25,10 @@ DAILY: Final = [Case("librdkafka, consumer", "close"), Case("kohort, consumer", 
 
 
 def fields() -> list[object]:
-    """Of the table, all with HELD_CLIENTS=whole; only the consumer protocol tells an interval."""
+    """Of the table, all of it in `make soak`; only the consumer protocol tells an interval."""
     cases = [Case(*field) for field in product(CLIENTS, (*CALM, *ROUGH))]
     cases += [Case(client, event) for client in CLIENTS if client.endswith(", consumer") for event in SHARES]
-    wanted = cases if os.environ.get("HELD_CLIENTS") == "whole" else DAILY
+    wanted = cases if IS_SOAK else DAILY
     apache = pytest.mark.apache
     return [pytest.param(case, id=str(case), marks=apache if "Java" in case.client else ()) for case in wanted]
 

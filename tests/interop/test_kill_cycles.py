@@ -1,23 +1,23 @@
 """A broker is killed again and again under producers, groups and commits: the history of its clients has no anomaly.
 
-30 lives here, 1,000 by `make soak` (KILL_CYCLES).
+30 lives here, 1,000 by `make soak ONLY=kills`.
 Source: requirement B3; Jepsen's Kafka workload.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from kohort.testing import check_history
+from support.depth import at_depth
 from support.kill_cycles import kill_again_and_again
 
 pytestmark = pytest.mark.interop
 
-CYCLES = int(os.environ.get("KILL_CYCLES", "30"))
+CYCLES = at_depth(30, 1_000)
 
 
 @pytest.mark.timeout(60 + 10 * CYCLES)

@@ -1,11 +1,10 @@
 """Static groups of unmodified clients, each member a process: S1-S4, KIP-345 as drafted.
 
-All kinds of members with STATIC_GROUPS=whole (`make static-groups`).
+All kinds of members by `make soak ONLY=static-groups`.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import pytest
 from kohort import Admin, Broker
 from support.apache_broker import run_kafka_tool
 from support.confluent_member import Member
+from support.depth import IS_SOAK
 from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, SESSION_MS, TOPIC, StaticGroup
 from support.waiting import until
 
@@ -24,14 +24,12 @@ pytestmark = pytest.mark.interop
 #: What `make test` runs: each protocol by librdkafka, and the two that speak classic only.
 DAILY = ("librdkafka, consumer", "librdkafka, classic", "kafka-python", "aiokafka")
 
-
-WHOLE = os.environ.get("STATIC_GROUPS") == "whole"
 PROTOCOLS = ("consumer", "classic")
 
 
 def kinds(*daily: str) -> list[object]:
     """Those of `make test`, or all."""
-    wanted = KINDS if WHOLE else daily or DAILY
+    wanted = KINDS if IS_SOAK else daily or DAILY
     return [pytest.param(kind, marks=pytest.mark.apache if "Java" in kind else ()) for kind in wanted]
 
 
@@ -140,7 +138,7 @@ def test_a_fleet_is_restarted_one_after_the_other_and_nothing_moves(
     protocol: str, broker: Broker, admin: Admin, stack: ExitStack
 ) -> None:
     """K345's motivation."""
-    names = [f"m{number:02}" for number in range(20 if WHOLE else 3)]
+    names = [f"m{number:02}" for number in range(20 if IS_SOAK else 3)]
     group = StaticGroup(broker, admin, stack, f"librdkafka, {protocol}")
     be_static(admin)
     admin.create_partitions(TOPIC, PARTITIONS * len(names))

@@ -134,7 +134,7 @@ def law_that_finds(plan: Plan, *, first: int = 0) -> str:
         try:
             ClientWorld(seed, plan=plan).run()
         except InvariantViolation as broken:
-            assert f"make seed-clients SEED={seed}" in str(broken)
+            assert f"make seed WORLD=clients SEED={seed}" in str(broken)
             return broken.law.partition(":")[0]
     return "none"
 

@@ -1,4 +1,7 @@
-"""150 worlds of real consumers, producers and brokers, and every law holds. One again: make seed-clients SEED=n."""
+"""150 worlds of real consumers, producers and brokers, and every law holds.
+
+One again: make seed WORLD=clients SEED=n.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def test_every_law_holds(first: int, outcomes: Outcomes) -> None:
     told = outcomes[first].result()
     assert [seed for seed, _ in told] == list(range(first, first + SEEDS_PER_TEST))
     for seed, broken in told:
-        assert broken is None, f"make seed-clients SEED={seed}: {broken}"
+        assert broken is None, f"make seed WORLD=clients SEED={seed}: {broken}"
 
 
 def test_a_partition_that_a_group_gives_before_a_broker_knows_it() -> None:

@@ -1,4 +1,4 @@
-"""`make soak-client`, for a few seconds: real clients on real sockets while brokers and members come and go."""
+"""`make soak ONLY=clients`, for a few seconds: real clients on real sockets while brokers and members come and go."""
 
 from __future__ import annotations
 

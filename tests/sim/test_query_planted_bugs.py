@@ -40,7 +40,7 @@ def law_that_finds(plan: QueryPlan) -> str:
         try:
             QueryWorld(seed, plan=plan).run()
         except InvariantViolation as broken:
-            assert f"make seed-queries SEED={seed}" in str(broken)
+            assert f"make seed WORLD=queries SEED={seed}" in str(broken)
             return broken.law.partition(":")[0]
     return "none"
 

@@ -1,4 +1,4 @@
-"""200 worlds of queries that share a group, and every law holds. One again: make seed-queries SEED=n."""
+"""200 worlds of queries that share a group, and every law holds. One again: make seed WORLD=queries SEED=n."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_law_holds(first: int, outcomes: Outcomes) -> None:
     told = outcomes[first].result()
     assert [seed for seed, _ in told] == list(range(first, first + SEEDS_PER_TEST))
     for seed, broken in told:
-        assert broken is None, f"make seed-queries SEED={seed}: {broken}"
+        assert broken is None, f"make seed WORLD=queries SEED={seed}: {broken}"
 
 
 def test_a_query_that_is_started_and_stopped_before_its_first_plan() -> None:

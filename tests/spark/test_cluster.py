@@ -1,6 +1,6 @@
 """P6: the file that runs on one machine runs on a standalone cluster, against both brokers, and outlives an executor.
 
-`make cluster` runs these: each takes six virtual machines, which `make test` has no time for.
+`make soak ONLY=cluster` runs these: each takes six virtual machines, which `make test` has no time for.
 """
 
 from __future__ import annotations

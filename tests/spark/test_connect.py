@@ -1,4 +1,4 @@
-"""Spark Connect: the example runs as a user runs it; `make cluster` has it, since a server takes a minute to start."""
+"""Spark Connect: the example runs as a user runs it; `make soak` has it, since a server takes a minute to start."""
 
 from __future__ import annotations
 

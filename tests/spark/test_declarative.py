@@ -1,4 +1,4 @@
-"""Declarative pipelines: the example runs as a user runs it; `make cluster` has it, since a server takes a minute."""
+"""Declarative pipelines: the example runs as a user runs it; `make soak` has it, since a server takes a minute."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Two real queries that share a group, each with a driver and a JVM of its own: what happens to them doubles nothing.
 
-`make soak-spark` plays as many rounds as one likes, of seeds.
+`make soak ONLY=queries` plays as many rounds as one likes, of seeds.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """`format("kohort")` beside `format("kafka")`: the same options give the same frames and the same refusals.
 
-Each row of docs/spark.md's table has its cases here; `make same-as-spark` runs them all, `make test` those of `FEW`,
-because each frame of ours costs a second. Spark's own source is a jar: where it cannot be had these tests skip with the
-reason.
+Each row of docs/spark.md's table has its cases here; `make soak ONLY=same-as-spark` runs them all,
+`make test` those of `FEW`, because each frame of ours costs a second. Spark's own source is a jar: where it cannot be
+had these tests skip with the reason.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ import kohort
 from kohort.errors import KohortError
 from kohort.spark.batch import KohortBatchReader
 from kohort.spark.options import for_batch, for_stream, parse_options
+from support.depth import IS_SOAK
 from support.spark_kafka import SparkKafkaUnavailableError, fetch_jars
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ BATCHES: Final[dict[str, dict[str, str]]] = {
     },
 }
 FEW: Final = ("offsets", "startingOffsetsByTimestampStrategy", "what changes nothing", "timestamp")
-IS_WHOLE: Final = os.environ.get("SAME_AS_SPARK") == "whole"
+IS_WHOLE: Final = IS_SOAK
 #: What a stream reads until now.
 STREAMS: Final[dict[str, dict[str, str]]] = {
     "latest": _SAME,

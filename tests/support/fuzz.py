@@ -8,7 +8,6 @@ Source: requirement B4 (bounded time and memory under hostile input).
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import time
@@ -18,10 +17,10 @@ from random import Random
 from types import FrameType
 from typing import Final
 
-#: How many inputs a test tries; the makefile's target `fuzz` takes a million.
-INPUTS: Final = int(os.environ.get("FUZZ_INPUTS", "2000"))
-#: Another run tries others.
-SEED: Final = int(os.environ.get("FUZZ_SEED", "0"))
+from support.depth import at_depth
+
+#: How many inputs a test tries.
+INPUTS: Final = at_depth(2_000, 1_000_000)
 #: What one input may take: 50 ms on a slow machine.
 MOST_CALLS: Final = 400_000
 MOST_BYTES: Final = 10 << 20

@@ -25,6 +25,7 @@ from support.apache_broker import ApacheKafka
 from support.apache_cluster import ApacheCluster
 from support.broker_wire import RawClient
 from support.client_scenarios import BROKER_CONFIG, Load, fresh, group_options, is_listed, patient_options, wait_until
+from support.depth import IS_SOAK
 from support.group_members import KohortMember, Ledger
 from support.lossy_proxy import LossyProxy
 from support.ports import quiet_port
@@ -277,7 +278,7 @@ PLACES: Final[tuple[type[Place], ...]] = (OurBroker, OurCluster, ApacheBroker, A
 
 
 def cases(place: type[Place]) -> list[Case]:
-    """All of a place's matrix with MATRIX=whole, else its part of `daily_fields`."""
+    """All of a place's matrix in `make soak`, else its part of `daily_fields`."""
     if is_whole():
         return place.fields(place.events)
     return [case for at, case in daily_fields() if at is place]
@@ -285,7 +286,7 @@ def cases(place: type[Place]) -> list[Case]:
 
 def is_whole() -> bool:
     """Whether all of the matrix is wanted."""
-    return os.environ.get("MATRIX") == "whole"
+    return IS_SOAK
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from kohort.ids import TopicId
@@ -12,9 +11,10 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.recovery import open_partition
 from kohort.storage.segments.reading import place_of_latest, place_of_time
 from kohort.storage.topicconfig import LogConfig
+from support.depth import at_depth
 
-#: How many histories of a log are held against a model; `make models` tries more.
-MODEL_CASES = int(os.environ.get("MODEL_CASES", "100"))
+#: How many histories of a log are held against a model.
+MODEL_CASES = at_depth(100, 500)
 TOPIC_ID = TopicId(bytes(range(16)))
 PAGE_CACHE = {"flush.messages": "9223372036854775807"}
 

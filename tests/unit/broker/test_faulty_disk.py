@@ -1,12 +1,11 @@
 """A broker's disk fails at any operation of a day, in any way: it refuses or ends, and nothing acknowledged is lost.
 
-`make faulty-disk` strikes every operation; here it is one of many, other ones for each fault.
+`make soak ONLY=faulty-disk` strikes every operation; here it is one of many, other ones for each fault.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
@@ -16,10 +15,11 @@ from kohort.testing import Fault, FaultyFileSystem, Operation
 from kohort.testing.faultydisk import FaultyFile
 from kohort.testing.memoryfs import MemoryFileSystem
 from kohort.wire.messages.produce import PartitionProduceResponse
+from support.depth import IS_SOAK
 from support.faulty_day import Day
 
 #: Every so many operations one is struck.
-STRIDE = int(os.environ.get("FAULTY_DISK_STRIDE", "9"))
+STRIDE = 1 if IS_SOAK else 9
 FAULTS = [fault for fault in Fault if fault is not Fault.POWER_LOSS]
 
 

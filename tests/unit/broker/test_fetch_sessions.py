@@ -248,18 +248,22 @@ def test_rows_of_a_session_take_few_bytes() -> None:
         assert len(session.reduce(answer_of(ends)).responses[0].partitions) == 5_000
         return session
 
-    sessions = []
+    held, left = [], []
     tracemalloc.start()
     try:
         # What the first one leaves for good, such as byte code, is none of its rows'.
         begin()
-        before = tracemalloc.get_traced_memory()[0]
-        sessions += [begin() for _ in range(2)]
-        assert tracemalloc.get_traced_memory()[0] - before < 10_000 * 150
-        sessions.clear()
-        assert tracemalloc.get_traced_memory()[0] - before < 10_000
+        # Other threads of the process allocate, too, though not each time.
+        for _ in range(3):
+            before = tracemalloc.get_traced_memory()[0]
+            sessions = [begin() for _ in range(2)]
+            held.append(tracemalloc.get_traced_memory()[0] - before)
+            del sessions
+            left.append(tracemalloc.get_traced_memory()[0] - before)
     finally:
         tracemalloc.stop()
+    assert 10_000 * 20 < min(held) < 10_000 * 150
+    assert min(left) < 10_000
 
 
 def answer_of(ends: dict[int, tuple[int, int, bool]]) -> FetchResponse:

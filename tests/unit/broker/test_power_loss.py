@@ -1,11 +1,11 @@
 """The power goes at every operation of a broker's files: what was acknowledged by then is there after the next start.
 
-`make power-loss` tries 200 seeds at each moment; here it is a few. Planted faults show that the test can fail.
+`make soak ONLY=power-loss` tries 200 seeds at each moment; here it is a few. Planted faults show that the
+test can fail.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +15,10 @@ from kohort.broker.apis import produce
 from kohort.broker.writes.durability import Durability
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.memoryfs import MemoryFile, MemoryFileSystem
+from support.depth import at_depth
 from support.power_loss import PromiseBroken, Run, check_moment, play
 
-SEEDS = int(os.environ.get("POWER_LOSS_SEEDS", "2"))
+SEEDS = at_depth(2, 200)
 #: Within so many runs a planted fault is found; the first one mostly does.
 RUNS = 20
 #: Enough of it at each copy that a collector which is on comes by.

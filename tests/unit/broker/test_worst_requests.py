@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import sys
 import tracemalloc
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import pytest
 
 from kohort.wire.registry import SERVED, ApiKey
 from support.broker_wire import encode_request
+from support.depth import IS_SOAK
 from support.wired_connection import WiredConnection, wired_broker
 from support.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
 
@@ -28,7 +28,7 @@ from support.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
 MOST_CALLS = 400_000
 #: What a request may take, by its bytes, and what any may: ten thousand answers as objects.
 MOST_TIMES, FLOOR_BYTES = 20, 24 << 20
-#: Measured in every run, since they take most; the others with WORST_REQUESTS=whole.
+#: Measured in every run, since they take most; the others by `make soak ONLY=worst-requests`.
 LARGE = [
     "new topics to check",
     "topics of no name",
@@ -36,7 +36,7 @@ LARGE = [
     "batches that are empty",
     "topics to grow",
 ]
-MEASURED = WORST if os.environ.get("WORST_REQUESTS") == "whole" else {name: WORST[name] for name in LARGE}
+MEASURED = WORST if IS_SOAK else {name: WORST[name] for name in LARGE}
 MOST_TURNS = 20_000
 
 

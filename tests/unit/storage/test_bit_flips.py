@@ -6,8 +6,6 @@ tries every byte, and `make test` some of them.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from kohort.errors import StorageError
@@ -15,10 +13,11 @@ from kohort.records.header import split_batches
 from kohort.storage.directory.datadir import META_NAME
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
+from support.depth import IS_SOAK
 from support.left_directory import ACKNOWLEDGED, BATCHES, PER_BATCH, files_in, left, scrub_all, served
 from support.storage_logs import sequenced
 
-STRIDE = int(os.environ.get("FLIP_STRIDE", "13"))
+STRIDE = 1 if IS_SOAK else 13
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -52,7 +52,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
     True
     """
 
-    target = "seed-clients"
+    target = "seed WORLD=clients"
 
     def __init__(self, seed: int, *, plan: Plan | None = None) -> None:
         random = Random(f"clients {seed}")

@@ -107,7 +107,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
     True
     """
 
-    target = "seed-queries"
+    target = "seed WORLD=queries"
 
     def __init__(self, seed: int, *, plan: QueryPlan | None = None) -> None:
         random = Random(f"queries {seed}")

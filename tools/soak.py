@@ -1,0 +1,167 @@
+"""Runs the long tests: whole tables, thousands of seeds, clusters, the other Pythons.
+
+    make soak                         # everything; hours
+    make soak ONLY="fuzz matrix"      # some of them
+    make soak ONLY=list               # what there is, and how long each takes
+    make soak ONLY=fuzz DEPTH=2 SEED=7
+
+DEPTH multiplies seeds, inputs and lives; `tests/support/depth.py` reads it. Tests that `make test` runs as well take a
+sample of the same tables there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPTH = max(1, int(os.environ.get("DEPTH") or "1"))
+SEED = os.environ.get("SEED") or "0"
+PYTEST = ("-m", "pytest", "-q", "-o", "timeout=0")
+
+
+class Soak(NamedTuple):
+    """One of the long runs; each command is the arguments of the Python in .venv, or a shell's where it begins so."""
+
+    about: str
+    minutes: str
+    commands: tuple[tuple[str, ...], ...]
+
+
+def tests(*paths: str, jobs: int = 2, options: Sequence[str] = ()) -> tuple[str, ...]:
+    """Build the arguments that run these test files."""
+    return (*PYTEST, "-n", str(jobs), *options, *(f"tests/{path}" for path in paths))
+
+
+def seeds(world: str, count: int) -> tuple[str, ...]:
+    """Build the arguments that play so many seeds of a simulated world."""
+    return ("-m", f"kohort.testing.{world}", "--count", str(count * DEPTH), "--jobs", str(os.cpu_count() or 1))
+
+
+SOAKS: Mapping[str, Soak] = {
+    "worlds": Soak("10,000 seeds of the brokers' world, with its laws", "40", (seeds("seed", 10_000),)),
+    "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries.seed", 5_000),)),
+    "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients.seed", 1_000),)),
+    "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
+    "power-loss": Soak(
+        "200 power cuts at every file operation of a broker", "10", (tests("unit/broker/test_power_loss.py"),)
+    ),
+    "faulty-disk": Soak(
+        "every fault at every file operation of a broker's day", "5", (tests("unit/broker/test_faulty_disk.py"),)
+    ),
+    "models": Soak(
+        "logs, retention, deletion and compaction against models, 500 histories each",
+        "1",
+        (tests(*(f"unit/storage/test_{name}.py" for name in ("partition_model", "retention", "compaction"))),),
+    ),
+    "flips": Soak("one bit flipped in every byte of a data directory", "1", (tests("unit/storage/test_bit_flips.py"),)),
+    "fuzz": Soak(
+        "a million inputs each: frames, record batches, readers of files, directories; SEED draws others",
+        "hours",
+        (tests(*(f"fuzz/test_{name}.py" for name in ("frames", "batches", "readers", "files")), options=("-s",)),),
+    ),
+    "worst-requests": Soak(
+        "the longest request of each API that the limits let through: turns and memory",
+        "2",
+        (tests("unit/broker/test_worst_requests.py"),),
+    ),
+    "matrix": Soak(
+        "what may happen to a cluster, ours and Apache Kafka's, to every kind of member",
+        "30",
+        (
+            tests(
+                *(f"interop/{path.name}" for path in sorted((ROOT / "tests/interop").glob("test_client_*.py"))),
+                options=("--dist", "loadfile", "-k", "go_on or share"),
+            ),
+        ),
+    ),
+    "held-clients": Soak(
+        "every client in every protocol while the coordinator holds its heartbeats",
+        "33",
+        (tests("interop/test_held_clients.py", jobs=0, options=("-s",)), ("-m", "support.java_cost")),
+    ),
+    "static-groups": Soak(
+        "static groups of every client in every protocol", "5", (tests("interop/test_static_groups.py"),)
+    ),
+    "same-as-spark": Soak(
+        "every option of the Spark source beside Spark's own", "2", (tests("spark/test_same_as_spark.py", jobs=0),)
+    ),
+    "secured": Soak(
+        "three brokers of Apache Kafka behind TLS and logins, every way in, brokers restarted",
+        "5",
+        (tests("interop/test_secured_cluster.py", jobs=0),),
+    ),
+    "administered": Soak(
+        "three brokers of Apache Kafka administered by commands, and while one is away",
+        "1",
+        (tests("interop/test_admin_apache_cluster.py", jobs=0),),
+    ),
+    "cluster": Soak(
+        "Spark on a standalone cluster, an executor killed, both brokers; Spark Connect; a declarative pipeline",
+        "10",
+        (
+            ("-m", "pip", "install", "-q", "--disable-pip-version-check", "pyspark[connect,pipelines]"),
+            tests(*(f"spark/test_{name}.py" for name in ("cluster", "connect", "declarative")), jobs=0),
+        ),
+    ),
+    "clients": Soak(
+        "real clients while brokers and members come and go; memory has to stay flat",
+        "10",
+        (("-m", "kohort.testing.clients.soak", "--seconds", str(600 * DEPTH)),),
+    ),
+    "queries": Soak(
+        "rounds of two real Spark queries of a group that are stopped and killed, two minutes each; from SEED on",
+        "400",
+        (("-m", "support.handover_soak", SEED, "--rounds", str(200 * DEPTH)),),
+    ),
+    "pythons": Soak(
+        "the tests on each other Python from 3.11 to 3.13 that is installed",
+        "15 each",
+        (("bash", "tools/test_all.sh"),),
+    ),
+    "wheels": Soak("wheels with and without a C compiler, by their tags", "1", (("bash", "tools/wheels.sh"),)),
+}
+
+
+def main() -> int:
+    """Run what was asked for, all of it although some fails; 1 if some did."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="SOAK", help=f"some of: {', '.join(SOAKS)} (default: all); or list")
+    names = parser.parse_args().names or list(SOAKS)
+    # The command that runs is ended as well: `subprocess.run` does so on its way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if names == ["list"]:
+        for name, soak in SOAKS.items():
+            print(f"{name:<15} {soak.minutes:>7} min  {soak.about}")
+        return 0
+    if unknown := [name for name in names if name not in SOAKS]:
+        parser.error(f"unknown soak {unknown[0]}; known: {', '.join(SOAKS)}")
+    failed = [name for number, name in enumerate(names, start=1) if not run(name, f"{number}/{len(names)}")]
+    print(f"soak: {len(names) - len(failed)} passed" + (f", failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+def run(name: str, place: str) -> bool:
+    """Run one, and say whether it passed."""
+    soak = SOAKS[name]
+    print(f"\nsoak: [{place}] {name}: {soak.about} ({soak.minutes} min)", flush=True)
+    environment = {**os.environ, "DEPTH": str(DEPTH), "SEED": SEED, "PYTHONPATH": str(ROOT / "tests")}
+    began = time.monotonic()
+    for command in soak.commands:
+        full = command if command[0] == "bash" else (sys.executable, *command)
+        if subprocess.run(full, cwd=ROOT, env=environment, check=False).returncode:
+            print(f"soak: {name} FAILED after {time.monotonic() - began:.0f} s", flush=True)
+            return False
+    print(f"soak: {name} passed in {time.monotonic() - began:.0f} s", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
