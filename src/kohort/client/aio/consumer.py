@@ -16,11 +16,11 @@ from kohort.client.aio.offset_calls import OffsetCalls
 from kohort.client.aio.rounds import Rounds
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.reading import ITERATION_S
-from kohort.client.consumer.steps import Pause, Steps, Wait
 from kohort.client.elsewhere import CONSUMERS, answering
 from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.in_loop import InLoop
 from kohort.client.records import ConsumerRecord
+from kohort.client.steps import Pause, Steps, Wait
 from kohort.errors import StateError
 from kohort.ids import TopicPartition
 

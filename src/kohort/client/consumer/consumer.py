@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
 from kohort.client.consumer.offset_calls import OffsetCalls
-from kohort.client.consumer.steps import Pause, Steps, Wait
 from kohort.client.elsewhere import CONSUMERS, answering
 from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.thread import IoThread
 from kohort.client.records import ConsumerRecord
+from kohort.client.steps import Pause, Steps, Wait
 
 if TYPE_CHECKING:
     import pyarrow

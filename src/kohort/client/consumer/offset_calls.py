@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeVar, overload
 
 from kohort.client.arguments import to_partition
 from kohort.client.consumer.offset_side import Committing, OffsetSide
-from kohort.client.consumer.steps import Steps
 from kohort.client.records import ConsumerRecord, ListedTopic, OffsetAndMetadata
+from kohort.client.steps import Steps
 from kohort.ids import TopicPartition
 
 T = TypeVar("T")

@@ -23,7 +23,6 @@ from kohort.client.arguments import (
     to_topics,
 )
 from kohort.client.consumer.position_side import PositionSide
-from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import (
     EARLIEST,
     LATEST,
@@ -37,6 +36,7 @@ from kohort.client.exchange import (
     TopicsAsked,
 )
 from kohort.client.records import Committable, ConsumerRecord, ListedTopic, OffsetAndMetadata
+from kohort.client.steps import Steps
 from kohort.errors import ConfigError, KohortError, StateError
 from kohort.ids import TopicPartition
 

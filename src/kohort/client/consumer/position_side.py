@@ -22,9 +22,9 @@ from kohort.client.arguments import (
     to_time,
 )
 from kohort.client.consumer.reading import ReadingSide
-from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.exchange import EARLIEST, LATEST, PositionAsked, Sought
 from kohort.client.records import Committable, with_metadata
+from kohort.client.steps import Pause, Steps
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 

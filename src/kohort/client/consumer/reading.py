@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
 from kohort.client.consumer.arrow_batches import choose_columns, take_batches
 from kohort.client.consumer.publishing import PublishingSide
-from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.records import ConsumerRecord
+from kohort.client.steps import Pause, Steps
 from kohort.errors import StateError
 
 if TYPE_CHECKING:

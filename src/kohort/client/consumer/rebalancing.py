@@ -16,7 +16,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.consumer.progress import Progress
-from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import (
     CallbackDone,
     CallbackKind,
@@ -26,6 +25,7 @@ from kohort.client.exchange import (
 )
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.records import Rebalance, with_metadata
+from kohort.client.steps import Steps
 from kohort.ids import TopicPartition
 
 C = TypeVar("C")

@@ -25,7 +25,6 @@ from kohort.client.consumer.deliveries import Deliveries, Signal
 from kohort.client.consumer.deserializing import Deserializing
 from kohort.client.consumer.progress import Progress
 from kohort.client.consumer.rebalancing import Rebalancing
-from kohort.client.consumer.steps import Pause, Steps
 from kohort.client.consumer.turn import Turn
 from kohort.client.exchange import (
     ChunkTaken,
@@ -40,6 +39,7 @@ from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.io.host import OneProcess
 from kohort.client.metrics import consumer_metrics
 from kohort.client.options import CONSUMER_OPTIONS, changed_limits, client_settings, consumer_settings
+from kohort.client.steps import Pause, Steps
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 

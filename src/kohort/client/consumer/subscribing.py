@@ -18,9 +18,9 @@ from kohort.client.consumer.assigning import Assigning
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.consumer.rebalancing import Callbacks
 from kohort.client.consumer.side import ConsumerSide, tell
-from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.records import GroupMetadata, Rebalance
+from kohort.client.steps import Steps
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
 
