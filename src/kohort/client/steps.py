@@ -1,26 +1,20 @@
-"""Calls as steps: what a call does between two waits, without saying how to wait.
+"""Calls that are written once, as coroutines, and the two ways to carry them out.
 
-A call that may have to wait is a generator or a coroutine. It yields or awaits what it waits for and is resumed with
-what came of it, or with the exception. The blocking door waits in the thread, the asyncio door on the loop; the call is
-written once. `blocking` and `awaited` make methods of the two doors of a coroutine.
+A call awaits what it waits for, a `Wait`, and is resumed with what came of it, or with the exception. The blocking door
+waits in the thread, the asyncio door on the loop. `blocking` and `awaited` make a door's method of a call of an object
+that the door holds, `held` of one that never waits.
 
 Laws: a call that is broken off at a wait has lost nothing: what it was about to return has not been taken yet.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from kohort.client.io.in_loop import InLoop
-    from kohort.client.io.thread import IoThread
-
-T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
@@ -40,62 +34,47 @@ class Pause:
         return (yield self)
 
 
-#: What a call waits for; the awaitable is what a rebalance callback of an asyncio application has returned.
-Wait = Pause | Awaitable[object]
-Steps = Generator[Wait, object, T]
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Wait for what a callback of an asyncio application has returned."""
+
+    awaitable: Awaitable[object]
+
+    def __await__(self) -> Generator[Returned, object, object]:
+        return (yield self)
 
 
-class BlockingDoor(Protocol):
-    """A door that runs its calls in the thread of the caller."""
-
-    @property
-    def _io(self) -> IoThread[Any]: ...
-
-    @property
-    def _calls(self) -> dict[str, Any]:
-        """The objects that have the calls, by the names of their classes."""
+#: What a call waits for.
+Wait = Pause | Returned
 
 
-class AwaitedDoor(Protocol):
-    """A door that runs its calls on the running loop."""
-
-    @property
-    def _io(self) -> InLoop[Any]: ...
+class Door(Protocol):
+    """A client as its methods see it: it holds the calls."""
 
     @property
     def _calls(self) -> dict[str, Any]:
         """The objects that have the calls, by the names of their classes."""
+
+
+class BlockingDoor(Door, Protocol):
+    """A door that carries its calls out in the thread of the caller."""
+
+    def _run(self, call: Coroutine[Any, Any, R]) -> R: ...
+
+
+class AwaitedDoor(Door, Protocol):
+    """A door that carries its calls out on the running loop."""
+
+    async def _run(self, call: Coroutine[Any, Any, R]) -> R: ...
 
 
 def blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
-    """Make a blocking door's method of a call: the thread waits where the call does."""
+    """Make a blocking door's method of a call."""
     family = _family_of(call)
 
     @wraps(call)
     def method(door: BlockingDoor, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        steps = call(door._calls[family], *args, **kwargs)
-        host = door._io
-        outcome: object = None
-        failure: BaseException | None = None
-        try:
-            while True:
-                pause = steps.send(outcome) if failure is None else steps.throw(failure)
-                outcome = failure = None
-                try:
-                    if pause.ticket is None:
-                        time.sleep(pause.seconds)
-                    else:
-                        outcome = host.wait(pause.ticket, pause.seconds)
-                except BaseException as why:
-                    # It is thrown outside of this block: what the call raises after it has dealt with it stands alone.
-                    failure = why
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        finally:
-            # The exception knows this frame: together they would stay until the garbage collector comes.
-            failure = None
-            # After a Ctrl-C between two steps, so that it is not said to be never awaited.
-            steps.close()
+        return door._run(call(door._calls[family], *args, **kwargs))
 
     return method
 
@@ -104,40 +83,67 @@ def awaited(
     call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
     """Make an asyncio door's method of a call; it has no example, since those are of the blocking door."""
-    import asyncio
-
     family = _family_of(call)
 
     @wraps(call)
     async def method(door: AwaitedDoor, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        steps = call(door._calls[family], *args, **kwargs)
-        host = door._io
-        outcome: object = None
-        failure: BaseException | None = None
-        try:
-            while True:
-                pause = steps.send(outcome) if failure is None else steps.throw(failure)
-                outcome = failure = None
-                try:
-                    if pause.ticket is None:
-                        await asyncio.sleep(pause.seconds)
-                    else:
-                        outcome = await host.wait(pause.ticket, pause.seconds)
-                except BaseException as why:
-                    failure = why
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        finally:
-            failure = None
-            steps.close()
+        return await door._run(call(door._calls[family], *args, **kwargs))
 
-    method.__doc__ = without_examples(call.__doc__ or "")
+    paragraphs = (call.__doc__ or "").split("\n\n")
+    method.__doc__ = "\n\n".join(each for each in paragraphs if not each.lstrip().startswith(">>>"))
     return method
 
 
-def without_examples(text: str) -> str:
-    """The docstring without the paragraphs that are examples."""
-    return "\n\n".join(each for each in text.split("\n\n") if not each.lstrip().startswith(">>>"))
+def held(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Make a method of a call that never waits, for either door."""
+    family = _family_of(call)
+
+    @wraps(call)
+    def method(door: Door, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return call(door._calls[family], *args, **kwargs)
+
+    return method
+
+
+def run(call: Coroutine[Wait, object, R], wait: Callable[[Wait], object]) -> R:
+    """Carry a call out in this thread, which waits by `wait` where the call does."""
+    outcome: object = None
+    failure: BaseException | None = None
+    try:
+        while True:
+            wanted = call.send(outcome) if failure is None else call.throw(failure)
+            outcome = failure = None
+            try:
+                outcome = wait(wanted)
+            except BaseException as why:
+                # It is thrown outside of this block: what the call raises after it has dealt with it stands alone.
+                failure = why
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        # The exception knows this frame: together they would stay until the garbage collector comes.
+        failure = None
+        # An interrupt between two steps ends the call, too.
+        call.close()
+
+
+async def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], Awaitable[object]]) -> R:
+    """Carry a call out on the running loop; `wait` is awaited where the call waits."""
+    outcome: object = None
+    failure: BaseException | None = None
+    try:
+        while True:
+            wanted = call.send(outcome) if failure is None else call.throw(failure)
+            outcome = failure = None
+            try:
+                outcome = await wait(wanted)
+            except BaseException as why:
+                failure = why
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    finally:
+        failure = None
+        call.close()
 
 
 def _family_of(call: Callable[..., object]) -> str:

@@ -7,9 +7,9 @@ Source: Kafka's Admin; C9.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from kohort.client.admin.access_calls import AccessCalls
 from kohort.client.admin.cluster_calls import ClusterCalls
@@ -27,14 +27,15 @@ from kohort.client.admin.topic_calls import TopicCalls
 from kohort.client.admin.transaction_calls import TransactionCalls
 from kohort.client.admin.user_calls import UserCalls
 from kohort.client.elsewhere import ADMINS, answering
-from kohort.client.io.host import Host, OneProcess
+from kohort.client.io.host import Host, refuse_copies
 from kohort.client.io.thread import IoThread
 from kohort.client.options import ADMIN_OPTIONS, ClientSettings, client_settings
-from kohort.client.steps import blocking
+from kohort.client.steps import Pause, Wait, blocking, run
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import AdminOptions
 
+R = TypeVar("R")
 _FAMILIES: Final = (
     TopicCalls,
     RecordCalls,
@@ -53,7 +54,7 @@ _FAMILIES: Final = (
 
 
 @answering(ADMINS)
-class Admin(OneProcess):
+class Admin:
     """Asks a cluster about itself, topics and groups, and changes them. May be shared by threads.
 
     Options are Kafka's in snake_case, e.g. `request_timeout_ms`, `default_api_timeout_ms`, or by their dotted names in
@@ -152,6 +153,8 @@ class Admin(OneProcess):
         )
         self._calls = calls_of(self._io, timeout_s)
 
+    __reduce__ = refuse_copies
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """An admin client from Kafka's dotted names."""
@@ -175,6 +178,16 @@ class Admin(OneProcess):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _run(self, call: Coroutine[Any, Any, R]) -> R:
+        return run(call, self._wait)
+
+    def _wait(self, wait: Wait) -> object:
+        assert isinstance(wait, Pause), "there are no callbacks"
+        if wait.ticket is not None:
+            return self._io.wait(wait.ticket, wait.seconds)
+        time.sleep(wait.seconds)
+        return None
 
 
 def admin_settings(config: Mapping[str, Any] | None, options: Mapping[str, Any]) -> tuple[ClientSettings, float]:

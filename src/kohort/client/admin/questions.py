@@ -104,7 +104,8 @@ class Questions:
             min_version=min_version,
             max_version=max_version,
         )
-        return (await self.ask_each([question]))[0]
+        ticket = self._post(question, self.host.deadline_ms(self.timeout_s))
+        return answered(await self._end(ticket, expected))
 
     async def ask_each(self, questions: Sequence[Question[R]]) -> list[R]:
         """The responses to several requests that are sent together; where one has none, why the first of them has."""

@@ -6,9 +6,10 @@ Source: `client/admin/admin.py`, its twin on a thread; aiokafka's names, where i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kohort.client.admin.access_calls import AccessCalls
 from kohort.client.admin.admin import admin_settings, calls_of
@@ -26,16 +27,18 @@ from kohort.client.admin.topic_calls import TopicCalls
 from kohort.client.admin.transaction_calls import TransactionCalls
 from kohort.client.admin.user_calls import UserCalls
 from kohort.client.elsewhere import ADMINS, answering
-from kohort.client.io.host import OneProcess
+from kohort.client.io.host import refuse_copies
 from kohort.client.io.in_loop import InLoop
-from kohort.client.steps import awaited
+from kohort.client.steps import Pause, Wait, awaited, run_on_loop
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import AdminOptions
 
+R = TypeVar("R")
+
 
 @answering(ADMINS)
-class Admin(OneProcess):
+class Admin:
     """Asks a cluster, and changes it, on the running loop; calls and options as those of `kohort.Admin`.
 
     May be shared by the tasks of a loop. A call that is cancelled is given up; what it has sent may be carried out.
@@ -137,6 +140,8 @@ class Admin(OneProcess):
         )
         self._calls = calls_of(self._io, timeout_s)
 
+    __reduce__ = refuse_copies
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """An admin client from Kafka's dotted names."""
@@ -165,3 +170,13 @@ class Admin(OneProcess):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _run(self, call: Coroutine[Any, Any, R]) -> R:
+        return await run_on_loop(call, self._wait)
+
+    async def _wait(self, wait: Wait) -> object:
+        assert isinstance(wait, Pause), "there are no callbacks"
+        if wait.ticket is not None:
+            return await self._io.wait(wait.ticket, wait.seconds)
+        await asyncio.sleep(wait.seconds)
+        return None

@@ -42,7 +42,7 @@ def test_thread_waits_for_a_part_of_the_interval(interval_ms: int) -> None:
         ) as consumer,
     ):
         consumer.subscribe(["orders"])
-        steps = consumer._poll_steps(3_600.0, None)
-        wait = next(steps)
-        steps.close()
+        call = consumer._reader.poll(3_600.0)
+        wait = call.send(None)
+        call.close()
     assert isinstance(wait, Pause) and 0 < wait.seconds * 1_000 <= interval_ms / 2
