@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 from kohort.client import exchange
-from kohort.client.consumer import reading, side, subscribing
+from kohort.client.consumer import context, reader, subscriptions
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,8 +73,8 @@ def events() -> list[str]:
 
 def refusals() -> list[str]:
     """The calls that a callback may not make."""
-    code = "".join(inspect.getsource(module) for module in (reading, side, subscribing))
-    names = {*re.findall(r'_begin_long\("(\w+)"\)', code), *re.findall(r'_read_steps\(\s*"(\w+)"', code), "close"}
+    code = "".join(inspect.getsource(module) for module in (context, reader, subscriptions))
+    names = {*re.findall(r'\.begin_long\("(\w+)"\)', code), *re.findall(r'\._read\(\s*"(\w+)"', code), "close"}
     return ["Refused in a callback: " + ", ".join(f"`{name}`" for name in sorted(names)) + "."]
 
 

@@ -15,14 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.client.aio.admin.admin import Admin
+    from kohort.client.aio.admin import Admin
     from kohort.client.aio.consumer import Consumer
     from kohort.client.aio.producer import Producer
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
 _HOMES = {
-    "Admin": "kohort.client.aio.admin.admin",
+    "Admin": "kohort.client.aio.admin",
     "Consumer": "kohort.client.aio.consumer",
     "Producer": "kohort.client.aio.producer",
 }

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kohort.client.admin.core import access as shapes
-from kohort.client.admin.door import AdminDoor
 from kohort.client.admin.partly import carry_out
+from kohort.client.admin.questions import Questions
 from kohort.client.admin.results.access import Acl, AclFilter
 from kohort.client.arguments import to_several
 from kohort.errors import KohortError
@@ -22,10 +22,13 @@ from kohort.wire.messages.describe_acls import DescribeAclsResponse
 _PART: Final = 1 / 5_000
 
 
-class AccessCalls(AdminDoor):
+class AccessCalls:
     """Who may do what."""
 
-    def create_acls(self, acls: Iterable[Acl]) -> None:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def create_acls(self, acls: Iterable[Acl]) -> None:
         """Add entries; one that is there already stays as it is. Brokers heed them a little later.
 
         Raises:
@@ -38,15 +41,21 @@ class AccessCalls(AdminDoor):
         during = "adding entries to the access lists"
         chosen = [shapes.to_acl(acl) for acl in to_several(acls, "entries", "[kohort.Acl(...)]")]
 
-        def ask(part: Sequence[Acl]) -> Mapping[Acl, KohortError | None]:
-            response = self._ask(shapes.create_request(part), CreateAclsResponse, during=during, codes=_none)
+        async def ask(part: Sequence[Acl]) -> Mapping[Acl, KohortError | None]:
+            response = await self._questions.ask(
+                shapes.create_request(part), CreateAclsResponse, during=during, codes=_none
+            )
             rows = zip(part, response.results, strict=False)
             return {acl: shapes.error_of(row.error_code, row.error_message, during, "alter") for acl, row in rows}
 
         if chosen:
-            carry_out(chosen, ask, during=during, within_s=self._timeout_s, per_request=lambda _: _PART).settle()
+            (
+                await carry_out(
+                    chosen, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART
+                )
+            ).settle()
 
-    def describe_acls(self, of: AclFilter | Acl | None = None) -> list[Acl]:
+    async def describe_acls(self, of: AclFilter | Acl | None = None) -> list[Acl]:
         """The entries that a filter lets through, all of them without one, by resource and principal.
 
         Raises:
@@ -55,7 +64,7 @@ class AccessCalls(AdminDoor):
         """
         chosen = shapes.to_filter(of)
         during = "looking up the access lists"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.describe_request(chosen), DescribeAclsResponse, during=during, codes=lambda row: [row.error_code]
         )
         error = shapes.error_of(response.error_code, response.error_message, during, "describe")
@@ -63,7 +72,7 @@ class AccessCalls(AdminDoor):
             raise error
         return shapes.described(response)
 
-    def delete_acls(self, filters: Iterable[AclFilter | Acl]) -> list[list[Acl]]:
+    async def delete_acls(self, filters: Iterable[AclFilter | Acl]) -> list[list[Acl]]:
         """Remove all entries that filters let through; an `Acl` is a filter for itself.
 
         Returns:
@@ -76,8 +85,10 @@ class AccessCalls(AdminDoor):
         during = "removing entries from the access lists"
         chosen = [shapes.to_filter(each) for each in to_several(filters, "filters", "[kohort.AclFilter(...)]")]
 
-        def ask(part: Sequence[AclFilter]) -> Mapping[AclFilter, list[Acl] | KohortError]:
-            response = self._ask(shapes.delete_request(part), DeleteAclsResponse, during=during, codes=_none)
+        async def ask(part: Sequence[AclFilter]) -> Mapping[AclFilter, list[Acl] | KohortError]:
+            response = await self._questions.ask(
+                shapes.delete_request(part), DeleteAclsResponse, during=during, codes=_none
+            )
             found: dict[AclFilter, list[Acl] | KohortError] = {}
             for each, row in zip(part, response.filter_results, strict=False):
                 said = [(row.error_code, row.error_message)]
@@ -88,7 +99,9 @@ class AccessCalls(AdminDoor):
 
         if not chosen:
             return []
-        done = carry_out(chosen, ask, during=during, within_s=self._timeout_s, per_request=lambda _: _PART).settle()
+        done = (
+            await carry_out(chosen, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART)
+        ).settle()
         return [done[each] for each in chosen]
 
 

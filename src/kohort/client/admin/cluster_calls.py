@@ -14,8 +14,8 @@ from kohort.client.actions import Endpoint
 from kohort.client.admin.core import cluster as shapes
 from kohort.client.admin.core.admin_machine import MovedError
 from kohort.client.admin.core.cluster import TopicPartitionReplica
-from kohort.client.admin.door import AdminDoor, check, error_of
 from kohort.client.admin.partly import carry_out
+from kohort.client.admin.questions import Questions, check, error_of
 from kohort.client.admin.results.cluster import (
     ClusterDescription,
     FeaturesDescription,
@@ -39,10 +39,13 @@ from kohort.wire.private import SOFTWARE_NAME
 _TIMEOUT_MS: Final = 30_000
 
 
-class ClusterCalls(AdminDoor):
+class ClusterCalls:
     """What a cluster is made of."""
 
-    def describe_cluster(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def describe_cluster(
         self, *, include_fenced: bool = False, include_authorized_operations: bool = False
     ) -> ClusterDescription:
         """The cluster's id and brokers.
@@ -54,7 +57,7 @@ class ClusterCalls(AdminDoor):
         Raises:
             UnsupportedFeatureError: the broker knows nothing of fenced ones.
         """
-        response = self._ask(
+        response = await self._questions.ask(
             DescribeClusterRequest(
                 include_cluster_authorized_operations=include_authorized_operations,
                 include_fenced_brokers=include_fenced,
@@ -67,7 +70,7 @@ class ClusterCalls(AdminDoor):
         check(response.error_code, response.error_message, "describing the cluster")
         return shapes.cluster(response)
 
-    def describe_features(self) -> FeaturesDescription:
+    async def describe_features(self) -> FeaturesDescription:
         """The features of the cluster, and the levels of them that the broker which was asked could run.
 
         >>> import kohort
@@ -75,7 +78,7 @@ class ClusterCalls(AdminDoor):
         ...     [(each.name, each.version_level) for each in admin.describe_features().features]
         [('group.version', 1)]
         """
-        response = self._ask(
+        response = await self._questions.ask(
             ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
             ApiVersionsResponse,
             during="describing features",
@@ -85,7 +88,7 @@ class ClusterCalls(AdminDoor):
         check(response.error_code, None, "describing features")
         return shapes.features(response)
 
-    def update_features(
+    async def update_features(
         self,
         levels: Mapping[str, int],
         *,
@@ -104,7 +107,7 @@ class ClusterCalls(AdminDoor):
             UnsupportedFeatureError: the broker has no features that could be changed.
         """
         during = "trying new levels of features" if validate_only else "updating features"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.features_request(levels, downgrade=downgrade, validate_only=validate_only, timeout_ms=_TIMEOUT_MS),
             UpdateFeaturesResponse,
             during=during,
@@ -116,7 +119,7 @@ class ClusterCalls(AdminDoor):
         for row in response.results:
             check(row.error_code, row.error_message, f"{during}: {row.feature}")
 
-    def describe_broker(self) -> dict[str, str]:
+    async def describe_broker(self) -> dict[str, str]:
         """How a broker of kohort's is doing: what it has, and the longest time for which it answered nobody.
 
         Returns:
@@ -131,7 +134,7 @@ class ClusterCalls(AdminDoor):
         '1'
         """
         during = "describing a broker"
-        response = self._ask(
+        response = await self._questions.ask(
             DescribeBrokerRequest(),
             DescribeBrokerResponse,
             during=during,
@@ -140,14 +143,14 @@ class ClusterCalls(AdminDoor):
         check(response.error_code, response.error_message, during)
         return {fact.name: fact.value for fact in response.facts}
 
-    def describe_quorum(self) -> QuorumDescription:
+    async def describe_quorum(self) -> QuorumDescription:
         """Who keeps the cluster's metadata, and how far each has come.
 
         Raises:
             UnsupportedFeatureError: the cluster's metadata is kept in another way.
         """
         during = "describing the quorum of the metadata"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.quorum_request(),
             DescribeQuorumResponse,
             during=during,
@@ -168,7 +171,7 @@ class ClusterCalls(AdminDoor):
         }
         return shapes.quorum(row, listeners)
 
-    def describe_log_dirs(
+    async def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
     ) -> list[LogDirDescription]:
         """The log directories of brokers, by broker and path, with what is in them.
@@ -183,26 +186,28 @@ class ClusterCalls(AdminDoor):
             UnsupportedFeatureError: the broker keeps its files to itself.
         """
         chosen = None if partitions is None else to_partitions(partitions)
-        wanted = self._addresses() if brokers is None else _ids(brokers)
+        wanted = await self._addresses() if brokers is None else _ids(brokers)
 
-        def ask(part: Sequence[int]) -> dict[int, list[LogDirDescription] | KohortError]:
-            there = self._addresses()
+        async def ask(part: Sequence[int]) -> dict[int, list[LogDirDescription] | KohortError]:
+            there = await self._addresses()
             said: dict[int, list[LogDirDescription] | KohortError] = {}
             for broker in part:
-                said[broker] = self._log_dirs_of(broker, there, chosen)
+                said[broker] = await self._log_dirs_of(broker, there, chosen)
             return said
 
-        outcome = carry_out(sorted(wanted), ask, during="describing log directories", within_s=self._timeout_s)
+        outcome = await carry_out(
+            sorted(wanted), ask, during="describing log directories", within_s=self._questions.timeout_s
+        )
         return [row for rows in outcome.settle().values() for row in rows]
 
-    def _log_dirs_of(
+    async def _log_dirs_of(
         self, broker: int, there: Mapping[int, Endpoint], partitions: Sequence[TopicPartition] | None
     ) -> list[LogDirDescription] | KohortError:
         if broker not in there:
             return _absent(broker, there)
         during = f"describing the log directories of broker {broker}"
         try:
-            response = self._ask(
+            response = await self._questions.ask(
                 shapes.log_dirs_request(partitions),
                 DescribeLogDirsResponse,
                 target=there[broker],
@@ -213,7 +218,7 @@ class ClusterCalls(AdminDoor):
             return _of_broker(why, during)
         return error_of(response.error_code, None, during) or shapes.log_dirs(broker, response)
 
-    def describe_replica_log_dirs(
+    async def describe_replica_log_dirs(
         self, replicas: Iterable[tuple[str, int, int] | TopicPartitionReplica]
     ) -> list[ReplicaLogDir]:
         """In which directories copies of partitions are, and where they are on their way to, in the order asked.
@@ -228,10 +233,10 @@ class ClusterCalls(AdminDoor):
         if not chosen:
             return []
         partitions = {TopicPartition(each.topic, each.partition) for each in chosen}
-        found = self.describe_log_dirs({each.broker_id for each in chosen}, partitions=partitions)
+        found = await self.describe_log_dirs({each.broker_id for each in chosen}, partitions=partitions)
         return shapes.replica_log_dirs(chosen, found)
 
-    def alter_replica_log_dirs(self, paths: Mapping[tuple[str, int, int] | TopicPartitionReplica, str]) -> None:
+    async def alter_replica_log_dirs(self, paths: Mapping[tuple[str, int, int] | TopicPartitionReplica, str]) -> None:
         """Have brokers move copies of partitions to other directories; `describe_replica_log_dirs` says how far it is.
 
         Args:
@@ -245,24 +250,28 @@ class ClusterCalls(AdminDoor):
             raise TypeError(f"paths cannot be {paths!r}: a mapping is expected, like {{('orders', 0, 1): '/data2'}}")
         wanted = {shapes.to_replica(each): path for each, path in paths.items()}
 
-        def ask(part: Sequence[TopicPartitionReplica]) -> dict[TopicPartitionReplica, KohortError | None]:
-            there = self._addresses()
+        async def ask(part: Sequence[TopicPartitionReplica]) -> dict[TopicPartitionReplica, KohortError | None]:
+            there = await self._addresses()
             said: dict[TopicPartitionReplica, KohortError | None] = {}
             for broker in sorted({each.broker_id for each in part}):
                 mine = {each: wanted[each] for each in part if each.broker_id == broker}
-                said.update(self._move_at(broker, there, mine))
+                said.update(await self._move_at(broker, there, mine))
             return said
 
-        carry_out(wanted, ask, during="moving copies to other directories", within_s=self._timeout_s).settle()
+        (
+            await carry_out(
+                wanted, ask, during="moving copies to other directories", within_s=self._questions.timeout_s
+            )
+        ).settle()
 
-    def _move_at(
+    async def _move_at(
         self, broker: int, there: Mapping[int, Endpoint], wanted: Mapping[TopicPartitionReplica, str]
     ) -> dict[TopicPartitionReplica, KohortError | None]:
         if broker not in there:
             return dict.fromkeys(wanted, _absent(broker, there))
         during = f"moving copies to other directories of broker {broker}"
         try:
-            response = self._ask(
+            response = await self._questions.ask(
                 shapes.move_request(wanted),
                 AlterReplicaLogDirsResponse,
                 target=there[broker],
@@ -278,9 +287,9 @@ class ClusterCalls(AdminDoor):
             if (each := TopicPartitionReplica(topic.topic_name, row.partition_index, broker)) in wanted
         }
 
-    def _addresses(self) -> dict[int, Endpoint]:
+    async def _addresses(self) -> dict[int, Endpoint]:
         """Where the brokers listen that are there now."""
-        metadata = self._metadata(())
+        metadata = await self._questions.metadata(())
         return {row.node_id: Endpoint(row.host, row.port) for row in metadata.brokers}
 
 

@@ -5,14 +5,14 @@ Source: Kafka's Admin (describeConfigs, incrementalAlterConfigs).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kohort.client.actions import Endpoint
 from kohort.client.admin.core import configs as shapes
 from kohort.client.admin.core.admin_machine import MovedError
-from kohort.client.admin.door import AdminDoor, error_of
 from kohort.client.admin.partly import carry_out
+from kohort.client.admin.questions import Questions, error_of
 from kohort.client.admin.results.configs import ConfigEntry, ConfigResource
 from kohort.client.admin.results.groups import GroupConfig
 from kohort.client.arguments import to_names
@@ -28,10 +28,13 @@ Resources = tuple[str, str | int] | Iterable[tuple[str, str | int]]
 _PER_REQUEST: Final = 200
 
 
-class ConfigCalls(AdminDoor):
+class ConfigCalls:
     """What topics, brokers and groups are set to."""
 
-    def describe_configs(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def describe_configs(
         self, resources: Resources, names: Sequence[str] | None = None
     ) -> dict[ConfigResource, list[ConfigEntry]]:
         """What topics, brokers, groups, ... are set to, by themselves or by default.
@@ -58,8 +61,8 @@ class ConfigCalls(AdminDoor):
         """
         chosen = None if names is None else to_names(names, "names")
 
-        def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[list[ConfigEntry]]:
-            response = self._ask(
+        async def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[list[ConfigEntry]]:
+            response = await self._questions.ask(
                 shapes.describe_request(part, chosen, include_synonyms=True),
                 DescribeConfigsResponse,
                 during=_during("describing the configs of", part),
@@ -73,9 +76,9 @@ class ConfigCalls(AdminDoor):
                 for each in [shapes.resource_of(row.resource_type, row.resource_name)]
             }
 
-        return self._of_each(shapes.to_resources(resources), ask, during="describing configs")
+        return await self._of_each(shapes.to_resources(resources), ask, during="describing configs")
 
-    def alter_configs(
+    async def alter_configs(
         self,
         resources: Resources,
         changes: Mapping[str, object] | None = None,
@@ -104,8 +107,8 @@ class ConfigCalls(AdminDoor):
         if not rows:
             return
 
-        def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[None]:
-            response = self._ask(
+        async def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[None]:
+            response = await self._questions.ask(
                 shapes.alter_request(part, rows, validate_only=validate_only),
                 IncrementalAlterConfigsResponse,
                 during=_during("altering the configs of", part),
@@ -118,56 +121,63 @@ class ConfigCalls(AdminDoor):
                 for each in [shapes.resource_of(row.resource_type, row.resource_name)]
             }
 
-        self._of_each(shapes.to_resources(resources), ask, during="altering configs")
+        await self._of_each(shapes.to_resources(resources), ask, during="altering configs")
 
-    def describe_group_configs(self, group: str) -> list[GroupConfig]:
+    async def describe_group_configs(self, group: str) -> list[GroupConfig]:
         """What a group is set to, by itself or by the broker, by name; the group need not exist."""
-        (rows,) = self.describe_configs(("group", group)).values()
+        (rows,) = (await self.describe_configs(("group", group))).values()
         return [
             GroupConfig(name=row.name, value=row.value, is_own=row.source == "DYNAMIC_GROUP_CONFIG", doc=row.doc)
             for row in rows
         ]
 
-    def alter_group_configs(self, group: str, changes: Mapping[str, object], *, validate_only: bool = False) -> None:
+    async def alter_group_configs(
+        self, group: str, changes: Mapping[str, object], *, validate_only: bool = False
+    ) -> None:
         """Set configs of a group, which need not exist, or take them back with `None`; all of them or none.
 
         Raises:
             BrokerError: INVALID_CONFIG with what is allowed, ...
         """
-        self.alter_configs(("group", group), changes, validate_only=validate_only)
+        await self.alter_configs(("group", group), changes, validate_only=validate_only)
 
-    def _of_each(
+    async def _of_each(
         self,
         resources: Sequence[ConfigResource],
-        ask: Callable[[Sequence[ConfigResource], Endpoint | None], _Said[V]],
+        ask: Callable[[Sequence[ConfigResource], Endpoint | None], Awaitable[_Said[V]]],
         *,
         during: str,
     ) -> dict[ConfigResource, V]:
         """Ask any broker, but the one that is meant for the configs of a broker."""
         brokers: dict[str, Endpoint] | None = None
 
-        def ask_part(part: Sequence[ConfigResource]) -> _Said[V]:
+        async def ask_part(part: Sequence[ConfigResource]) -> _Said[V]:
             nonlocal brokers
             one = part[0]
             if not _is_of_one_broker(one):
-                return ask(part, None)
+                return await ask(part, None)
             if brokers is None:
-                brokers = {str(row.node_id): Endpoint(row.host, row.port) for row in self._metadata(()).brokers}
+                brokers = {
+                    str(row.node_id): Endpoint(row.host, row.port)
+                    for row in (await self._questions.metadata(())).brokers
+                }
             if one.name not in brokers:
                 text = f"there is no broker {one.name}; the cluster has {', '.join(sorted(brokers, key=int))}"
                 return {one: BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, text, during=during)}
             try:
-                return ask(part, brokers[one.name])
+                return await ask(part, brokers[one.name])
             except MovedError as moved:
                 # It is gone; what the others say is worth having all the same.
                 return {one: moved.why}
 
-        return carry_out(
-            resources,
-            ask_part,
-            during=during,
-            within_s=self._timeout_s,
-            per_request=lambda each: 1.0 if _is_of_one_broker(each) else 1 / _PER_REQUEST,
+        return (
+            await carry_out(
+                resources,
+                ask_part,
+                during=during,
+                within_s=self._questions.timeout_s,
+                per_request=lambda each: 1.0 if _is_of_one_broker(each) else 1 / _PER_REQUEST,
+            )
         ).settle()
 
 

@@ -7,7 +7,6 @@ Source: Kafka's Admin (describeConsumerGroups and its like); KIP-699, KIP-709.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from kohort.client.actions import Endpoint
 from kohort.client.admin.core.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, may_pass
 from kohort.client.admin.core.groupid import check_group_id
 from kohort.client.admin.core.groups import Row
-from kohort.client.admin.door import GRACE_S, AdminDoor, Question
+from kohort.client.admin.questions import GRACE_S, Question, Questions
 from kohort.client.arguments import to_names
 from kohort.client.coordinator_lookup import MOVED
+from kohort.client.steps import Pause
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.wire.schema import Message
 
@@ -87,10 +87,14 @@ class _Answers(Generic[T]):
             self.left[group] = why
 
 
-class CoordinatedDoor(AdminDoor):
-    """Asks the coordinators of groups."""
+class CoordinatorQuestions:
+    """Questions to the coordinators of groups."""
 
-    def _ask_about(self, groups: Iterable[str], inquiry: Inquiry[R, T]) -> dict[str, T | KohortError]:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._host = questions.host
+
+    async def ask_about(self, groups: Iterable[str], inquiry: Inquiry[R, T]) -> dict[str, T | KohortError]:
         """What is said of each group, or why nothing is.
 
         Raises:
@@ -98,25 +102,25 @@ class CoordinatedDoor(AdminDoor):
         """
         names = to_groups(groups)
         answers: _Answers[T] = _Answers({}, dict.fromkeys(names), {}, set())
-        deadline_ms = self._io.deadline_ms(self._timeout_s)
+        deadline_ms = self._host.deadline_ms(self._questions.timeout_s)
         while True:
-            self._ask_coordinators(answers, inquiry, deadline_ms)
+            await self._ask_coordinators(answers, inquiry, deadline_ms)
             if not answers.left:
                 return {name: answers.found[name] for name in names}
-            if self._io.now_ms() >= deadline_ms:
+            if self._host.now_ms() >= deadline_ms:
                 for name, why in list(answers.left.items()):
                     answers.put(name, why or KohortTimeoutError(f"{inquiry.doing} group {name} took too long"))
             else:
-                time.sleep(_PAUSE_S)
+                await Pause(_PAUSE_S)
 
-    def _ask_coordinators(self, answers: _Answers[T], inquiry: Inquiry[R, T], deadline_ms: int) -> None:
+    async def _ask_coordinators(self, answers: _Answers[T], inquiry: Inquiry[R, T], deadline_ms: int) -> None:
         """One round: everybody who is left."""
         asked: list[tuple[Endpoint, list[str]]] = []
-        for endpoint, groups in self._find_coordinators(answers, deadline_ms).items():
+        for endpoint, groups in (await self._find_coordinators(answers, deadline_ms)).items():
             size = 1 if endpoint in answers.single else _AT_A_TIME
             asked += [(endpoint, groups[at : at + size]) for at in range(0, len(groups), size)]
         questions = [inquiry.question(groups, endpoint) for endpoint, groups in asked]
-        responses = self._ask_all(questions, deadline_ms=deadline_ms)
+        responses = await self._questions.ask_all(questions, deadline_ms=deadline_ms)
         for (endpoint, groups), response in zip(asked, responses, strict=True):
             match response:
                 case BrokersUnreachableError():
@@ -136,9 +140,9 @@ class CoordinatedDoor(AdminDoor):
                 case _:
                     _note_rows(answers, inquiry, endpoint, groups, inquiry.read(response, groups))
 
-    def _find_coordinators(self, answers: _Answers[T], deadline_ms: int) -> dict[Endpoint, list[str]]:
+    async def _find_coordinators(self, answers: _Answers[T], deadline_ms: int) -> dict[Endpoint, list[str]]:
         """Coordinator -> groups; what is no group's id, or may not be looked up, ends here."""
-        places = self._coordinators(tuple(answers.left), answers.lost, deadline_ms)
+        places = await self._coordinators(tuple(answers.left), answers.lost, deadline_ms)
         answers.lost = {}
         by_coordinator: dict[Endpoint, list[str]] = {}
         for group, place in places.items():
@@ -150,14 +154,14 @@ class CoordinatedDoor(AdminDoor):
                 answers.put(group, place)
         return by_coordinator
 
-    def _coordinators(
+    async def _coordinators(
         self, groups: tuple[str, ...], lost: Mapping[str, Endpoint], deadline_ms: int
     ) -> Mapping[str, Endpoint | KohortError]:
         if not groups:
             return {}
         ticket: Future[object] = Future()
-        self._io.post(CoordinatorsAsked(ticket=ticket, deadline_ms=deadline_ms, groups=groups, lost=dict(lost)))
-        found = self._io.wait(ticket, self._timeout_s + GRACE_S)
+        self._host.post(CoordinatorsAsked(ticket=ticket, deadline_ms=deadline_ms, groups=groups, lost=dict(lost)))
+        found = await Pause(self._questions.timeout_s + GRACE_S, ticket)
         assert isinstance(found, dict)
         return found
 

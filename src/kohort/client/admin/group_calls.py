@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kohort.client.actions import Endpoint
-from kohort.client.admin.coordinated import CoordinatedDoor, Inquiry, to_groups
+from kohort.client.admin.coordinated import CoordinatorQuestions, Inquiry, to_groups
 from kohort.client.admin.core import groups as shapes
 from kohort.client.admin.core import topics as topic_shapes
 from kohort.client.admin.core.groupid import check_group_id
-from kohort.client.admin.door import Question, answered, check
-from kohort.client.admin.history import read_history
 from kohort.client.admin.partly import Outcome
+from kohort.client.admin.questions import Question, Questions, answered, check
 from kohort.client.admin.results.groups import (
     GroupDescription,
     GroupHistory,
     GroupListing,
     GroupOffset,
     GroupSummary,
+    HistoryEvent,
     MemberDescription,
 )
 from kohort.errors import BrokerError, ErrorCode, KohortError
@@ -54,19 +54,30 @@ _DELETE: Final = Inquiry(
     removes=True,
 )
 
+#: Pages of the topic that are read unless all of them are: a thousand rows of all groups each.
+_USUAL_PAGES: Final = 20
+#: Rows that tell of the broker: in front of a group's first row they tell nothing of it.
+_OF_BROKER: Final = frozenset({"broker_started", "broker_stopped", "journal_gap"})
 
-class GroupCalls(CoordinatedDoor):
+
+class GroupCalls:
     """Groups of both protocols: list, describe, offsets, delete."""
 
-    def list_groups(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._coordinators = CoordinatorQuestions(questions)
+
+    async def list_groups(
         self, states: Collection[str] | None = None, types: Collection[str] | None = None
     ) -> list[GroupListing]:
         """Every group, by name; `states` and `types` ("classic", "consumer") narrow that down."""
         request = ListGroupsRequest(states_filter=list(states or ()), types_filter=list(types or ()))
-        found = self._of_brokers(lambda metadata: self._groups_of_all(metadata, request), self._metadata(()))
+        found = await self._questions.of_brokers(
+            lambda metadata: self._groups_of_all(metadata, request), await self._questions.metadata(())
+        )
         return [found[name] for name in sorted(found)]
 
-    def _groups_of_all(self, metadata: MetadataResponse, request: ListGroupsRequest) -> dict[str, GroupListing]:
+    async def _groups_of_all(self, metadata: MetadataResponse, request: ListGroupsRequest) -> dict[str, GroupListing]:
         questions = [
             Question(
                 request=request,
@@ -78,26 +89,26 @@ class GroupCalls(CoordinatedDoor):
             for broker in metadata.brokers
         ]
         found: dict[str, GroupListing] = {}
-        for response in self._ask_each(questions):
+        for response in await self._questions.ask_each(questions):
             check(response.error_code, None, "listing groups")
             found.update((group.group_id, shapes.listing(group)) for group in response.groups)
         return found
 
-    def summarize_groups(self) -> list[GroupSummary]:
+    async def summarize_groups(self) -> list[GroupSummary]:
         """Every group with members and lag, by name; a few requests to each broker, however many groups there are.
 
         A group that goes meanwhile is left out.
         """
-        listed = {row.group_id: row for row in self.list_groups()}
-        described = {name: each for name, each in self.describe_groups(listed).items() if not _is_gone(each)}
-        committed = self.list_group_offsets(described)
-        ends = self._ends({partition for each in committed.values() for partition in answered(each)})
+        listed = {row.group_id: row for row in await self.list_groups()}
+        described = {name: each for name, each in (await self.describe_groups(listed)).items() if not _is_gone(each)}
+        committed = await self.list_group_offsets(described)
+        ends = await self._ends({partition for each in committed.values() for partition in answered(each)})
         return [
             shapes.summary(listed[name], len(answered(each).members), answered(committed[name]), ends)
             for name, each in described.items()
         ]
 
-    def describe_group(self, group: str, *, include_authorized_operations: bool = False) -> GroupDescription:
+    async def describe_group(self, group: str, *, include_authorized_operations: bool = False) -> GroupDescription:
         """One group of either protocol.
 
         Args:
@@ -107,10 +118,10 @@ class GroupCalls(CoordinatedDoor):
             BrokerError: GROUP_ID_NOT_FOUND.
         """
         check_group_id(group)
-        found = self.describe_groups([group], include_authorized_operations=include_authorized_operations)
+        found = await self.describe_groups([group], include_authorized_operations=include_authorized_operations)
         return answered(found[group])
 
-    def describe_groups(
+    async def describe_groups(
         self, groups: Iterable[str], *, include_authorized_operations: bool = False
     ) -> dict[str, GroupDescription | KohortError]:
         """Groups of either protocol, in the order asked: of each its description, or why there is none.
@@ -136,24 +147,26 @@ class GroupCalls(CoordinatedDoor):
         """
         names = to_groups(groups)
         new, former = _describing(include_authorized_operations)
-        found = self._ask_about(names, new)
-        classic = self._ask_about([name for name, each in found.items() if _is_classic(each)], former)
+        found = await self._coordinators.ask_about(names, new)
+        classic = await self._coordinators.ask_about(
+            [name for name, each in found.items() if _is_classic(each)], former
+        )
         return {**found, **classic}
 
-    def group_offsets(self, group: str) -> list[GroupOffset]:
+    async def group_offsets(self, group: str) -> list[GroupOffset]:
         """Where a group stands: every partition that it has committed or that a member owns, by topic and partition."""
         check_group_id(group)
-        return answered(self.groups_offsets([group])[group])
+        return answered((await self.groups_offsets([group]))[group])
 
-    def groups_offsets(self, groups: Iterable[str]) -> dict[str, list[GroupOffset] | KohortError]:
+    async def groups_offsets(self, groups: Iterable[str]) -> dict[str, list[GroupOffset] | KohortError]:
         """Where groups stand, in the order asked: of each what `group_offsets` tells, or why that is not known.
 
         Raises:
             BrokersUnreachableError: nobody answers.
             TypeError: `groups` is one text, or no ids.
         """
-        described = self.describe_groups(groups)
-        committed = self.list_group_offsets(described)
+        described = await self.describe_groups(groups)
+        committed = await self.list_group_offsets(described)
         partitions: set[TopicPartition] = set()
         members: dict[str, tuple[MemberDescription, ...]] = {}
         found: dict[str, list[GroupOffset] | KohortError] = {}
@@ -167,12 +180,12 @@ class GroupCalls(CoordinatedDoor):
             else:
                 members[name] = () if isinstance(each, KohortError) else each.members
                 partitions.update(offsets, *(member.assignment for member in members[name]))
-        ends = self._ends(partitions)
+        ends = await self._ends(partitions)
         for name, those in members.items():
             found[name] = shapes.group_offsets(those, answered(committed[name]), ends)
         return found
 
-    def list_group_offsets(self, groups: Iterable[str]) -> dict[str, shapes.Committed | KohortError]:
+    async def list_group_offsets(self, groups: Iterable[str]) -> dict[str, shapes.Committed | KohortError]:
         """What groups have committed, in the order asked: of each its offsets by partition, or why they are not known.
 
         A few requests to each coordinator, however many groups there are; a group that is not there has none.
@@ -189,9 +202,9 @@ class GroupCalls(CoordinatedDoor):
             BrokersUnreachableError: nobody answers.
             TypeError: `groups` is one text, or no ids.
         """
-        return self._ask_about(groups, _OFFSETS)
+        return await self._coordinators.ask_about(groups, _OFFSETS)
 
-    def group_history(self, group: str, *, after: int | None = None, whole: bool = False) -> GroupHistory:
+    async def group_history(self, group: str, *, after: int | None = None, whole: bool = False) -> GroupHistory:
         """Why the group is as it is: what came in, what its coordinator decided and what that changed.
 
         Args:
@@ -205,16 +218,16 @@ class GroupCalls(CoordinatedDoor):
         """
         during = f"reading the history of group {group}"
 
-        def ask(request: GroupHistoryRequest) -> GroupHistoryResponse:
-            page = self._ask_own(
+        async def ask(request: GroupHistoryRequest) -> GroupHistoryResponse:
+            page = await self._questions.ask_own(
                 request, GroupHistoryResponse, group=group, feature="keeps a history of groups", during=during
             )
             check(page.error_code, page.error_message, during)
             return page
 
-        return read_history(ask, group, after=after, whole=whole)
+        return await _read_history(ask, group, after=after, whole=whole)
 
-    def explain_group(self, group: str, *, whole: bool = False, member: str | None = None) -> GroupExplanation:
+    async def explain_group(self, group: str, *, whole: bool = False, member: str | None = None) -> GroupExplanation:
         """Why the group is as it is, in sentences: what set each rebalance off, who gave and took what, who was slow.
 
         Everything is told from the broker's history of the group; where its beginning is missing, so it is here.
@@ -238,15 +251,15 @@ class GroupCalls(CoordinatedDoor):
         """
         from kohort.journal.why.explaining import explain
 
-        found = self.group_history(group, whole=whole)
+        found = await self.group_history(group, whole=whole)
         is_known = any(event.event != "refused" for event in found.events)
-        if not is_known and all(row.group_id != group for row in self.list_groups()):
+        if not is_known and all(row.group_id != group for row in await self.list_groups()):
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}", during=f"explaining {group}")
         told = explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
         told = replace(told, has_older=found.has_older)
         return told if member is None else replace(told, members=(told.member(member),))
 
-    def delete_groups(self, names: Iterable[str]) -> None:
+    async def delete_groups(self, names: Iterable[str]) -> None:
         """Delete empty groups and their offsets.
 
         Raises:
@@ -255,22 +268,60 @@ class GroupCalls(CoordinatedDoor):
             TypeError: `names` is one text, or no ids.
         """
         outcome: Outcome[str, None] = Outcome("deleting groups")
-        for name, end in self._ask_about(names, _DELETE).items():
+        for name, end in (await self._coordinators.ask_about(names, _DELETE)).items():
             if isinstance(end, KohortError):
                 outcome.failed[name] = end
             else:
                 outcome.done[name] = end
         outcome.settle()
 
-    def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
-        metadata = self._metadata({partition.topic for partition in partitions})
-        return self._offsets(partitions, topic_shapes.LATEST, metadata)
+        metadata = await self._questions.metadata({partition.topic for partition in partitions})
+        return await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
 
-    def _committed(self, group: str) -> dict[TopicPartition, int]:
-        committed = answered(self.list_group_offsets([group])[group])
-        return {partition: kept.offset for partition, kept in committed.items()}
+
+async def _read_history(
+    ask: Callable[[GroupHistoryRequest], Awaitable[GroupHistoryResponse]],
+    group: str,
+    *,
+    after: int | None,
+    whole: bool,
+) -> GroupHistory:
+    """All pages of a group's history as one: those in the broker's memory, and older ones of `__group_journal`.
+
+    Laws: a row is there once, as it was told last. What the broker has in memory is newer than what it is asked for of
+    the topic, wherever they meet.
+    """
+    events: list[HistoryEvent] = []
+    while True:
+        page = await ask(
+            GroupHistoryRequest(group_id=group, after_sequence=events[-1].sequence if events else after or 0)
+        )
+        events += map(shapes.history_event, page.rows)
+        if not page.has_more:
+            break
+    is_complete, older_offset = page.is_complete, page.older_offset
+    if after is None:
+        known = {event.sequence: event for event in events}
+        pages = 0
+        while older_offset >= 0 and (whole or pages < _USUAL_PAGES):
+            older = await ask(GroupHistoryRequest(group_id=group, before_offset=older_offset))
+            for row in older.rows:
+                known.setdefault(row.sequence, shapes.history_event(row))
+            is_complete, older_offset = older.is_complete, older.older_offset
+            pages += 1
+        events = [known[number] for number in sorted(known)]
+        first = next((at for at, event in enumerate(events) if event.event not in _OF_BROKER), len(events))
+        del events[:first]
+    return GroupHistory(
+        group_id=group,
+        events=tuple(events),
+        counts={row.name: row.count for row in page.counts},
+        is_complete=is_complete,
+        has_older=older_offset >= 0,
+    )
 
 
 def _is_gone(found: object) -> bool:

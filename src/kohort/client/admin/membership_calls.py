@@ -17,6 +17,7 @@ from kohort.client.admin.core.admin_machine import Coordinator
 from kohort.client.admin.core.groupid import check_group_id
 from kohort.client.admin.core.membership import DYNAMIC, MODE, STATIC, TOKEN, static_changes
 from kohort.client.admin.group_calls import GroupCalls
+from kohort.client.admin.questions import Questions
 from kohort.client.io.software import software_of
 from kohort.errors import BrokerError, ErrorCode, UnsupportedFeatureError
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -26,10 +27,15 @@ from kohort.wire.private import SOFTWARE_NAME
 _NO_CONFIGS: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION)
 
 
-class MembershipCalls(GroupCalls, ConfigCalls):
+class MembershipCalls:
     """Groups as K345 drafted them, and the way there and back."""
 
-    def enable_static_membership(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._groups = GroupCalls(questions)
+        self._configs = ConfigCalls(questions)
+
+    async def enable_static_membership(
         self,
         group: str,
         registration_timeout: int | timedelta | None = None,
@@ -62,20 +68,20 @@ class MembershipCalls(GroupCalls, ConfigCalls):
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
         changes = static_changes(registration_timeout, expansion_timeout)
-        self._mode_of(group, "making group {} static")
-        self.alter_group_configs(group, changes)
+        await self._mode_of(group, "making group {} static")
+        await self._configs.alter_group_configs(group, changes)
 
-    def enable_dynamic_membership(self, group: str) -> None:
+    async def enable_dynamic_membership(self, group: str) -> None:
         """Let a static group go by sessions again; no client has to be changed, names stay, sessions begin anew.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: it is dynamic already.
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
-        self._check_static(group, "making group {} dynamic", "it is dynamic already")
-        self.alter_group_configs(group, {MODE: DYNAMIC})
+        await self._check_static(group, "making group {} dynamic", "it is dynamic already")
+        await self._configs.alter_group_configs(group, {MODE: DYNAMIC})
 
-    def force_rebalance(self, group: str) -> None:
+    async def force_rebalance(self, group: str) -> None:
         """Have a static group share its partitions out now, among all that are online or waiting to be let in.
 
         Raises:
@@ -83,20 +89,20 @@ class MembershipCalls(GroupCalls, ConfigCalls):
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
         why = "it is dynamic, and rebalances by itself whenever something changes"
-        self._check_static(group, "forcing a rebalance of group {}", why)
-        self.alter_group_configs(group, {TOKEN: os.urandom(8).hex()})
+        await self._check_static(group, "forcing a rebalance of group {}", why)
+        await self._configs.alter_group_configs(group, {TOKEN: os.urandom(8).hex()})
 
-    def _check_static(self, group: str, doing: str, otherwise: str) -> None:
-        if self._mode_of(group, doing) != STATIC:
+    async def _check_static(self, group: str, doing: str, otherwise: str) -> None:
+        if await self._mode_of(group, doing) != STATIC:
             text = f"the membership of group {group} is not static: {otherwise}"
             raise BrokerError(ErrorCode.INVALID_REQUEST, text, during=doing.format(group))
 
-    def _mode_of(self, group: str, doing: str) -> str:
+    async def _mode_of(self, group: str, doing: str) -> str:
         """Static or dynamic, of a group that is there."""
         during = doing.format(group)
         check_group_id(group)
         try:
-            configs = self.describe_group_configs(group)
+            configs = await self._configs.describe_group_configs(group)
         except BrokerError as why:
             # An empty name is no group's, whatever the broker is.
             if why.code not in _NO_CONFIGS or not group:
@@ -104,14 +110,14 @@ class MembershipCalls(GroupCalls, ConfigCalls):
             configs = []
         mode = next((config.value for config in configs if config.name == MODE), None)
         if mode is None:
-            software = self._software(group, during)
+            software = await self._software(group, during)
             text = f"only kohort's broker keeps static groups: the coordinator is {software} and has no {MODE}"
             raise UnsupportedFeatureError(ErrorCode.UNSUPPORTED_VERSION, text, during=during)
-        self.describe_group(group)
+        await self._groups.describe_group(group)
         return mode
 
-    def _software(self, group: str, during: str) -> str:
-        response = self._ask(
+    async def _software(self, group: str, during: str) -> str:
+        response = await self._questions.ask(
             ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
             ApiVersionsResponse,
             target=Coordinator(group_id=group),

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kohort.client.admin.core import moves as shapes
-from kohort.client.admin.door import check
 from kohort.client.admin.group_calls import GroupCalls
+from kohort.client.admin.questions import Questions, check
 from kohort.client.admin.results.moves import GroupMove, SubmittedMove
+from kohort.client.steps import Pause
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_moves import DescribeMovesRequest, DescribeMovesResponse
@@ -24,10 +25,14 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
 
 
-class MoveCalls(GroupCalls):
+class MoveCalls:
     """Groups, and who of one of the consumer protocol shall have which partitions."""
 
-    def switch_partition(self, group: str, partition: TopicPartition, to_member: str) -> SubmittedMove:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._groups = GroupCalls(questions)
+
+    async def switch_partition(self, group: str, partition: TopicPartition, to_member: str) -> SubmittedMove:
         """Give a partition to a member, whoever has it; the coordinator has it on record when this returns.
 
         The owner commits and acknowledges before the member gets it, at the group's pace (`group.moves.per.second`):
@@ -52,11 +57,11 @@ class MoveCalls(GroupCalls):
                 topic); nothing is changed then.
             UnsupportedFeatureError: the broker is not one of kohort's.
         """
-        (move,) = self.submit_moves(group, {partition: to_member})
+        (move,) = await self.submit_moves(group, {partition: to_member})
         check(move.code, move.message, f"moving {move.topic}-{move.partition} of group {group}")
         return move
 
-    def submit_moves(
+    async def submit_moves(
         self, group: str, moves: Mapping[TopicPartition, str], *, validate_only: bool = False
     ) -> list[SubmittedMove]:
         """Give partitions to members, all at once and each by itself: what is refused leaves the others alone.
@@ -78,15 +83,17 @@ class MoveCalls(GroupCalls):
         asked = shapes.wanted_moves(moves)
         during = f"submitting moves of group {group}"
         request = SubmitMovesRequest(group_id=group, validate_only=validate_only, moves=asked)
-        pauses = _Pauses(self._timeout_s)
+        pauses = _Pauses(self._questions.timeout_s)
         while True:
-            response = self._ask_own(request, SubmitMovesResponse, group=group, feature=_FEATURE, during=during)
+            response = await self._questions.ask_own(
+                request, SubmitMovesResponse, group=group, feature=_FEATURE, during=during
+            )
             is_changing = ErrorCode.of(response.error_code) is ErrorCode.REBALANCE_IN_PROGRESS
-            if not is_changing or not pauses.wait():
+            if not is_changing or not await pauses.wait():
                 check(response.error_code, response.error_message, during)
                 return shapes.submitted_moves(asked, response)
 
-    def moves(self, group: str) -> list[GroupMove]:
+    async def moves(self, group: str) -> list[GroupMove]:
         """The partitions on their way, by topic and partition, also those that the assignor moves.
 
         Behind them are those that were asked for and have come, of each partition the latest move, the latest first;
@@ -98,11 +105,15 @@ class MoveCalls(GroupCalls):
         """
         during = f"reading the moves of group {group}"
         request = DescribeMovesRequest(group_id=group)
-        response = self._ask_own(request, DescribeMovesResponse, group=group, feature=_FEATURE, during=during)
+        response = await self._questions.ask_own(
+            request, DescribeMovesResponse, group=group, feature=_FEATURE, during=during
+        )
         check(response.error_code, response.error_message, during)
         return [shapes.group_move(row) for row in response.moves]
 
-    def wait_for_moves(self, group: str, moves: Iterable[SubmittedMove], *, timeout_s: float | None = None) -> None:
+    async def wait_for_moves(
+        self, group: str, moves: Iterable[SubmittedMove], *, timeout_s: float | None = None
+    ) -> None:
         """Return when every member has what `moves`, those that were taken, give it.
 
         Args:
@@ -118,14 +129,14 @@ class MoveCalls(GroupCalls):
         left: Mapping[TopicPartition, str] = shapes.awaited_moves(moves)
         if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)):
             raise TypeError(f"timeout_s is {timeout_s!r}; expected seconds")
-        pauses = _Pauses(self._timeout_s if timeout_s is None else timeout_s)
+        pauses = _Pauses(self._questions.timeout_s if timeout_s is None else timeout_s)
         while left:
-            left = self._still_on_their_way(group, left)
-            if left and not pauses.wait():
-                raise KohortTimeoutError(self._say_who_is_waited_for(group, left))
+            left = await self._still_on_their_way(group, left)
+            if left and not await pauses.wait():
+                raise KohortTimeoutError(await self._say_who_is_waited_for(group, left))
 
-    def _still_on_their_way(self, group: str, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
-        members = {row.member_id: row for row in self.describe_group(group).members}
+    async def _still_on_their_way(self, group: str, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+        members = {row.member_id: row for row in (await self._groups.describe_group(group)).members}
         left: dict[TopicPartition, str] = {}
         for partition, member_id in wanted.items():
             member = members.get(member_id)
@@ -141,10 +152,10 @@ class MoveCalls(GroupCalls):
             left[partition] = member_id
         return left
 
-    def _say_who_is_waited_for(self, group: str, wanted: Mapping[TopicPartition, str]) -> str:
+    async def _say_who_is_waited_for(self, group: str, wanted: Mapping[TopicPartition, str]) -> str:
         partition, member_id = next(iter(wanted.items()))
         said = f"{len(wanted)} of the moves of group {group} took too long: {partition} is to go to {member_id}"
-        on_its_way = next((move for move in self.moves(group) if (move.topic, move.partition) == partition), None)
+        on_its_way = next((move for move in await self.moves(group) if (move.topic, move.partition) == partition), None)
         if on_its_way is None:
             return f"{said}, which has yet to come for it"
         return f"{said} from {on_its_way.from_member_id}, and is {on_its_way.phase}"
@@ -157,11 +168,11 @@ class _Pauses:
         self._until = time.monotonic() + timeout_s
         self._next_s = _FIRST_PAUSE_S
 
-    def wait(self) -> bool:
+    async def wait(self) -> bool:
         """Wait a while; `False` where time is up."""
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             return False
-        time.sleep(min(self._next_s, left_s))
+        await Pause(min(self._next_s, left_s))
         self._next_s = min(2 * self._next_s, _LONGEST_PAUSE_S)
         return True

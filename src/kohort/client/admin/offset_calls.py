@@ -13,8 +13,8 @@ from kohort.client.admin.core import offsets as shapes
 from kohort.client.admin.core import topics as topic_shapes
 from kohort.client.admin.core.admin_machine import Coordinator
 from kohort.client.admin.core.offsets import ResetTo
-from kohort.client.admin.door import check
 from kohort.client.admin.group_calls import GroupCalls
+from kohort.client.admin.questions import Questions, answered, check
 from kohort.client.admin.results.groups import MemberDescription, OffsetReset
 from kohort.client.arguments import to_offsets, to_partition, to_partitions
 from kohort.client.records import Committable
@@ -31,10 +31,14 @@ _HAS_MEMBERS = frozenset(
 _REASON = "removed by an administrator"
 
 
-class OffsetCalls(GroupCalls):
+class OffsetCalls:
     """Where groups stand, and members that have to go."""
 
-    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, Committable]) -> None:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._groups = GroupCalls(questions)
+
+    async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, Committable]) -> None:
         """Set what a group has committed; a group that is not there is made by it.
 
         Args:
@@ -49,7 +53,7 @@ class OffsetCalls(GroupCalls):
         if not chosen:
             return
         during = f"setting the offsets of group {group}"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.commit_request(group, chosen),
             OffsetCommitResponse,
             target=Coordinator(group_id=group),
@@ -61,10 +65,10 @@ class OffsetCalls(GroupCalls):
         for topic in response.topics:
             for row in topic.partitions:
                 if ErrorCode.of(row.error_code) in _HAS_MEMBERS:
-                    raise self._not_empty(group, during)
+                    raise await self._not_empty(group, during)
                 check(row.error_code, f"{topic.name}-{row.partition_index}", during, topic=topic.name)
 
-    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Forget what a group has committed of some partitions; where it has committed nothing nothing happens.
 
         Raises:
@@ -75,7 +79,7 @@ class OffsetCalls(GroupCalls):
         if not chosen:
             return
         during = f"deleting offsets of group {group}"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.delete_request(group, chosen),
             OffsetDeleteResponse,
             target=Coordinator(group_id=group),
@@ -83,7 +87,7 @@ class OffsetCalls(GroupCalls):
             codes=lambda response: [response.error_code],
         )
         if ErrorCode.of(response.error_code) is ErrorCode.NON_EMPTY_GROUP:
-            raise self._not_empty(group, during)
+            raise await self._not_empty(group, during)
         texts = {ErrorCode.GROUP_ID_NOT_FOUND: f"there is no group {group}"}
         check(response.error_code, texts.get(ErrorCode.of(response.error_code)), during)
         for topic in response.topics:
@@ -91,7 +95,7 @@ class OffsetCalls(GroupCalls):
                 text = f"{topic.name}-{row.partition_index}; stop the members that read it first"
                 check(row.error_code, text, during, topic=topic.name)
 
-    def remove_members(
+    async def remove_members(
         self, group: str, members: Collection[str] | None = None, *, reason: str | None = None
     ) -> list[str]:
         """Take members out of a group, as if they had left; those that are alive come back by themselves.
@@ -109,11 +113,11 @@ class OffsetCalls(GroupCalls):
         if isinstance(members, str):
             raise TypeError(f"members cannot be {members!r}: a list of ids or names is expected, like [{members!r}]")
         during = f"removing members of group {group}"
-        there = self.describe_group(group).members
+        there = (await self._groups.describe_group(group)).members
         chosen = list(there) if members is None else [_find(there, each, group, during) for each in members]
         if not chosen:
             return []
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.leave_request(group, [(each.member_id, each.instance_id) for each in chosen], reason or _REASON),
             LeaveGroupResponse,
             target=Coordinator(group_id=group),
@@ -127,7 +131,7 @@ class OffsetCalls(GroupCalls):
                 check(row.error_code, row.group_instance_id or row.member_id, during)
         return [each.member_id for each in chosen]
 
-    def reset_offsets(
+    async def reset_offsets(
         self,
         group: str,
         to: ResetTo | None = None,
@@ -156,12 +160,12 @@ class OffsetCalls(GroupCalls):
         shapes.check_reset(to, shift_by)
         if isinstance(to, Mapping):
             to = {to_partition(each): _whole(offset) for each, offset in to.items()}
-        committed = self._committed(group)
-        partitions = self._reset_partitions(group, to, of, committed)
-        metadata = self._metadata({each.topic for each in partitions})
+        committed = await self._committed(group)
+        partitions = await self._reset_partitions(group, to, of, committed)
+        metadata = await self._questions.metadata({each.topic for each in partitions})
         stamp = shapes.timestamp_of(to, now_ms=int(time.time() * 1000))
-        begins = self._offsets(partitions, topic_shapes.EARLIEST, metadata)
-        ends = self._offsets(partitions, topic_shapes.LATEST, metadata)
+        begins = await self._questions.offsets(partitions, topic_shapes.EARLIEST, metadata)
+        ends = await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
         for each in sorted(partitions - (begins.keys() & ends.keys())):
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{each} has no leader now", during=f"resetting {group}")
         rows = shapes.plan(
@@ -171,14 +175,20 @@ class OffsetCalls(GroupCalls):
             committed=committed,
             begins=begins,
             ends=ends,
-            by_time={} if stamp is None else self._offsets(partitions, stamp, metadata),
+            by_time={} if stamp is None else await self._questions.offsets(partitions, stamp, metadata),
         )
         if execute:
-            self._check_is_empty(group, f"resetting the offsets of group {group}")
-            self.alter_group_offsets(group, {TopicPartition(row.topic, row.partition): row.offset for row in rows})
+            await self._check_is_empty(group, f"resetting the offsets of group {group}")
+            await self.alter_group_offsets(
+                group, {TopicPartition(row.topic, row.partition): row.offset for row in rows}
+            )
         return rows
 
-    def _reset_partitions(
+    async def _committed(self, group: str) -> dict[TopicPartition, int]:
+        committed = answered((await self._groups.list_group_offsets([group]))[group])
+        return {partition: kept.offset for partition, kept in committed.items()}
+
+    async def _reset_partitions(
         self,
         group: str,
         to: ResetTo | None,
@@ -197,7 +207,7 @@ class OffsetCalls(GroupCalls):
             topics = {each for each in given if isinstance(each, str)}
             wanted = {to_partition(each) for each in given if not isinstance(each, str)}
         named = sorted(topics | {each.topic for each in wanted})
-        for topic in self._metadata(named).topics:
+        for topic in (await self._questions.metadata(named)).topics:
             topic_shapes.check_topic(topic)
             numbers = {row.partition_index for row in topic.partitions}
             asked = {each.partition for each in wanted if each.topic == topic.name}
@@ -209,9 +219,9 @@ class OffsetCalls(GroupCalls):
             raise ConfigError("there is no offset for some of the partitions that are named: do not name them")
         return wanted
 
-    def _check_is_empty(self, group: str, during: str) -> None:
+    async def _check_is_empty(self, group: str, during: str) -> None:
         try:
-            members = self.describe_group(group).members
+            members = (await self._groups.describe_group(group)).members
         except BrokerError as why:
             if why.code is not ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
@@ -219,9 +229,9 @@ class OffsetCalls(GroupCalls):
             if members:
                 raise GroupNotEmptyError(group, [each.client_id or each.member_id for each in members], during=during)
 
-    def _not_empty(self, group: str, during: str) -> GroupNotEmptyError:
+    async def _not_empty(self, group: str, during: str) -> GroupNotEmptyError:
         try:
-            self._check_is_empty(group, during)
+            await self._check_is_empty(group, during)
         except GroupNotEmptyError as why:
             return why
         return GroupNotEmptyError(group, [], during=during)

@@ -6,11 +6,12 @@ Laws: what was answered for good is not asked again; nothing that was done is fo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from kohort.client.admin.core.admin_machine import may_pass
+from kohort.client.steps import Pause
 from kohort.errors import BrokerError, KohortError, PartlyDoneError
 
 K = TypeVar("K")
@@ -41,9 +42,9 @@ class Outcome(Generic[K, V]):
         raise PartlyDoneError(self.during, self.done, self.failed)
 
 
-def carry_out(
+async def carry_out(
     wanted: Iterable[K],
-    ask: Callable[[Sequence[K]], Mapping[K, V | KohortError]],
+    ask: Callable[[Sequence[K]], Awaitable[Mapping[K, V | KohortError]]],
     *,
     during: str,
     within_s: float,
@@ -68,7 +69,7 @@ def carry_out(
     while left:
         for part in _parts(left, per_request):
             try:
-                found.update(ask(part))
+                found.update(await ask(part))
             except KohortError as why:
                 if not found:
                     raise
@@ -77,7 +78,7 @@ def carry_out(
         else:
             left = [each for each in left if _may_pass(found.get(each), is_passing)]
             if left and time.monotonic() < deadline:
-                time.sleep(_AGAIN_S)
+                await Pause(_AGAIN_S)
                 continue
         break
     outcome: Outcome[K, V] = Outcome(during)

@@ -11,8 +11,8 @@ from typing import Final
 
 from kohort.client.admin.core import quotas as shapes
 from kohort.client.admin.core.quotas import Entity
-from kohort.client.admin.door import AdminDoor
 from kohort.client.admin.partly import carry_out
+from kohort.client.admin.questions import Questions
 from kohort.client.admin.results.quotas import ClientQuota
 from kohort.client.arguments import to_several
 from kohort.errors import ConfigError, KohortError
@@ -23,10 +23,13 @@ from kohort.wire.messages.describe_client_quotas import DescribeClientQuotasResp
 _PART: Final = 1 / 2_000
 
 
-class QuotaCalls(AdminDoor):
+class QuotaCalls:
     """How much clients may."""
 
-    def describe_client_quotas(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def describe_client_quotas(
         self, of: Mapping[str, str | EllipsisType | None] | None = None, *, strict: bool = False
     ) -> list[ClientQuota]:
         """The limits that are set, by entity.
@@ -41,7 +44,7 @@ class QuotaCalls(AdminDoor):
             UnsupportedFeatureError: the broker keeps no limits, as kohort's own.
         """
         during = "looking up quotas"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.describe_request(of, strict=strict),
             DescribeClientQuotasResponse,
             during=during,
@@ -52,7 +55,7 @@ class QuotaCalls(AdminDoor):
             raise error
         return shapes.described(response)
 
-    def alter_client_quotas(self, quotas: Iterable[ClientQuota], *, validate_only: bool = False) -> None:
+    async def alter_client_quotas(self, quotas: Iterable[ClientQuota], *, validate_only: bool = False) -> None:
         """Set limits, or take them back with `None`; those that are not named stay. Brokers heed it a little later.
 
         Args:
@@ -73,8 +76,8 @@ class QuotaCalls(AdminDoor):
                 raise ConfigError(f"{entity} is named twice in one call: name it once")
             wanted[entity] = limits
 
-        def ask(part: Sequence[Entity]) -> Mapping[Entity, KohortError | None]:
-            response = self._ask(
+        async def ask(part: Sequence[Entity]) -> Mapping[Entity, KohortError | None]:
+            response = await self._questions.ask(
                 shapes.alter_request([(each, wanted[each]) for each in part], validate_only=validate_only),
                 AlterClientQuotasResponse,
                 during=during,
@@ -88,4 +91,8 @@ class QuotaCalls(AdminDoor):
             }
 
         if wanted:
-            carry_out(wanted, ask, during=during, within_s=self._timeout_s, per_request=lambda _: _PART).settle()
+            (
+                await carry_out(
+                    wanted, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART
+                )
+            ).settle()

@@ -16,8 +16,8 @@ from kohort.client.admin.core import records as shapes
 from kohort.client.admin.core import topics as topic_shapes
 from kohort.client.admin.core.admin_machine import MovedError
 from kohort.client.admin.core.records import OffsetAt
-from kohort.client.admin.door import AdminDoor, Question, error_of
 from kohort.client.admin.partly import carry_out
+from kohort.client.admin.questions import Question, Questions, error_of
 from kohort.client.admin.results.topics import ListedOffset
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnknownTopicError, UnsupportedFeatureError
 from kohort.ids import TopicPartition
@@ -33,10 +33,13 @@ _Said = Mapping[TopicPartition, V | KohortError]
 _LEADER_WITHIN_S: Final = 5.0
 
 
-class RecordCalls(AdminDoor):
+class RecordCalls:
     """Where records stand, and records that are to go."""
 
-    def list_offsets(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def list_offsets(
         self,
         partitions: Iterable[str | TopicPartition] | Mapping[TopicPartition, OffsetAt],
         at: OffsetAt = "latest",
@@ -77,7 +80,7 @@ class RecordCalls(AdminDoor):
         own = shapes.to_own_times(partitions)
         stamps = {each: shapes.to_timestamp(own.get(each, at), now_ms=now_ms) for each in chosen}
         for_topics = shapes.to_timestamp(at, now_ms=now_ms)
-        stamps |= dict.fromkeys(self._partitions_of(topics), for_topics)
+        stamps |= dict.fromkeys(await self._partitions_of(topics), for_topics)
 
         def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[ListOffsetsResponse]:
             wanted = {each: stamps[each] for each in part}
@@ -90,9 +93,9 @@ class RecordCalls(AdminDoor):
                 min_version=shapes.first_version(wanted.values()),
             )
 
-        return self._of_leaders(sorted(stamps), question, _listed, during="listing offsets")
+        return await self._of_leaders(sorted(stamps), question, _listed, during="listing offsets")
 
-    def delete_records(self, offsets: Mapping[TopicPartition, int | str]) -> dict[TopicPartition, int]:
+    async def delete_records(self, offsets: Mapping[TopicPartition, int | str]) -> dict[TopicPartition, int]:
         """Delete the oldest records of partitions, for good; one request per leader.
 
         Args:
@@ -127,15 +130,15 @@ class RecordCalls(AdminDoor):
                 for each in [TopicPartition(topic.name, row.partition_index)]
             }
 
-        return self._of_leaders(sorted(cuts), question, read, during="deleting records")
+        return await self._of_leaders(sorted(cuts), question, read, during="deleting records")
 
-    def _partitions_of(self, topics: Sequence[str]) -> list[TopicPartition]:
-        metadata = self._metadata(topics) if topics else None
+    async def _partitions_of(self, topics: Sequence[str]) -> list[TopicPartition]:
+        metadata = await self._questions.metadata(topics) if topics else None
         for topic in [] if metadata is None else metadata.topics:
             topic_shapes.check_topic(topic)
         return [] if metadata is None else list(topic_shapes.leaders_of(metadata))
 
-    def _of_leaders(
+    async def _of_leaders(
         self,
         partitions: Sequence[TopicPartition],
         question: Callable[[Sequence[TopicPartition], Endpoint], Question[R]],
@@ -146,10 +149,10 @@ class RecordCalls(AdminDoor):
         """Ask the leader of each partition, wherever it is by then."""
         begun = time.monotonic()
 
-        def ask(part: Sequence[TopicPartition]) -> _Said[V]:
-            found, by_leader = self._leaders(part)
+        async def ask(part: Sequence[TopicPartition]) -> _Said[V]:
+            found, by_leader = await self._leaders(part)
             said: dict[TopicPartition, V | KohortError] = {**found}
-            answers = self._ask_all([question(led, leader) for leader, led in by_leader.items()])
+            answers = await self._questions.ask_all([question(led, leader) for leader, led in by_leader.items()])
             for answer, led in zip(answers, by_leader.values(), strict=True):
                 if isinstance(answer, UnsupportedFeatureError):
                     raise answer
@@ -166,14 +169,16 @@ class RecordCalls(AdminDoor):
             has_no_leader = isinstance(why, BrokerError) and why.code is ErrorCode.LEADER_NOT_AVAILABLE
             return not has_no_leader or time.monotonic() < begun + _LEADER_WITHIN_S
 
-        outcome = carry_out(partitions, ask, during=during, within_s=self._timeout_s, is_passing=is_passing)
+        outcome = await carry_out(
+            partitions, ask, during=during, within_s=self._questions.timeout_s, is_passing=is_passing
+        )
         return outcome.settle()
 
-    def _leaders(
+    async def _leaders(
         self, partitions: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, KohortError], dict[Endpoint, list[TopicPartition]]]:
         """What is wrong with some of them, and the leaders of the others."""
-        metadata = self._metadata(dict.fromkeys(each.topic for each in partitions))
+        metadata = await self._questions.metadata(dict.fromkeys(each.topic for each in partitions))
         leaders = topic_shapes.leaders_of(metadata)
         topics = {topic.name: topic for topic in metadata.topics}
         wrong: dict[TopicPartition, KohortError] = {}

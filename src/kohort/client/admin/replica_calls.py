@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kohort.client.admin.core import replicas as shapes
-from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.door import AdminDoor, check, error_of
 from kohort.client.admin.partly import Outcome, carry_out
+from kohort.client.admin.questions import Questions, check, error_of
 from kohort.client.admin.results.replicas import LeaderElection, PartitionReassignment
 from kohort.client.arguments import to_partitions
 from kohort.errors import ErrorCode, KohortError
@@ -19,7 +18,6 @@ from kohort.ids import TopicPartition
 from kohort.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from kohort.wire.messages.elect_leaders import ElectLeadersResponse
 from kohort.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
-from kohort.wire.messages.metadata import MetadataResponse
 
 #: How long a broker may take for one request, milliseconds.
 _TIMEOUT_MS: Final = 30_000
@@ -27,10 +25,13 @@ _TIMEOUT_MS: Final = 30_000
 _PARTITIONS_PER_REQUEST: Final = 5_000
 
 
-class ReplicaCalls(AdminDoor):
+class ReplicaCalls:
     """Which brokers have partitions, and who of them leads."""
 
-    def elect_leaders(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> list[LeaderElection]:
         """Let partitions be led by the first of their brokers, or by any that is alive.
@@ -50,7 +51,7 @@ class ReplicaCalls(AdminDoor):
         """
         if partitions is None:
             outcome = Outcome[TopicPartition, LeaderElection]("electing leaders")
-            for each, said in self._elect(None, unclean=unclean).items():
+            for each, said in (await self._elect(None, unclean=unclean)).items():
                 if isinstance(said, KohortError):
                     outcome.failed[each] = said
                 else:
@@ -59,21 +60,21 @@ class ReplicaCalls(AdminDoor):
             chosen = sorted(set(to_partitions(partitions)))
             if not chosen:
                 return []
-            self._known(chosen)
-            outcome = carry_out(
+            await self._questions.metadata_of(chosen)
+            outcome = await carry_out(
                 chosen,
                 lambda part: self._elect(part, unclean=unclean),
                 during="electing leaders",
-                within_s=self._timeout_s,
+                within_s=self._questions.timeout_s,
                 per_request=lambda _: 1 / _PARTITIONS_PER_REQUEST,
             )
         return [row for _, row in sorted(outcome.settle().items())]
 
-    def _elect(
+    async def _elect(
         self, partitions: Sequence[TopicPartition] | None, *, unclean: bool
     ) -> dict[TopicPartition, LeaderElection | KohortError]:
         during = "electing leaders"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.elect_request(partitions, unclean=unclean, timeout_ms=_TIMEOUT_MS),
             ElectLeadersResponse,
             during=during,
@@ -92,7 +93,7 @@ class ReplicaCalls(AdminDoor):
                 )
         return found
 
-    def alter_partition_reassignments(
+    async def alter_partition_reassignments(
         self,
         replicas: Mapping[TopicPartition, Sequence[int] | None],
         *,
@@ -114,10 +115,10 @@ class ReplicaCalls(AdminDoor):
         wanted = shapes.to_reassignments(replicas)
         if not wanted:
             return
-        self._known(wanted)
+        await self._questions.metadata_of(wanted)
 
-        def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
-            response = self._ask(
+        async def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
+            response = await self._questions.ask(
                 shapes.reassign_request(
                     {each: wanted[each] for each in chosen},
                     allow_replication_factor_change=allow_replication_factor_change,
@@ -137,15 +138,17 @@ class ReplicaCalls(AdminDoor):
                 for row in topic.partitions
             }
 
-        carry_out(
-            wanted,
-            ask,
-            during="reassigning partitions",
-            within_s=self._timeout_s,
-            per_request=lambda _: 1 / _PARTITIONS_PER_REQUEST,
+        (
+            await carry_out(
+                wanted,
+                ask,
+                during="reassigning partitions",
+                within_s=self._questions.timeout_s,
+                per_request=lambda _: 1 / _PARTITIONS_PER_REQUEST,
+            )
         ).settle()
 
-    def list_partition_reassignments(
+    async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> list[PartitionReassignment]:
         """The partitions that are on their way to other brokers, by topic and partition.
@@ -156,7 +159,7 @@ class ReplicaCalls(AdminDoor):
         chosen = None if partitions is None else to_partitions(partitions)
         if chosen == ():
             return []
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.list_request(chosen, timeout_ms=_TIMEOUT_MS),
             ListPartitionReassignmentsResponse,
             during="listing reassignments",
@@ -164,12 +167,3 @@ class ReplicaCalls(AdminDoor):
         )
         check(response.error_code, response.error_message, "listing reassignments")
         return shapes.reassignments(response)
-
-    def _known(self, partitions: Iterable[TopicPartition]) -> MetadataResponse:
-        """What leads them; `UnknownTopicError` if one of them is not there."""
-        chosen = list(partitions)
-        metadata = self._metadata(sorted({each.topic for each in chosen}))
-        for topic in metadata.topics:
-            topic_shapes.check_topic(topic)
-        shapes.check_partitions(chosen, metadata)
-        return metadata

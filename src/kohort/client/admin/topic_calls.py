@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.door import AdminDoor, error_of
 from kohort.client.admin.newtopic import NewTopic, to_assignments, to_new_topics
 from kohort.client.admin.partly import Outcome, carry_out
+from kohort.client.admin.questions import Questions, error_of
 from kohort.client.admin.results.topics import CreatedTopic, TopicDescription, TopicListing
 from kohort.client.arguments import INT32_MAX, to_names, to_topic, whole_number
+from kohort.client.steps import Pause
 from kohort.errors import AdvertisedAddressError, ConfigError, KohortError, KohortTimeoutError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.create_partitions import CreatePartitionsResponse
@@ -31,15 +32,18 @@ _RECORDS_PER_REQUEST: Final = 5_000
 _TOPICS_PER_REQUEST: Final = 200
 
 
-class TopicCalls(AdminDoor):
+class TopicCalls:
     """Topics: list, describe, create, grow, delete."""
 
-    def list_topics(self) -> list[TopicListing]:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def list_topics(self) -> list[TopicListing]:
         """Every topic, by name; the broker's own ones have `is_internal`."""
-        rows = [topic_shapes.listing(topic) for topic in self._metadata(None).topics]
+        rows = [topic_shapes.listing(topic) for topic in (await self._questions.metadata(None)).topics]
         return sorted(rows, key=lambda row: row.name)
 
-    def describe_topics(
+    async def describe_topics(
         self, names: Sequence[str], *, include_authorized_operations: bool = False
     ) -> list[TopicDescription]:
         """Partitions, offsets and own configs of topics, in the order asked.
@@ -51,14 +55,14 @@ class TopicCalls(AdminDoor):
             UnknownTopicError: one of them does not exist.
         """
         names = to_names(names, "topics")
-        metadata = self._metadata(names, include_authorized_operations=include_authorized_operations)
+        metadata = await self._questions.metadata(names, include_authorized_operations=include_authorized_operations)
         found = {topic.name: topic for topic in metadata.topics}
         for name in names:
             topic_shapes.check_topic(found[name])
         partitions = [TopicPartition(name, row.partition_index) for name in names for row in found[name].partitions]
-        begins = self._offsets(partitions, topic_shapes.EARLIEST, metadata)
-        ends = self._offsets(partitions, topic_shapes.LATEST, metadata)
-        described = self._describe_topic_configs(names)
+        begins = await self._questions.offsets(partitions, topic_shapes.EARLIEST, metadata)
+        ends = await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
+        described = await self._describe_topic_configs(names)
         configs, idle = topic_shapes.own_configs(described), topic_shapes.idle_configs(described)
         windows = topic_shapes.loss_windows(described)
         return [
@@ -73,7 +77,7 @@ class TopicCalls(AdminDoor):
             for name in names
         ]
 
-    def create_topic(
+    async def create_topic(
         self,
         name: str,
         partitions: int | None = None,
@@ -100,9 +104,11 @@ class TopicCalls(AdminDoor):
             BrokerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REPLICATION_FACTOR, ...
         """
         topic = NewTopic(name, partitions, replication_factor, assignments, configs)
-        return self.create_topics([topic], validate_only=validate_only)[0].idle
+        return (await self.create_topics([topic], validate_only=validate_only))[0].idle
 
-    def create_topics(self, topics: Iterable[NewTopic | str], *, validate_only: bool = False) -> list[CreatedTopic]:
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> list[CreatedTopic]:
         """Create several topics, and return when every partition of them has its leader.
 
         Args:
@@ -124,9 +130,9 @@ class TopicCalls(AdminDoor):
         """
         wanted = {topic.name: topic for topic in to_new_topics(topics)}
 
-        def ask(names: Sequence[str]) -> dict[str, CreatedTopic | KohortError]:
+        async def ask(names: Sequence[str]) -> dict[str, CreatedTopic | KohortError]:
             chosen = [wanted[name] for name in names]
-            response = self._ask(
+            response = await self._questions.ask(
                 topic_shapes.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only),
                 CreateTopicsResponse,
                 during=_during("creating", names),
@@ -138,21 +144,21 @@ class TopicCalls(AdminDoor):
                 for row in response.topics
             }
 
-        outcome = carry_out(
+        outcome = await carry_out(
             wanted,
             ask,
             during="creating topics",
-            within_s=self._timeout_s,
+            within_s=self._questions.timeout_s,
             per_request=lambda name: _part(topic_shapes.weight(wanted[name])),
         )
         if not validate_only:
             counts = {name: row.partition_count or wanted[name].partitions or 1 for name, row in outcome.done.items()}
-            self._await_leaders(outcome, counts)
-            idle = self._idle([name for name in outcome.done if wanted[name].configs])
+            await self._await_leaders(outcome, counts)
+            idle = await self._idle([name for name in outcome.done if wanted[name].configs])
             outcome.done = {name: replace(row, idle=idle.get(name, {})) for name, row in outcome.done.items()}
         return list(outcome.settle().values())
 
-    def create_partitions(
+    async def create_partitions(
         self,
         topics: str | Mapping[str, int],
         total: int | None = None,
@@ -175,12 +181,12 @@ class TopicCalls(AdminDoor):
         """
         totals, brokers = _growth(topics, total, assignments)
 
-        def ask(names: Sequence[str]) -> dict[str, int | KohortError]:
+        async def ask(names: Sequence[str]) -> dict[str, int | KohortError]:
             request = topic_shapes.grow_request(
                 {name: totals[name] for name in names}, brokers, timeout_ms=_TIMEOUT_MS, validate_only=validate_only
             )
             during = _during("adding partitions to", names)
-            response = self._ask(request, CreatePartitionsResponse, during=during, codes=lambda _: ())
+            response = await self._questions.ask(request, CreatePartitionsResponse, during=during, codes=lambda _: ())
             return {
                 row.name: error_of(
                     row.error_code, row.error_message, f"adding partitions to topic {row.name}", topic=row.name
@@ -189,18 +195,18 @@ class TopicCalls(AdminDoor):
                 for row in response.results
             }
 
-        outcome = carry_out(
+        outcome = await carry_out(
             totals,
             ask,
             during="adding partitions",
-            within_s=self._timeout_s,
+            within_s=self._questions.timeout_s,
             per_request=lambda name: _part(totals[name]),
         )
         if not validate_only:
-            self._await_leaders(outcome, outcome.done)
+            await self._await_leaders(outcome, outcome.done)
         outcome.settle()
 
-    def delete_topics(self, names: Sequence[str]) -> None:
+    async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics with all their records.
 
         Raises:
@@ -208,9 +214,9 @@ class TopicCalls(AdminDoor):
             PartlyDoneError: of several topics some were not deleted; `done` and `failed` say which.
         """
 
-        def ask(names: Sequence[str]) -> dict[str, KohortError | None]:
+        async def ask(names: Sequence[str]) -> dict[str, KohortError | None]:
             states = [DeleteTopicState(name=name) for name in names]
-            response = self._ask(
+            response = await self._questions.ask(
                 DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=_TIMEOUT_MS),
                 DeleteTopicsResponse,
                 during=_during("deleting", names),
@@ -223,29 +229,31 @@ class TopicCalls(AdminDoor):
                 for row in response.responses
             }
 
-        carry_out(
-            to_names(names, "topics"),
-            ask,
-            during="deleting topics",
-            within_s=self._timeout_s,
-            per_request=lambda _: _part(1),
+        (
+            await carry_out(
+                to_names(names, "topics"),
+                ask,
+                during="deleting topics",
+                within_s=self._questions.timeout_s,
+                per_request=lambda _: _part(1),
+            )
         ).settle()
 
-    def _idle(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        return topic_shapes.idle_configs(self._describe_topic_configs(names)) if names else {}
+    async def _idle(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        return topic_shapes.idle_configs(await self._describe_topic_configs(names)) if names else {}
 
-    def _describe_topic_configs(self, names: Sequence[str]) -> DescribeConfigsResponse:
-        return self._ask(
+    async def _describe_topic_configs(self, names: Sequence[str]) -> DescribeConfigsResponse:
+        return await self._questions.ask(
             topic_shapes.configs_request(names),
             DescribeConfigsResponse,
             during="describing topic configs",
             codes=lambda response: [result.error_code for result in response.results],
         )
 
-    def _await_leaders(self, outcome: Outcome[str, Any], counts: Mapping[str, int]) -> None:
+    async def _await_leaders(self, outcome: Outcome[str, Any], counts: Mapping[str, int]) -> None:
         """Wait for the leaders of what was made; what was refused beside it is not forgotten if they do not come."""
         try:
-            self._wait_for_leaders(counts)
+            await self._wait_for_leaders(counts)
         except KohortError as why:
             if outcome.failed:
                 outcome.failed.update(dict.fromkeys(outcome.done, why))
@@ -253,16 +261,16 @@ class TopicCalls(AdminDoor):
                 outcome.settle()
             raise
 
-    def _wait_for_leaders(self, counts: Mapping[str, int]) -> None:
+    async def _wait_for_leaders(self, counts: Mapping[str, int]) -> None:
         deadline = time.monotonic() + _LEADERS_WITHIN_S
         left = dict(counts)
         while left:
-            metadata = self._metadata(left)
+            metadata = await self._questions.metadata(left)
             there = {topic.name or "": [row.partition_index for row in topic.partitions] for topic in metadata.topics}
             wanted = [TopicPartition(name, number) for name in left for number in there.get(name, ())]
             try:
                 # A broker may hear that it leads a little after everybody else: one that tells an end has heard it.
-                ends = self._offsets(wanted, topic_shapes.LATEST, metadata)
+                ends = await self._questions.offsets(wanted, topic_shapes.LATEST, metadata)
             except AdvertisedAddressError as why:
                 made = f"topic {next(iter(left))} was made, but "
                 raise AdvertisedAddressError(why.answered, why.attempts, made) from None
@@ -271,7 +279,7 @@ class TopicCalls(AdminDoor):
             if left and time.monotonic() > deadline:
                 raise KohortTimeoutError(f"topic {next(iter(left))} exists, but not every partition has a leader yet")
             if left:
-                time.sleep(0.02)
+                await Pause(0.02)
 
 
 def _part(records: int) -> float:

@@ -14,9 +14,8 @@ from kohort.client.actions import Endpoint
 from kohort.client.admin.core import replicas as replica_shapes
 from kohort.client.admin.core import transactions as shapes
 from kohort.client.admin.core.admin_machine import MovedError
-from kohort.client.admin.door import check, error_of
 from kohort.client.admin.partly import carry_out
-from kohort.client.admin.replica_calls import ReplicaCalls
+from kohort.client.admin.questions import Questions, check, error_of
 from kohort.client.admin.results.transactions import (
     FencedProducer,
     ProducerDescription,
@@ -40,10 +39,13 @@ _TRANSACTION: Final = 1
 _LONGEST_MS: Final = 15 * 60 * 1000
 
 
-class TransactionCalls(ReplicaCalls):
+class TransactionCalls:
     """Transactions: list, describe, end."""
 
-    def list_transactions(
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def list_transactions(
         self,
         states: Iterable[str] | None = None,
         *,
@@ -74,17 +76,17 @@ class TransactionCalls(ReplicaCalls):
             transactional_id_pattern=pattern,
         )
         lowest = 2 if pattern is not None else 1 if running_longer_than_ms is not None else None
-        found = self._of_brokers(
-            lambda metadata: self._transactions_of_all(metadata, request, lowest), self._metadata(())
+        found = await self._questions.of_brokers(
+            lambda metadata: self._transactions_of_all(metadata, request, lowest), await self._questions.metadata(())
         )
         return [found[name] for name in sorted(found)]
 
-    def _transactions_of_all(
+    async def _transactions_of_all(
         self, metadata: MetadataResponse, request: ListTransactionsRequest, lowest: int | None
     ) -> dict[str, TransactionListing]:
         found: dict[str, TransactionListing] = {}
         for broker in metadata.brokers:
-            response = self._ask(
+            response = await self._questions.ask(
                 request,
                 ListTransactionsResponse,
                 target=Endpoint(broker.host, broker.port),
@@ -103,7 +105,7 @@ class TransactionCalls(ReplicaCalls):
                 )
         return found
 
-    def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
         """Transactions by their ids, in the order asked; of each coordinator they are asked together.
 
         Raises:
@@ -113,12 +115,12 @@ class TransactionCalls(ReplicaCalls):
         """
         during = "describing transactions"
 
-        def ask(names: Sequence[str]) -> dict[str, TransactionDescription | KohortError]:
-            found, lost = self._transaction_coordinators(names, during)
+        async def ask(names: Sequence[str]) -> dict[str, TransactionDescription | KohortError]:
+            found, lost = await self._transaction_coordinators(names, during)
             said: dict[str, TransactionDescription | KohortError] = {**lost}
             for address, mine in found.items():
                 try:
-                    response = self._ask(
+                    response = await self._questions.ask(
                         DescribeTransactionsRequest(transactional_ids=mine),
                         DescribeTransactionsResponse,
                         target=address,
@@ -134,10 +136,10 @@ class TransactionCalls(ReplicaCalls):
             return said
 
         wanted = to_names(transactional_ids, "transactional_ids")
-        outcome = carry_out(wanted, ask, during=during, within_s=self._timeout_s)
+        outcome = await carry_out(wanted, ask, during=during, within_s=self._questions.timeout_s)
         return list(outcome.settle().values())
 
-    def fence_producers(self, transactional_ids: Iterable[str]) -> list[FencedProducer]:
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> list[FencedProducer]:
         """Take ids from the producers that have them: they can write no more, and what they have open is aborted.
 
         Raises:
@@ -146,13 +148,13 @@ class TransactionCalls(ReplicaCalls):
         """
         during = "fencing producers"
 
-        def ask(names: Sequence[str]) -> dict[str, FencedProducer | KohortError]:
-            found, lost = self._transaction_coordinators(names, during)
+        async def ask(names: Sequence[str]) -> dict[str, FencedProducer | KohortError]:
+            found, lost = await self._transaction_coordinators(names, during)
             said: dict[str, FencedProducer | KohortError] = {**lost}
             for address, mine in found.items():
                 for name in mine:
                     try:
-                        said[name] = self._fence(name, address)
+                        said[name] = await self._fence(name, address)
                     except MovedError as moved:
                         said[name] = _gone(moved, during)
                     except BrokerError as why:
@@ -160,12 +162,12 @@ class TransactionCalls(ReplicaCalls):
             return said
 
         wanted = to_names(transactional_ids, "transactional_ids")
-        outcome = carry_out(wanted, ask, during=during, within_s=self._timeout_s)
+        outcome = await carry_out(wanted, ask, during=during, within_s=self._questions.timeout_s)
         return list(outcome.settle().values())
 
-    def _fence(self, name: str, address: Endpoint) -> FencedProducer:
+    async def _fence(self, name: str, address: Endpoint) -> FencedProducer:
         # With its first transaction the next owner of the id sets its own timeout.
-        response = self._ask(
+        response = await self._questions.ask(
             InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1),
             InitProducerIdResponse,
             target=address,
@@ -177,7 +179,7 @@ class TransactionCalls(ReplicaCalls):
             transactional_id=name, producer_id=response.producer_id, producer_epoch=response.producer_epoch
         )
 
-    def describe_producers(self, partitions: Iterable[TopicPartition]) -> list[ProducerDescription]:
+    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> list[ProducerDescription]:
         """Those who have written to partitions lately, with sequence numbers, by partition and producer id.
 
         Raises:
@@ -187,17 +189,17 @@ class TransactionCalls(ReplicaCalls):
         """
         during = "describing producers"
 
-        def ask(
+        async def ask(
             chosen: Sequence[TopicPartition],
         ) -> dict[TopicPartition, tuple[ProducerDescription, ...] | KohortError]:
             said: dict[TopicPartition, tuple[ProducerDescription, ...] | KohortError] = {}
-            for leader, mine in replica_shapes.by_leader(chosen, self._known(chosen)).items():
+            for leader, mine in replica_shapes.by_leader(chosen, await self._questions.metadata_of(chosen)).items():
                 if leader is None:
                     gone = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now", during=during)
                     said.update(dict.fromkeys(mine, gone))
                     continue
                 try:
-                    response = self._ask(
+                    response = await self._questions.ask(
                         shapes.producers_request(mine),
                         DescribeProducersResponse,
                         target=leader,
@@ -214,10 +216,12 @@ class TransactionCalls(ReplicaCalls):
                         said[each] = error or shapes.producers(each, row)
             return said
 
-        outcome = carry_out(sorted(set(to_partitions(partitions))), ask, during=during, within_s=self._timeout_s)
+        outcome = await carry_out(
+            sorted(set(to_partitions(partitions))), ask, during=during, within_s=self._questions.timeout_s
+        )
         return [row for _, rows in sorted(outcome.settle().items()) for row in rows]
 
-    def find_hanging_transactions(
+    async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int = _LONGEST_MS
     ) -> list[ProducerDescription]:
         """Open transactions that no coordinator will ever end, by partition: `abort_transaction` ends them.
@@ -233,19 +237,19 @@ class TransactionCalls(ReplicaCalls):
         latest = int(time.time() * 1000) - older_than_ms
         found = [
             row
-            for row in self.describe_producers(partitions)
+            for row in await self.describe_producers(partitions)
             if row.transaction_start_offset is not None and row.last_timestamp <= latest
         ]
         if not found:
             return []
         names = {
             row.producer_id: row.transactional_id
-            for row in self.list_transactions(producer_ids={row.producer_id for row in found})
+            for row in await self.list_transactions(producer_ids={row.producer_id for row in found})
         }
-        known = {row.transactional_id: row for row in self.describe_transactions(sorted(set(names.values())))}
+        known = {row.transactional_id: row for row in await self.describe_transactions(sorted(set(names.values())))}
         return [row for row in found if not _is_open(row, known.get(names.get(row.producer_id, "")))]
 
-    def abort_transaction(self, partition: TopicPartition, start_offset: int) -> ProducerDescription:
+    async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> ProducerDescription:
         """End a transaction in one partition whatever its coordinator thinks of it: for one that hangs.
 
         What a coordinator still knows of is to be ended by `fence_producers`, in all of its partitions.
@@ -265,7 +269,7 @@ class TransactionCalls(ReplicaCalls):
         partition, begin = to_partition(partition), to_offset(start_offset)
         open_ones = {
             row.transaction_start_offset: row
-            for row in self.describe_producers([partition])
+            for row in await self.describe_producers([partition])
             if row.transaction_start_offset is not None
         }
         if begin not in open_ones:
@@ -273,12 +277,12 @@ class TransactionCalls(ReplicaCalls):
             raise ConfigError(f"no open transaction of {partition} begins at offset {begin}: {there}")
         during = f"aborting a transaction of {partition}"
 
-        def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
-            (leader,) = replica_shapes.by_leader(chosen, self._known(chosen))
+        async def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
+            (leader,) = replica_shapes.by_leader(chosen, await self._questions.metadata_of(chosen))
             if leader is None:
                 return {partition: BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now", during=during)}
             try:
-                response = self._ask(
+                response = await self._questions.ask(
                     shapes.abort_request(open_ones[begin]),
                     WriteTxnMarkersResponse,
                     target=leader,
@@ -294,14 +298,14 @@ class TransactionCalls(ReplicaCalls):
                 for row in topic.partitions
             }
 
-        carry_out([partition], ask, during=during, within_s=self._timeout_s).settle()
+        (await carry_out([partition], ask, during=during, within_s=self._questions.timeout_s)).settle()
         return open_ones[begin]
 
-    def _transaction_coordinators(
+    async def _transaction_coordinators(
         self, names: Sequence[str], during: str
     ) -> tuple[dict[Endpoint, list[str]], dict[str, KohortError]]:
         """Where coordinators listen -> the transactional ids that they have; and why there is none for the others."""
-        response = self._ask(
+        response = await self._questions.ask(
             FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=list(names)),
             FindCoordinatorResponse,
             during=during,
@@ -319,7 +323,9 @@ class TransactionCalls(ReplicaCalls):
                 said[row.key] = error
         if any(row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED for row in response.coordinators):
             # A broker without transactions cannot say so here: it says so of what it does not have.
-            self._ask(DescribeTransactionsRequest(), DescribeTransactionsResponse, during=during, codes=lambda _: ())
+            await self._questions.ask(
+                DescribeTransactionsRequest(), DescribeTransactionsResponse, during=during, codes=lambda _: ()
+            )
         return found, said
 
 

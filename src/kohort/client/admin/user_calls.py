@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kohort.client.admin.core import users as shapes
-from kohort.client.admin.door import AdminDoor
 from kohort.client.admin.partly import carry_out
+from kohort.client.admin.questions import Questions
 from kohort.client.admin.results.users import ScramCredential, ScramLogin, UserScramCredential
 from kohort.client.arguments import to_several
 from kohort.errors import KohortError
@@ -24,10 +24,13 @@ _SALT_BYTES: Final = 32
 _PART: Final = 1 / 5_000
 
 
-class UserCalls(AdminDoor):
+class UserCalls:
     """Who can log in by SCRAM."""
 
-    def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
         """The mechanisms by which users can log in, by user; all users unless some are named.
 
         Raises:
@@ -41,7 +44,7 @@ class UserCalls(AdminDoor):
             if not chosen:
                 return []
         during = "looking up who can log in by SCRAM"
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.describe_request(chosen),
             DescribeUserScramCredentialsResponse,
             during=during,
@@ -57,7 +60,7 @@ class UserCalls(AdminDoor):
                 raise error
         return shapes.described(response)
 
-    def alter_user_scram_credentials(
+    async def alter_user_scram_credentials(
         self,
         upsertions: Iterable[ScramCredential] = (),
         deletions: Iterable[tuple[str, str] | UserScramCredential] = (),
@@ -82,24 +85,28 @@ class UserCalls(AdminDoor):
         gone = [shapes.to_deletion(each) for each in to_several(deletions, "deletions", "[('alice', 'SCRAM-SHA-512')]")]
         shapes.check_once([*map(shapes.login_of, credentials), *gone])
 
-        def ask(part: Sequence[ScramLogin]) -> Mapping[ScramLogin, KohortError | None]:
+        async def ask(part: Sequence[ScramLogin]) -> Mapping[ScramLogin, KohortError | None]:
             found: dict[ScramLogin, KohortError | None] = {}
             for mechanism in shapes.MECHANISMS:
-                found |= self._alter([each for each in part if each.mechanism == mechanism], wanted, during)
+                found |= await self._alter([each for each in part if each.mechanism == mechanism], wanted, during)
             return found
 
         if wanted or gone:
             logins = [*wanted, *gone]
-            carry_out(logins, ask, during=during, within_s=self._timeout_s, per_request=lambda _: _PART).settle()
+            (
+                await carry_out(
+                    logins, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART
+                )
+            ).settle()
 
-    def _alter(
+    async def _alter(
         self, logins: Sequence[ScramLogin], wanted: Mapping[ScramLogin, ScramCredential], during: str
     ) -> dict[ScramLogin, KohortError | None]:
         """Of one mechanism: no broker changes a user twice by one request."""
         if not logins:
             return {}
         salted = [(wanted[each], secrets.token_bytes(_SALT_BYTES)) for each in logins if each in wanted]
-        response = self._ask(
+        response = await self._questions.ask(
             shapes.alter_request(salted, [each for each in logins if each not in wanted]),
             AlterUserScramCredentialsResponse,
             during=during,

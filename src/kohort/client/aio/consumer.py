@@ -8,34 +8,33 @@ Source: the consumer threading refactor (CTR); aiokafka's names, where it has th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
-from kohort.client.aio.offset_calls import OffsetCalls
 from kohort.client.aio.rounds import Rounds
-from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
-from kohort.client.consumer.reading import ITERATION_S
-from kohort.client.consumer.steps import Pause, Steps, Wait
+from kohort.client.consumer.door import ConsumerDoor
+from kohort.client.consumer.offsets import Offsets
+from kohort.client.consumer.positions import Positions
+from kohort.client.consumer.reader import ITERATION_S, Reader
+from kohort.client.consumer.subscriptions import Subscriptions
 from kohort.client.elsewhere import CONSUMERS, answering
 from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.in_loop import InLoop
-from kohort.client.records import ConsumerRecord
-from kohort.errors import StateError
+from kohort.client.records import ConsumerRecord, OffsetAndMetadata
+from kohort.client.steps import Returned, Wait, awaited, run_on_loop
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from kohort.client.typed_options import ConsumerOptions
 
-T = TypeVar("T")
-#: Seconds for a consumer's connections to close when it has ended.
+R = TypeVar("R")
+#: What is left open when a consumer has ended gets so long to be closed.
 _JOIN_S: Final = 5.0
 
 
 @answering(CONSUMERS)
-class Consumer(OffsetCalls):
+class Consumer(ConsumerDoor):
     """Reads topics on the running loop, alone or as a member of a group; options: see `kohort.Consumer`.
 
     While one task awaits `poll`, a second one that polls gets a `StateError`; pausing, seeking, committing, asking,
@@ -56,6 +55,27 @@ class Consumer(OffsetCalls):
     b'one'
     """
 
+    unsubscribe = awaited(Subscriptions.unsubscribe)
+
+    poll = awaited(Reader.poll)
+    consume = awaited(Reader.consume)
+    poll_arrow = awaited(Reader.poll_arrow)
+
+    position = awaited(Positions.position)
+    lag = awaited(Positions.lag)
+    current_lag = awaited(Positions.current_lag)
+
+    commit = awaited(Offsets.commit)
+    watermarks = awaited(Offsets.watermarks)
+    get_watermark_offsets = awaited(Offsets.get_watermark_offsets)
+    beginning_offsets = awaited(Offsets.beginning_offsets)
+    end_offsets = awaited(Offsets.end_offsets)
+    offsets_for_times = awaited(Offsets.offsets_for_times)
+    partitions_for = awaited(Offsets.partitions_for)
+    list_topics = awaited(Offsets.list_topics)
+    describe_topics = awaited(Offsets.describe_topics)
+    topics = awaited(Offsets.topics)
+
     def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
         """Create a consumer; nothing is connected here, and no loop is needed yet.
 
@@ -68,11 +88,11 @@ class Consumer(OffsetCalls):
         """
         self._signal = asyncio.Event()
         self._rounds = Rounds()
-        self._set_up(first, options, InLoop, self._signal)
+        self._set_up(first, options, InLoop, self._signal, is_on_loop=True)
 
     async def start(self) -> None:
         """Subscribe to the topics that were given to the class, if any (as aiokafka has it)."""
-        self._check_open()
+        self._context.check_open()
         topics, self._first_topics = self._first_topics, ()
         if topics:
             self.subscribe(topics)
@@ -97,23 +117,15 @@ class Consumer(OffsetCalls):
     async def __anext__(self) -> ConsumerRecord:
         record = await self._next_record("iteration")
         if record is None:
-            record = await self._run(self._iteration_steps())
+            record = await self._run(self._reader.next())
             if record is None:
                 raise StopAsyncIteration
         return record
 
-    async def unsubscribe(self, *, timeout: float = 30.0) -> None:
-        """Commit (with auto-commit), give every partition up and leave the group."""
-        await self._run(self._unsubscribe_steps(timeout))
-
-    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Return the records that have arrived; wait up to `timeout` seconds. See `kohort.Consumer.poll`."""
-        return await self._run(self._poll_steps(timeout, max_records))
-
     async def poll_one(self, timeout: float = 1.0) -> ConsumerRecord | None:
         """Return the next record, or `None` after `timeout` seconds without one."""
         record = await self._next_record("poll_one")
-        return await self._run(self._one_steps("poll_one", timeout)) if record is None else record
+        return await self._run(self._reader.one("poll_one", timeout)) if record is None else record
 
     async def getone(self) -> ConsumerRecord:
         """Return the next record, however long that takes (as aiokafka has it).
@@ -125,7 +137,7 @@ class Consumer(OffsetCalls):
             record = await self.poll_one(ITERATION_S)
             if record is not None:
                 return record
-            self._check_open()
+            self._context.check_open()
 
     async def getmany(
         self, *, timeout_ms: int = 0, max_records: int | None = None
@@ -136,25 +148,41 @@ class Consumer(OffsetCalls):
             found.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
         return found
 
-    async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[ConsumerRecord]:
-        """Return so many records, or fewer after `timeout` seconds."""
-        return await self._run(self._consume_steps(num_messages, timeout))
+    @overload
+    async def committed(
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> int | None: ...
 
-    async def poll_arrow(
+    @overload
+    async def committed(
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[True]
+    ) -> OffsetAndMetadata | None: ...
+
+    @overload
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    async def committed(
         self,
-        timeout: float = 1.0,
+        partitions: Iterable[TopicPartition] | TopicPartition,
+        timeout: float | None = None,
         *,
-        columns: Sequence[str] | None = None,
-        include_headers: bool = False,
-        max_records: int | None = None,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-    ) -> list[pyarrow.RecordBatch]:
-        """Return fetched records as Arrow record batches. See `kohort.Consumer.poll_arrow`."""
-        return await self._run(
-            self._arrow_steps(
-                timeout, columns, include_headers=include_headers, max_records=max_records, max_bytes=max_bytes
-            )
-        )
+        metadata: bool = False,
+    ) -> Any:
+        """Return the group's committed offsets; `None` for a partition without one.
+
+        Args:
+            partitions: of several the answer is a dictionary, of one its value.
+            timeout: seconds; `None` means default.api.timeout.ms.
+            metadata: answer with `OffsetAndMetadata` in place of numbers.
+        """
+        return await self._run(self._calls[Offsets.__name__].committed(partitions, timeout, metadata=metadata))
 
     async def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end, within `timeout` seconds. Safe to call twice.
@@ -166,44 +194,37 @@ class Consumer(OffsetCalls):
             timeout: seconds.
             group_membership: as for `kohort.Consumer.close`.
         """
-        await self._close(timeout, with_progress=not self._is_interrupted(), group_membership=group_membership)
+        await self._close(timeout, with_progress=not self._context.is_interrupted(), group_membership=group_membership)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     async def _close(
         self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
     ) -> None:
-        await self._run(self._close_steps(timeout, with_progress=with_progress, group_membership=group_membership))
-        await self._host.join(_JOIN_S)
+        await self._run(self._context.close(timeout, with_progress=with_progress, group_membership=group_membership))
+        await self._context.host.join(_JOIN_S)
 
     async def _next_record(self, what: str) -> ConsumerRecord | None:
         if self._rounds.is_due:
             await self._rounds.let_others_run()
         return self._take_one(what)
 
-    async def _run(self, steps: Steps[T]) -> T:
-        if self._rounds.is_due:
-            await self._rounds.let_others_run()
-        # The first call subscribes to the topics that were given to the class: `__init__` may have no loop.
-        if self._first_topics and not self._is_closed:
-            await self.start()
+    async def _run(self, call: Coroutine[Any, Any, R]) -> R:
         try:
-            wait = next(steps)
-            while True:
-                try:
-                    outcome = await self._await(wait)
-                except BaseException as error:
-                    wait = steps.throw(error)
-                else:
-                    wait = steps.send(outcome)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            if self._rounds.is_due:
+                await self._rounds.let_others_run()
+            if self._first_topics and not self._context.is_closed:
+                await self.start()
+            return await run_on_loop(call, self._wait)
+        finally:
+            # One that is cancelled before it has begun is given up as well.
+            call.close()
 
-    async def _await(self, wait: Wait) -> object:
-        if not isinstance(wait, Pause):
-            return await wait
+    async def _wait(self, wait: Wait) -> object:
+        if isinstance(wait, Returned):
+            return await wait.awaitable
         if wait.ticket is not None:
-            return await self._host.wait(wait.ticket, wait.seconds)
+            return await self._context.host.wait(wait.ticket, wait.seconds)
         if not self._signal.is_set():
             alarm = asyncio.get_running_loop().call_later(wait.seconds, self._signal.set)
             try:
@@ -211,14 +232,3 @@ class Consumer(OffsetCalls):
             finally:
                 alarm.cancel()
         return None
-
-    def _begin(self, what: str) -> bool:
-        # Tasks change places only where they await, so a call that awaits nothing disturbs no other.
-        self._check_open()
-        return False
-
-    def _is_below_a_call(self) -> bool:
-        return False
-
-    def _subscribe_to_nothing(self) -> None:
-        raise StateError("subscribe names no topic; await unsubscribe() to read none")

@@ -6,28 +6,30 @@ Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading r
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES
-from kohort.client.consumer.offset_calls import OffsetCalls
-from kohort.client.consumer.steps import Pause, Steps, Wait
+from kohort.client.consumer.door import ConsumerDoor
+from kohort.client.consumer.offsets import Offsets
+from kohort.client.consumer.positions import Positions
+from kohort.client.consumer.reader import Reader
+from kohort.client.consumer.subscriptions import Subscriptions
 from kohort.client.elsewhere import CONSUMERS, answering
 from kohort.client.exchange import GroupMembershipOperation
 from kohort.client.io.thread import IoThread
-from kohort.client.records import ConsumerRecord
+from kohort.client.records import ConsumerRecord, OffsetAndMetadata
+from kohort.client.steps import blocking, run
+from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from kohort.client.typed_options import ConsumerOptions
 
-T = TypeVar("T")
+R = TypeVar("R")
 
 
 @answering(CONSUMERS)
-class Consumer(OffsetCalls):
+class Consumer(ConsumerDoor):
     """Reads topics, alone or as a member of a group.
 
     Options are Kafka's, in snake_case as keywords or by their dotted names in a mapping: `Consumer({"group.id": "a"})`.
@@ -50,6 +52,27 @@ class Consumer(OffsetCalls):
     b'one'
     """
 
+    unsubscribe = blocking(Subscriptions.unsubscribe)
+
+    poll = blocking(Reader.poll)
+    consume = blocking(Reader.consume)
+    poll_arrow = blocking(Reader.poll_arrow)
+
+    position = blocking(Positions.position)
+    lag = blocking(Positions.lag)
+    current_lag = blocking(Positions.current_lag)
+
+    commit = blocking(Offsets.commit)
+    watermarks = blocking(Offsets.watermarks)
+    get_watermark_offsets = blocking(Offsets.get_watermark_offsets)
+    beginning_offsets = blocking(Offsets.beginning_offsets)
+    end_offsets = blocking(Offsets.end_offsets)
+    offsets_for_times = blocking(Offsets.offsets_for_times)
+    partitions_for = blocking(Offsets.partitions_for)
+    list_topics = blocking(Offsets.list_topics)
+    describe_topics = blocking(Offsets.describe_topics)
+    topics = blocking(Offsets.topics)
+
     def __init__(self, *first: Mapping[str, object] | str | None, **options: Unpack[ConsumerOptions]) -> None:
         """Create a consumer; nothing is connected before the first call that needs a broker.
 
@@ -60,8 +83,7 @@ class Consumer(OffsetCalls):
         Raises:
             ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
         """
-        self._signal = threading.Event()
-        self._set_up(first, options, IoThread, self._signal)
+        self._set_up(first, options, IoThread, threading.Event(), is_on_loop=False)
         if self._first_topics:
             self.subscribe(self._first_topics)
 
@@ -72,7 +94,7 @@ class Consumer(OffsetCalls):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an exception the last records may be half processed: they are not committed, but read again.
-        self._run(self._close_steps(30.0, with_progress=error is None))
+        self._run(self._context.close(30.0, with_progress=error is None))
 
     def __iter__(self) -> Self:
         return self
@@ -80,31 +102,10 @@ class Consumer(OffsetCalls):
     def __next__(self) -> ConsumerRecord:
         record = self._take_one("iteration")
         if record is None:
-            record = self._run(self._iteration_steps())
+            record = self._run(self._reader.next())
             if record is None:
                 raise StopIteration
         return record
-
-    def _subscribe_to_nothing(self) -> None:
-        self.unsubscribe()
-
-    def unsubscribe(self, *, timeout: float = 30.0) -> None:
-        """Commit (with auto-commit), give every partition up and leave the group."""
-        return self._run(self._unsubscribe_steps(timeout))
-
-    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Return the records that have arrived; wait up to `timeout` seconds for the first.
-
-        Calling it again says that the records of the call before are processed: auto-commit commits them. Rebalance
-        callbacks run in here.
-
-        Raises:
-            BrokersUnreachableError: no bootstrap address accepts a connection, and none ever has.
-            BrokerError: the group refuses this member, or a partition cannot be read.
-            UnknownTopicError: a partition assigned by hand does not exist.
-            StateError: the consumer is closed, neither subscribed nor assigned, or in use by another thread.
-        """
-        return self._run(self._poll_steps(timeout, max_records))
 
     def poll_one(self, timeout: float = 1.0) -> ConsumerRecord | None:
         """Return the next record, or `None` after `timeout` seconds without one; otherwise like `poll`.
@@ -112,44 +113,43 @@ class Consumer(OffsetCalls):
         A record counts as processed when the next is asked for.
         """
         record = self._take_one("poll_one")
-        return self._run(self._one_steps("poll_one", timeout)) if record is None else record
+        return self._run(self._reader.one("poll_one", timeout)) if record is None else record
 
-    def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[ConsumerRecord]:
-        """Return so many records, or fewer after `timeout` seconds; otherwise like `poll`.
+    @overload
+    def committed(
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> int | None: ...
 
-        An error that comes when some have been taken is raised by the next call.
-        """
-        return self._run(self._consume_steps(num_messages, timeout))
+    @overload
+    def committed(
+        self, partitions: TopicPartition, timeout: float | None = None, *, metadata: Literal[True]
+    ) -> OffsetAndMetadata | None: ...
 
-    def poll_arrow(
+    @overload
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[False] = False
+    ) -> dict[TopicPartition, int | None]: ...
+
+    @overload
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None, *, metadata: Literal[True]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(
         self,
-        timeout: float = 1.0,
+        partitions: Iterable[TopicPartition] | TopicPartition,
+        timeout: float | None = None,
         *,
-        columns: Sequence[str] | None = None,
-        include_headers: bool = False,
-        max_records: int | None = None,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-    ) -> list[pyarrow.RecordBatch]:
-        """Return fetched records as Arrow record batches of one schema, of about 1 MiB each; cf. `poll`.
-
-        Records of several partitions stand in one batch where they are few; those of one partition are in order.
+        metadata: bool = False,
+    ) -> Any:
+        """Return the group's committed offsets; `None` for a partition without one.
 
         Args:
-            timeout: seconds to wait for the first.
-            columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; `None` means all but
-                headers. Columns that are left out are not decoded.
-            include_headers: add the column headers.
-            max_records: rows of all batches together; `None` is no limit. Further rows stay for the next call.
-            max_bytes: bytes of the records of all batches together; one record is always handed out, however large.
-
-        Raises:
-            MissingDependencyError: pyarrow is not installed.
+            partitions: of several the answer is a dictionary, of one its value.
+            timeout: seconds; `None` means default.api.timeout.ms.
+            metadata: answer with `OffsetAndMetadata` in place of numbers.
         """
-        return self._run(
-            self._arrow_steps(
-                timeout, columns, include_headers=include_headers, max_records=max_records, max_bytes=max_bytes
-            )
-        )
+        return self._run(self._calls[Offsets.__name__].committed(partitions, timeout, metadata=metadata))
 
     def close(self, timeout: float = 30.0, *, group_membership: GroupMembershipOperation = "default") -> None:
         """Commit (with auto-commit), leave the group and end the background thread, within `timeout` seconds.
@@ -166,32 +166,8 @@ class Consumer(OffsetCalls):
 
         Source: KIP-1092.
         """
-        with_progress = not self._is_interrupted()
-        self._run(self._close_steps(timeout, with_progress=with_progress, group_membership=group_membership))
+        with_progress = not self._context.is_interrupted()
+        self._run(self._context.close(timeout, with_progress=with_progress, group_membership=group_membership))
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
-    def _run(self, steps: Steps[T]) -> T:
-        try:
-            wait = next(steps)
-            while True:
-                try:
-                    outcome = self._await(wait)
-                except BaseException as error:
-                    wait = steps.throw(error)
-                else:
-                    wait = steps.send(outcome)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    def _await(self, wait: Wait) -> object:
-        match wait:
-            case Pause(seconds=seconds, ticket=None):
-                return self._signal.wait(seconds)
-            case Pause(seconds=seconds, ticket=ticket):
-                return self._host.wait(ticket, seconds)
-            case Awaitable():
-                close = getattr(wait, "close", None)
-                if close is not None:
-                    close()
-                raise TypeError("a rebalance callback is a coroutine function: those are for kohort.aio.Consumer")
+    def _run(self, call: Coroutine[Any, Any, R]) -> R:
+        return run(call, self._context.wait)

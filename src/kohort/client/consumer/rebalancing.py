@@ -16,7 +16,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.consumer.progress import Progress
-from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import (
     CallbackDone,
     CallbackKind,
@@ -26,6 +25,7 @@ from kohort.client.exchange import (
 )
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.records import Rebalance, with_metadata
+from kohort.client.steps import Returned
 from kohort.ids import TopicPartition
 
 C = TypeVar("C")
@@ -77,15 +77,17 @@ class Rebalancing(Generic[C]):
         #: Whether a callback of the application is running.
         self.is_in_callback = False
 
-    def answer(self, consumer: C, *, with_progress: bool) -> Steps[None]:
+    async def answer(self, consumer: C, *, with_progress: bool) -> None:
         """Run the callbacks that the machine waits for; await those of an asyncio application.
 
         Args:
             consumer: handed to the callbacks.
             with_progress: whether the application has processed all records that it was handed.
         """
-        yield from self.tell_commits()
-        yield from self._tell_published(consumer)
+        if self._deliveries.ended:
+            await self.tell_commits()
+        if self._deliveries.has_published:
+            await self._tell_published(consumer)
         while self._deliveries.asked:
             wanted = self._deliveries.asked.popleft()
             partitions = self._prepare(wanted)
@@ -94,7 +96,7 @@ class Rebalancing(Generic[C]):
             consumed = self._progress.done(partitions) if commits and with_progress else {}
             try:
                 self._note(wanted, partitions)
-                yield from self._run(consumer, wanted, partitions)
+                await self._run(consumer, wanted, partitions)
             finally:
                 if commits and self._progress.is_stored:
                     # The callback may have processed and stored more.
@@ -105,21 +107,20 @@ class Rebalancing(Generic[C]):
                 starts = self._handler.starts(partitions)
                 self._post(CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
 
-    def tell_commits(self) -> Steps[None]:
+    async def tell_commits(self) -> None:
         """Call the callbacks of asynchronous commits that have ended."""
         while self._deliveries.ended:
             ended = self._deliveries.ended.popleft()
             callback = ended.callback
             assert callable(callback), "the door checks this"
             offsets = {each: with_metadata(offset) for each, offset in ended.offsets.items()}
-            yield from self._call(partial(callback, ended.error, offsets))
+            await self._call(partial(callback, ended.error, offsets))
 
-    def _tell_published(self, consumer: C) -> Steps[None]:
-        """Call the callback for the members' metadata, if these have changed."""
-        if self._deliveries.has_published:
-            self._deliveries.has_published = False
-            if self.on_published is not None:
-                yield from self._call(partial(self.on_published, consumer, dict(self._deliveries.published)))
+    async def _tell_published(self, consumer: C) -> None:
+        """Call the callback for the members' metadata, which have changed."""
+        self._deliveries.has_published = False
+        if self.on_published is not None:
+            await self._call(partial(self.on_published, consumer, dict(self._deliveries.published)))
 
     def _prepare(self, wanted: CallbackWanted) -> list[TopicPartition]:
         if wanted.kind is CallbackKind.ASSIGNED:
@@ -136,7 +137,7 @@ class Rebalancing(Generic[C]):
         shown = ", ".join(map(str, partitions[:_SHOWN])) + (", ..." if len(partitions) > _SHOWN else "")
         _LOG.info("%s %s: %s", wanted.kind.value, shown, wanted.reason)
 
-    def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> Steps[None]:
+    async def _run(self, consumer: C, wanted: CallbackWanted, partitions: list[TopicPartition]) -> None:
         match wanted.kind:
             case CallbackKind.ASSIGNED:
                 callback = self.callbacks.on_assigned
@@ -148,13 +149,13 @@ class Rebalancing(Generic[C]):
             return
         gained = partitions if wanted.kind is CallbackKind.ASSIGNED else ()
         self._post(CallbackStarted(number=wanted.number, starts=self._handler.starts(gained)))
-        yield from self._call(partial(callback, consumer, partitions))
+        await self._call(partial(callback, consumer, partitions))
 
-    def _call(self, callback: Callable[[], object]) -> Steps[None]:
+    async def _call(self, callback: Callable[[], object]) -> None:
         self.is_in_callback = True
         try:
             awaitable = callback()
             if isawaitable(awaitable):
-                yield awaitable
+                await Returned(awaitable)
         finally:
             self.is_in_callback = False

@@ -29,14 +29,12 @@ E = TypeVar("E")
 Farewell = Callable[[object, int], E]
 
 
-class OneProcess:
-    """A door, whose host stays where it was made."""
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} cannot be pickled or copied: its connections are those of this process. "
-            "Make one where it is used, of the same options"
-        )
+def refuse_copies(client: object) -> NoReturn:
+    """Refuse to pickle or copy a client: the `__reduce__` of each door, whose host stays where it was made."""
+    raise TypeError(
+        f"{type(client).__name__} cannot be pickled or copied: its connections are those of this process. "
+        "Make one where it is used, of the same options"
+    )
 
 
 class Host(ABC, Generic[E]):

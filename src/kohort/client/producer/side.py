@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
-from kohort.client.io.host import Host, OneProcess
+from kohort.client.io.host import Host, refuse_copies
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerEvent, RecordsSubmitted
@@ -51,8 +51,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_shut_rooms)
 
 
-class ProducerSide(OneProcess):
+class ProducerSide:
     """The application's side of a producer: its parts, and its end."""
+
+    __reduce__ = refuse_copies
 
     _room: Any
     _io: Any

@@ -1,7 +1,7 @@
 """Requests of a query's membership to its shell, as values, and its results.
 
 Laws: the core yields one request at a time and gets the answer sent. The shell that carries it out decides nothing.
-Source: the calls of `client/consumer/steps.py`, which are generators for the same reason.
+Source: the calls of `client/steps.py`, which are coroutines for the same reason.
 """
 
 from __future__ import annotations

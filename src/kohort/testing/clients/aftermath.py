@@ -193,7 +193,7 @@ class Aftermath:
         for reader in self._world.readers:
             if reader.consumer is None:
                 continue
-            buffer = reader.consumer._host._machine._sender.buffer
+            buffer = reader.consumer._context.host._machine._sender.buffer
             for each in reader.ownership.next:
                 if each.topic != FLEETING and buffer.held(each):
                     why = f"{reader.name} counts {buffer.held(each)} bytes of {each} that nobody has"

@@ -178,7 +178,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
     def _check_buffer(self, reader: Reader) -> None:
         if reader.consumer is None:
             return
-        held = reader.consumer._handler.held_bytes
+        held = reader.consumer._context.handler.held_bytes
         # One batch a fetch beyond the limit, on two lanes of each broker.
         most = self.plan.fetch_buffer_bytes + 2 * self.plan.brokers * MOST_BATCH_BYTES
         if held > most:

@@ -136,7 +136,7 @@ class Members:
         assert ended is not None
         for reader in self._world.readers:
             if reader.consumer is not None and reader.party.group_id == ended.group_id:
-                identity = reader.consumer._deliveries.identity
+                identity = reader.consumer._context.deliveries.identity
                 if identity.member_id == ended.member_id and identity.epoch >= 0:
                     return reader
         return None

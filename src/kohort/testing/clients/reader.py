@@ -84,8 +84,8 @@ class Reader:
         self.world.tell(self.name, what)
         if consumer is not None:
             self.world.times.die(consumer.member_id, self.world.brokers.shared.clock.now_ms())
-            consumer._host.stop()  # the process is gone without leaving the group
-            consumer._is_closed = True
+            consumer._context.host.stop()  # the process is gone without leaving the group
+            consumer._context.is_closed = True
         self.ownership = Ownership(self.name, self.group)
 
     async def _live(self) -> None:

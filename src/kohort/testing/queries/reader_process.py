@@ -110,8 +110,8 @@ class ReaderProcess:
         if task is not None:
             task.cancel()
         if self._consumer is not None:
-            self._consumer._host.stop()
-            self._consumer._is_closed = True
+            self._consumer._context.host.stop()
+            self._consumer._context.is_closed = True
 
     async def terminate(self, look: Callable[[], BatchState]) -> None:
         """End the process by SIGTERM or the end of the JVM; the member's own thread leaves the group."""

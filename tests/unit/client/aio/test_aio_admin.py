@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import runpy
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +25,6 @@ from support.awaited_admin import AwaitedAdmin
 from support.many_groups import play_many_groups
 from support.scripted_broker import ScriptedBroker
 
-ROOT = Path(__file__).resolve().parents[4]
 CONFIG = {"group.consumer.heartbeat.interval.ms": 200}
 
 
@@ -35,13 +32,6 @@ CONFIG = {"group.consumer.heartbeat.interval.ms": 200}
 def address() -> Iterator[str]:
     with kohort.Broker(config=CONFIG) as broker:
         yield broker.bootstrap_servers
-
-
-def test_it_is_what_is_made_of_the_blocking_calls() -> None:
-    """One of those was changed: run the tool, and commit what it writes with the change."""
-    there = {path.name: path.read_text() for path in (ROOT / "src/kohort/client/aio/admin").glob("*.py")}
-    made = runpy.run_path(str(ROOT / "tools" / "aio_admin.py"))["documents"]()
-    assert made == there, "run: python tools/aio_admin.py"
 
 
 def test_an_administrator_has_the_same_day(address: str) -> None:

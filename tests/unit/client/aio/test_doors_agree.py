@@ -12,6 +12,9 @@ import pytest
 
 import kohort
 import kohort.aio
+from kohort.client.admin.admin import _FAMILIES
+from kohort.client.consumer.door import ConsumerDoor
+from kohort.client.elsewhere import ADMINS
 
 #: What only waits for callbacks has no sense where the loop calls them; `produce` is `send` in other words.
 BLOCKING_ONLY = {"Producer": {"poll", "produce"}, "Consumer": set[str](), "Admin": set[str]()}
@@ -36,6 +39,34 @@ def test_methods_and_arguments_are_the_same(name: str) -> None:
             assert inspect.signature(blocking[method]).parameters == inspect.signature(on_loop[method]).parameters, (
                 method
             )
+
+
+def test_both_admins_have_each_call_of_each_family() -> None:
+    """The calls are written once, in the families; a door names each of them."""
+    calls = {
+        name
+        for family in _FAMILIES
+        for name, _ in inspect.getmembers(family, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    for door, own in ((kohort.Admin, {"close"}), (kohort.aio.Admin, {"close", "start"})):
+        assert public(door).keys() - own - ADMINS.keys() == calls | {"from_config", "metrics"}
+        awaited = {name for name, call in public(door).items() if inspect.iscoroutinefunction(call)}
+        assert awaited == (set() if door is kohort.Admin else calls | own)
+
+
+@pytest.mark.parametrize(
+    ("door", "bases"),
+    [
+        (kohort.Admin, []),
+        (kohort.aio.Admin, []),
+        (kohort.Consumer, [ConsumerDoor]),
+        (kohort.aio.Consumer, [ConsumerDoor]),
+    ],
+)
+def test_a_door_holds_its_calls_and_inherits_none(door: type, bases: list[type]) -> None:
+    """But for what both doors of a client have, which is written once."""
+    assert [each for each in door.__mro__[1:] if each is not object] == bases
 
 
 @pytest.mark.parametrize("name", ["Consumer", "Producer", "Admin"])

@@ -414,7 +414,7 @@ def test_callback_may_outlast_the_close_that_runs_it(address: str) -> None:
     with Consumer(bootstrap_servers=address, group_id="late", enable_auto_commit=False) as consumer:
 
         def outlast(consumer: Consumer, _: object) -> None:
-            until(lambda: not consumer._host.is_running, what="the end of the background")
+            until(lambda: not consumer._context.host.is_running, what="the end of the background")
 
         consumer.subscribe(["orders"], on_revoked=outlast)
         until(lambda: len(consumer.assignment()) == 2, what="an assignment", step=lambda: consumer.poll(0.1))

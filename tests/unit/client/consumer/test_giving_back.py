@@ -13,7 +13,7 @@ PARTITIONS = [TopicPartition("orders", number) for number in range(40)]
 
 def test_small_pieces_that_are_taken_in_a_row_are_given_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time woke the background, which took a third of the speed with a thousand partitions."""
-    monkeypatch.setattr("kohort.client.consumer.side._RELEASE_S", 3_600.0)
+    monkeypatch.setattr("kohort.client.consumer.context._RELEASE_S", 3_600.0)
     with Broker() as broker:
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("orders", len(PARTITIONS))
@@ -22,13 +22,13 @@ def test_small_pieces_that_are_taken_in_a_row_are_given_back_together(monkeypatc
                 producer.send("orders", b"x", partition=number)
         with Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             events: list[ConsumerEvent] = []
-            post = consumer._host.post
+            post = consumer._context.host.post
 
             def note(event: ConsumerEvent) -> None:
                 events.append(event)
                 post(event)
 
-            monkeypatch.setattr(consumer._host, "post", note)
+            monkeypatch.setattr(consumer._context.host, "post", note)
             consumer.assign(PARTITIONS)
             seen = 0
             while seen < len(PARTITIONS):

@@ -57,8 +57,8 @@ class Side:
             CallbackWanted(number=number, kind=kind, partitions=tuple(orders(*partitions)), reason="a test")
         )
         self.deliveries.drain()
-        for _ in self.rebalancing.answer(self, with_progress=with_progress):
-            raise AssertionError("nothing here is to be awaited")
+        with pytest.raises(StopIteration):
+            self.rebalancing.answer(self, with_progress=with_progress).send(None)
         done = self.posted[-1]
         assert isinstance(done, CallbackDone)
         return done

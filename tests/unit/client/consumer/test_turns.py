@@ -53,7 +53,7 @@ def fill(broker: Broker, count: int) -> None:
 
 
 def is_in_a_call(consumer: Consumer) -> bool:
-    return consumer._turn.owner is not None
+    return consumer._context.turn.owner is not None
 
 
 class HeldInCallback:
@@ -182,7 +182,7 @@ class TestCloseFromElsewhere:
         self, broker: Broker, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The rest happens in the background, which has time for it here however busy the machine is."""
-        monkeypatch.setattr("kohort.client.consumer.side._GRACE_S", PATIENCE_SECONDS)
+        monkeypatch.setattr("kohort.client.consumer.context._GRACE_S", PATIENCE_SECONDS)
         consumer = member(broker)
         held = HeldInCallback(consumer, pool)
         consumer.close(timeout=0.1)
@@ -284,7 +284,7 @@ class TestConsume:
         with member(broker, allow_auto_create_topics=False, metadata_max_age_ms=200) as consumer:
             consumer.subscribe(["orders", "other"], on_assigned=on_assigned)
             under_way = pool.submit(consumer.consume, 100, PATIENCE_SECONDS)
-            until(lambda: consumer._handler.positions([ORDERS]) == {ORDERS: 2}, what="some are taken")
+            until(lambda: consumer._context.handler.positions([ORDERS]) == {ORDERS: 2}, what="some are taken")
             with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
                 producer.send("other", value=b"x").result(PATIENCE_SECONDS)
             assert [record.offset for record in under_way.result()] == [0, 1]

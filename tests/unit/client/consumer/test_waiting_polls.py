@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kohort import Broker, Consumer, TopicPartition, aio
-from kohort.client.consumer.steps import Pause
+from kohort.client.steps import Pause
 from support.virtual_broker import beside_a_broker
 
 INTERVALS_MS = [20, 150, 900, 3_000]
@@ -42,7 +42,7 @@ def test_thread_waits_for_a_part_of_the_interval(interval_ms: int) -> None:
         ) as consumer,
     ):
         consumer.subscribe(["orders"])
-        steps = consumer._poll_steps(3_600.0, None)
-        wait = next(steps)
-        steps.close()
+        call = consumer._reader.poll(3_600.0)
+        wait = call.send(None)
+        call.close()
     assert isinstance(wait, Pause) and 0 < wait.seconds * 1_000 <= interval_ms / 2

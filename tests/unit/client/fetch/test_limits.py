@@ -106,7 +106,7 @@ def test_other_options_do_not_change(consumer: Consumer) -> None:
         consumer.configure(max_poll_record=1)
     with pytest.raises(ConfigError, match=r"fetch\.max\.bytes"):
         consumer.configure(fetch_max_bytes=0)
-    assert consumer._settings.max_poll_records == 500
+    assert consumer._context.settings.max_poll_records == 500
 
     consumer.close()
     with pytest.raises(StateError, match="closed"):

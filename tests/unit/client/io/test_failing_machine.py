@@ -22,7 +22,7 @@ pytestmark = pytest.mark.logs_bugs
 WAIT_S = 20.0
 PRODUCER = "kohort.client.producer.core.producer_machine.ProducerMachine"
 CONSUMER = "kohort.client.consumer.core.consumer_machine.ConsumerMachine"
-ADMIN = "kohort.client.admin.host.AdminMachine"
+ADMIN = "kohort.client.admin.admin.AdminMachine"
 Plant = Callable[..., None]
 
 

@@ -368,10 +368,10 @@ class Door:
 
     def __init__(self, kind: type[Any] = Consumer) -> None:
         self.consumer: Any = kind(bootstrap_servers="127.0.0.1:1", group_id="g", consumer_timeout_ms=0)
-        self.consumer._host._machine = Puppet()
-        self.consumer._is_assigned_by_hand = True
+        self.consumer._context.host._machine = Puppet()
+        self.consumer._subscriptions.is_assigned_by_hand = True
         partition = TopicPartition("orders", 0)
-        self.consumer._handler.hold([partition])
+        self.consumer._context.handler.hold([partition])
         data = batch(0, 3)
         chunk = Chunk(
             partition=partition,
@@ -383,16 +383,16 @@ class Door:
             aborted=[],
             leader_epoch=0,
         )
-        self.consumer._deliveries.deliver(chunk)
+        self.consumer._context.deliveries.deliver(chunk)
 
     def owns_for(self, seconds: float) -> None:
         """What has come may be handed out for so long."""
-        until_ms = self.consumer._host.now_ms() + int(seconds * 1000)
-        self.consumer._deliveries.deliver(OwnedUntil(until_ms=until_ms))
+        until_ms = self.consumer._context.host.now_ms() + int(seconds * 1000)
+        self.consumer._context.deliveries.deliver(OwnedUntil(until_ms=until_ms))
 
     def end(self) -> None:
-        self.consumer._host.stop()
-        self.consumer._is_closed = True
+        self.consumer._context.host.stop()
+        self.consumer._context.is_closed = True
 
 
 @pytest.fixture
@@ -416,7 +416,7 @@ def test_nothing_is_handed_out_of_what_may_be_anothers(door: Door, way: str) -> 
     """Whichever way it is asked for; what has come is there again when the member is sure of it."""
     door.owns_for(-0.001)
     assert not WAYS[way](door.consumer)
-    door.consumer._deliveries.deliver(OwnedUntil(until_ms=0))
+    door.consumer._context.deliveries.deliver(OwnedUntil(until_ms=0))
     assert not WAYS[way](door.consumer)
     door.owns_for(60)
     assert WAYS[way](door.consumer)
@@ -442,12 +442,12 @@ def test_nothing_is_handed_out_of_what_may_be_anothers_on_an_event_loop(way: str
         assert not await AIO_WAYS[way](door.consumer)
         door.owns_for(60)
         assert await AIO_WAYS["poll_one"](door.consumer)
-        door.consumer._deliveries.deliver(OwnedUntil(until_ms=0))
+        door.consumer._context.deliveries.deliver(OwnedUntil(until_ms=0))
         assert not await AIO_WAYS[way](door.consumer)
         door.owns_for(60)
         assert await AIO_WAYS[way](door.consumer)
         door.end()
-        await door.consumer._host.join(1)
+        await door.consumer._context.host.join(1)
 
     asyncio.run(ask())
 
@@ -484,6 +484,6 @@ def test_records_that_are_ready_are_not_handed_out_when_the_time_is_over(
 def test_record_that_is_ready_is_not_handed_out_behind_a_refusal(door: Door) -> None:
     door.owns_for(30)
     assert [record.offset for record in (door.consumer.poll_one(0), door.consumer.poll_one(0))] == [0, 1]
-    door.consumer._deliveries.deliver(OwnedUntil(until_ms=0))
+    door.consumer._context.deliveries.deliver(OwnedUntil(until_ms=0))
     for _ in range(3):
         assert door.consumer.poll_one(0) is None

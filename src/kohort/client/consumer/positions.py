@@ -1,4 +1,4 @@
-"""The calls about positions and lag, as steps.
+"""The calls about positions and lag.
 
 Laws: a call that looks at the application's positions belongs to the thread that polls. A seek takes effect with the
 next record that is handed out. The offset of a seek by time, to the beginning or to the end is looked up when it is
@@ -21,16 +21,19 @@ from kohort.client.arguments import (
     to_seconds,
     to_time,
 )
-from kohort.client.consumer.reading import ReadingSide
-from kohort.client.consumer.steps import Pause, Steps
+from kohort.client.consumer.context import ConsumerContext
 from kohort.client.exchange import EARLIEST, LATEST, PositionAsked, Sought
 from kohort.client.records import Committable, with_metadata
+from kohort.client.steps import Pause
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition
 
 
-class PositionSide(ReadingSide):
-    """The part of a consumer that deals with positions."""
+class Positions:
+    """Where a consumer reads."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
 
     def seek(self, partition: TopicPartition, offset: Committable | None = None) -> None:
         """Go on reading at another offset.
@@ -82,28 +85,29 @@ class PositionSide(ReadingSide):
         timestamp: int | None = None,
         leader_epoch: int = -1,
     ) -> None:
-        is_taken = self._begin(what)
+        is_taken = self._context.begin(what)
         try:
-            chosen = partitions or sorted(self._handler.assignment)
-            self._check_held(chosen)
+            chosen = partitions or sorted(self._context.handler.assignment)
+            self._context.check_held(chosen)
             for each in chosen:
-                fence = self._handler.seek(each, offset, timestamp, leader_epoch)
+                fence = self._context.handler.seek(each, offset, timestamp, leader_epoch)
                 # An error of the former position is out of date.
-                self._deliveries.forget_trouble(each)
+                self._context.deliveries.forget_trouble(each)
                 sought = Sought(
                     partition=each, fence=fence, offset=offset, timestamp=timestamp, leader_epoch=leader_epoch
                 )
-                self._host.post(sought)
-            self._report_released()
+                self._context.host.post(sought)
+            self._context.report_released()
         finally:
-            self._end(is_taken)
+            self._context.end(is_taken)
 
-    def _position_steps(self, partition: TopicPartition, timeout: float | None) -> Steps[int]:
+    async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """Return the offset of the next record that `poll` will return."""
         partition = to_partition(partition)
         known = self._known_position(partition)
         if known is not None:
             return known
-        found = yield from self._ask_steps(
+        found = await self._context.ask(
             lambda ticket, deadline: PositionAsked(partition=partition, ticket=ticket, deadline_ms=deadline), timeout
         )
         # Data may have arrived meanwhile; then the background is ahead of the application's position.
@@ -111,13 +115,13 @@ class PositionSide(ReadingSide):
         return cast(int, found) if known is None else known
 
     def _known_position(self, partition: TopicPartition) -> int | None:
-        is_taken = self._begin("position")
+        is_taken = self._context.begin("position")
         try:
-            self._check_held([partition])
-            self._deliveries.drain()
-            return self._handler.position(partition)
+            self._context.check_held([partition])
+            self._context.deliveries.drain()
+            return self._context.handler.position(partition)
         finally:
-            self._end(is_taken)
+            self._context.end(is_taken)
 
     # -- how far behind -----------------------------------------------------------------------------------------------
 
@@ -127,54 +131,68 @@ class PositionSide(ReadingSide):
         For readers of committed records the end is where the first open transaction begins.
         """
         chosen = to_partition(partition)
-        is_taken = self._begin("highwater")
+        is_taken = self._context.begin("highwater")
         try:
-            self._check_held([chosen])
-            self._deliveries.drain()
-            return self._handler.end_offset(chosen)
+            self._context.check_held([chosen])
+            self._context.deliveries.drain()
+            return self._context.handler.end_offset(chosen)
         finally:
-            self._end(is_taken)
+            self._context.end(is_taken)
 
-    def _lag_steps(
-        self, partitions: Iterable[TopicPartition] | None, timeout: float | None
-    ) -> Steps[dict[TopicPartition, int | None]]:
+    async def lag(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return each partition's lag: the offsets from its position to its end, as the last fetch has said.
+
+        No broker is asked; `None` stands for a partition of which no fetch was answered yet.
+
+        Args:
+            partitions: `None` means all that are assigned.
+            timeout: seconds to wait for positions that are being found.
+
+        Raises:
+            StateError: a partition is not assigned.
+        """
         given = () if partitions is None else to_partitions([partitions] if is_partition(partitions) else partitions)
-        is_taken = self._begin("lag")
+        is_taken = self._context.begin("lag")
         try:
-            chosen = sorted(self._handler.assignment) if partitions is None else given
-            self._check_held(chosen)
-            self._deliveries.drain()
-            ends = {each: self._handler.end_offset(each) for each in chosen}
-            positions = {each: self._handler.position(each) for each in chosen}
+            chosen = sorted(self._context.handler.assignment) if partitions is None else given
+            self._context.check_held(chosen)
+            self._context.deliveries.drain()
+            ends = {each: self._context.handler.end_offset(each) for each in chosen}
+            positions = {each: self._context.handler.position(each) for each in chosen}
         finally:
-            self._end(is_taken)
-        found = yield from self._find_steps(
+            self._context.end(is_taken)
+        found = await self._find(
             [each for each in chosen if positions[each] is None and ends[each] is not None], timeout
         )
         positions.update(found)
         return {each: _behind(positions[each], ends[each]) for each in chosen}
 
-    def _find_steps(
-        self, partitions: list[TopicPartition], timeout: float | None
-    ) -> Steps[dict[TopicPartition, int | None]]:
+    async def current_lag(self, partition: TopicPartition) -> int | None:
+        """Return the lag of one partition, as `lag` does."""
+        return (await self.lag([partition]))[to_partition(partition)]
+
+    async def _find(self, partitions: list[TopicPartition], timeout: float | None) -> dict[TopicPartition, int | None]:
         """Ask the background for the positions of partitions of which no record was handed out."""
-        seconds = self._default_timeout_s if timeout is None else to_seconds(timeout)
-        deadline_ms = self._host.deadline_ms(seconds)
+        seconds = self._context.default_timeout_s if timeout is None else to_seconds(timeout)
+        deadline_ms = self._context.host.deadline_ms(seconds)
         tickets: dict[TopicPartition, Future[object]] = {each: Future() for each in partitions}
         for each, ticket in tickets.items():
-            self._host.post(PositionAsked(partition=each, ticket=ticket, deadline_ms=deadline_ms))
+            self._context.host.post(PositionAsked(partition=each, ticket=ticket, deadline_ms=deadline_ms))
         found: dict[TopicPartition, int | None] = {}
         for each, ticket in tickets.items():
             try:
-                found[each] = cast(int, (yield Pause(seconds + 0.5, ticket)))
+                found[each] = cast(int, await Pause(seconds + 0.5, ticket))
             except KohortError:
                 # The lag of a partition without a known position is `None`, not an error.
                 found[each] = None
         return found
 
-    def _seen_watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
+    def seen_watermarks(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """The bounds of a partition as the last fetch has said; `None` before the first."""
         end = self.highwater(partition)
-        seen = self._handler.watermarks(partition)
+        seen = self._context.handler.watermarks(partition)
         return None if end is None or seen is None or seen.log_start_offset < 0 else (seen.log_start_offset, end)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import time
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
@@ -15,10 +14,9 @@ from typing import Any, TypeAlias
 
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
 from kohort.client.consumer.assigning import Assigning
+from kohort.client.consumer.context import ConsumerContext, tell
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.consumer.rebalancing import Callbacks
-from kohort.client.consumer.side import ConsumerSide, tell
-from kohort.client.consumer.steps import Steps
 from kohort.client.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.records import GroupMetadata, Rebalance
 from kohort.errors import ConfigError, StateError
@@ -28,12 +26,20 @@ from kohort.ids import TopicPartition
 Callback: TypeAlias = Callable[[Any, list[TopicPartition]], Awaitable[None] | None]
 
 
-class SubscribingSide(ConsumerSide):
-    """The calls of a consumer that subscribe and assign."""
+class Subscriptions:
+    """What a consumer reads, and what its group has given it."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+        self._topics: tuple[str, ...] = ()
+        self._pattern: str | None = None
+        #: Partitions were chosen by hand.
+        self.is_assigned_by_hand = False
 
     @cached_property
-    def _assigning(self) -> Assigning:
-        return Assigning(self._settings.local_assignors, partial(tell, self._host))
+    def assigning(self) -> Assigning:
+        """The application's own assignors."""
+        return Assigning(self._context.settings.local_assignors, partial(tell, self._context.host))
 
     def subscribe(
         self,
@@ -66,44 +72,43 @@ class SubscribingSide(ConsumerSide):
             to_callback(on_revoked, "on_revoked"),
             to_callback(on_lost, "on_lost") or on_revoked,
         )
-        if self._settings.group_id is None:
+        if self._context.settings.group_id is None:
             raise ConfigError("subscribe needs the option group_id; assign reads partitions without a group")
         if not names and chosen is None:
-            self._subscribe_to_nothing()
+            self._context.finish(self.unsubscribe(), "subscribe names no topic; await unsubscribe() to read none")
             return
-        metadata = self._assigning.metadata()
-        self._begin_long("subscribe")
+        metadata = self.assigning.metadata()
+        self._context.begin_long("subscribe")
         try:
-            if self._is_assigned_by_hand:
+            if self.is_assigned_by_hand:
                 raise StateError("partitions are assigned by hand; unsubscribe before subscribing to topics")
-            self._rebalancing.callbacks = callbacks
+            self._context.rebalancing.callbacks = callbacks
             # A pattern takes the place of the names.
             self._topics = () if chosen is not None else tuple(sorted(set(names)))
             self._pattern = chosen
-            self._deliveries.forget_trouble()
-            self._host.post(Subscribed(topics=self._topics, pattern=chosen, metadata=metadata))
+            self._context.deliveries.forget_trouble()
+            self._context.host.post(Subscribed(topics=self._topics, pattern=chosen, metadata=metadata))
         finally:
-            self._end()
+            self._context.end()
 
-    @abstractmethod
-    def _subscribe_to_nothing(self) -> None:
-        """Unsubscribe, if the door can wait for that here."""
-
-    def _unsubscribe_steps(self, timeout: float) -> Steps[None]:
+    async def unsubscribe(self, *, timeout: float = 30.0) -> None:
+        """Commit (with auto-commit), give every partition up and leave the group."""
         timeout = to_seconds(timeout)
-        self._begin_long("unsubscribe")
+        self._context.begin_long("unsubscribe")
         try:
-            if self._is_subscribed or self._is_assigned_by_hand:
-                self._note_progress()
+            if self.is_reading:
+                self._context.note_progress()
                 ticket: Future[object] = Future()
-                self._host.post(Unsubscribed(ticket=ticket, deadline_ms=self._host.deadline_ms(timeout)))
-                yield from self._serve_steps(ticket, time.monotonic() + timeout, with_progress=True)
-            self._progress.forget(self._handler.assignment)
-            self._topics, self._pattern, self._is_assigned_by_hand = (), None, False
-            self._deliveries.forget_trouble()
-            self._report_released()
+                self._context.host.post(
+                    Unsubscribed(ticket=ticket, deadline_ms=self._context.host.deadline_ms(timeout))
+                )
+                await self._context.serve(ticket, time.monotonic() + timeout, with_progress=True)
+            self._context.progress.forget(self._context.handler.assignment)
+            self._topics, self._pattern, self.is_assigned_by_hand = (), None, False
+            self._context.deliveries.forget_trouble()
+            self._context.report_released()
         finally:
-            yield from self._give_turn_back(with_progress=True)
+            await self._context.give_turn_back(with_progress=True)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without membership; partitions that are read already just go on.
@@ -116,36 +121,36 @@ class SubscribingSide(ConsumerSide):
         """
         beginnings = to_beginnings(partitions)
         chosen = set(beginnings)
-        if self._is_in_callback:
+        if self._context.is_in_callback:
             # Common with confluent-kafka, where a callback assigns to set offsets of its own.
             raise StateError("assign cannot be called inside a callback: seek there to begin elsewhere")
-        self._begin_long("assign")
+        self._context.begin_long("assign")
         try:
             if self._is_subscribed:
                 raise StateError("topics are subscribed to; unsubscribe before assigning partitions by hand")
-            self._deliveries.drain()
-            self._note_progress()
-            self._progress.forget(self._handler.assignment - chosen)
-            self._handler.hold(sorted(chosen))
+            self._context.deliveries.drain()
+            self._context.note_progress()
+            self._context.progress.forget(self._context.handler.assignment - chosen)
+            self._context.handler.hold(sorted(chosen))
             for each, (offset, timestamp) in beginnings.items():
                 if offset is not None or timestamp is not None:
-                    self._handler.seek(each, offset, timestamp)
+                    self._context.handler.seek(each, offset, timestamp)
             # An empty assignment frees the consumer for a subscription.
-            self._is_assigned_by_hand = bool(chosen)
-            self._deliveries.forget_trouble()
-            self._host.post(PartitionsAssigned(starts=self._handler.starts(sorted(chosen))))
-            self._report_released()
+            self.is_assigned_by_hand = bool(chosen)
+            self._context.deliveries.forget_trouble()
+            self._context.host.post(PartitionsAssigned(starts=self._context.handler.starts(sorted(chosen))))
+            self._context.report_released()
         finally:
-            self._end()
+            self._context.end()
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are being read."""
-        return self._handler.assignment
+        return self._context.handler.assignment
 
     def subscription(self) -> set[str]:
         """Return the subscribed topics; with a pattern, those of the assigned partitions."""
         if self._pattern is not None:
-            return {partition.topic for partition in self._handler.assignment}
+            return {partition.topic for partition in self._context.handler.assignment}
         return set(self._topics)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -158,7 +163,7 @@ class SubscribingSide(ConsumerSide):
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
-        return self._handler.paused()
+        return self._context.handler.paused()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Have the group rebalance, e.g. because the application's own assignor would decide otherwise now.
@@ -170,13 +175,13 @@ class SubscribingSide(ConsumerSide):
         Raises:
             StateError: no topics are subscribed to.
         """
-        self._check_open()
+        self._context.check_open()
         if reason is not None and not isinstance(reason, str):
             raise TypeError(f"reason is {reason!r}; expected a text that says why")
         if not self._is_subscribed:
             raise StateError("there is no group to rebalance: subscribe to topics first")
-        metadata = self._assigning.metadata()
-        self._host.post(RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata))
+        metadata = self.assigning.metadata()
+        self._context.host.post(RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata))
 
     def group_metadata(self) -> GroupMetadata:
         """Return group, member id and generation of this member; the generation is -1 without a membership.
@@ -184,32 +189,40 @@ class SubscribingSide(ConsumerSide):
         Raises:
             StateError: there is no group.
         """
-        if self._settings.group_id is None:
+        if self._context.settings.group_id is None:
             raise StateError("there is no group: create the consumer with group_id")
-        identity = self._deliveries.identity
+        identity = self._context.deliveries.identity
         return GroupMetadata(
-            self._settings.group_id, identity.epoch, identity.member_id, self._settings.group_instance_id
+            self._context.settings.group_id,
+            identity.epoch,
+            identity.member_id,
+            self._context.settings.group_instance_id,
         )
 
     @property
     def last_rebalance(self) -> Rebalance | None:
         """The latest change of the assignment and its reason; inside a callback the one it is called for."""
-        return self._rebalancing.last
+        return self._context.rebalancing.last
 
     @property
     def member_id(self) -> str:
         """The id of this member; empty before a classic group has given one."""
-        return self._deliveries.identity.member_id
+        return self._context.deliveries.identity.member_id
 
     @property
     def group_epoch(self) -> int:
         """The epoch (classic: generation) of this member; -1 without a membership."""
-        return self._deliveries.identity.epoch
+        return self._context.deliveries.identity.epoch
 
     @property
     def has_assignment(self) -> bool:
         """Whether the group has assigned partitions to this member, even if none."""
-        return self._deliveries.identity.has_assignment or self._is_assigned_by_hand
+        return self._context.deliveries.identity.has_assignment or self.is_assigned_by_hand
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether topics are subscribed to, or partitions assigned by hand."""
+        return self._is_subscribed or self.is_assigned_by_hand
 
     @property
     def _is_subscribed(self) -> bool:
@@ -217,10 +230,10 @@ class SubscribingSide(ConsumerSide):
 
     def _pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
         chosen = to_partitions(partitions)
-        is_taken = self._begin("pause" if is_paused else "resume")
+        is_taken = self._context.begin("pause" if is_paused else "resume")
         try:
-            self._check_held(chosen)
-            self._handler.pause(chosen, is_paused=is_paused)
-            self._host.post(Paused(partitions=chosen, is_paused=is_paused))
+            self._context.check_held(chosen)
+            self._context.handler.pause(chosen, is_paused=is_paused)
+            self._context.host.post(Paused(partitions=chosen, is_paused=is_paused))
         finally:
-            self._end(is_taken)
+            self._context.end(is_taken)

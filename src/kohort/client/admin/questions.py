@@ -1,33 +1,85 @@
-"""The same as `client/admin/door.py`, awaited.
+"""Questions that the admin client asks brokers, and their answers.
 
-Made of it by `python tools/aio_admin.py`: change it there.
+Source: Kafka's Admin.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
-from typing import cast
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, cast
 
 from kohort.client.actions import Endpoint
+from kohort.client.admin.core import replicas as replica_shapes
 from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.core.admin_machine import Coordinator, MovedError, RequestAsked
+from kohort.client.admin.core.admin_machine import (
+    AdminEvent,
+    Coordinator,
+    CoordinatorAt,
+    MovedError,
+    RequestAsked,
+)
 from kohort.client.admin.core.groupid import check_group_id
-from kohort.client.admin.door import _AT_ONCE, _LOOK_AGAIN_S, GRACE_S, Question, R, T, _Own, answered
-from kohort.client.aio.admin_host import AdminHost
-from kohort.errors import BrokerError, ErrorCode, KohortError, StateError, UnsupportedFeatureError
+from kohort.client.io.host import Host
+from kohort.client.refusals import refused
+from kohort.client.steps import Pause
+from kohort.errors import (
+    BrokerError,
+    ErrorCode,
+    KohortError,
+    StateError,
+    UnknownTopicError,
+    UnsupportedFeatureError,
+)
 from kohort.ids import TopicPartition
+from kohort.wire.messages.describe_moves import DescribeMovesResponse
+from kohort.wire.messages.group_history import GroupHistoryResponse
 from kohort.wire.messages.list_offsets import ListOffsetsResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kohort.wire.messages.submit_moves import SubmitMovesResponse
 from kohort.wire.schema import Message
 
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+#: What kohort's own brokers answer.
+_Own = TypeVar("_Own", GroupHistoryResponse, SubmitMovesResponse, DescribeMovesResponse)
 
-class AdminDoor(AdminHost):
-    """What every call of the admin client goes through."""
+#: Between two looks at who leads, seconds.
+_LOOK_AGAIN_S = 0.1
+#: Requests of one call that are under way at once.
+_AT_ONCE: Final = 100
+#: What a call may take beyond its own time, so that the machine's better error arrives, seconds.
+GRACE_S: Final = 5.0
 
-    async def _ask(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question(Generic[R]):
+    """One request and what answers it; the other fields are those of `RequestAsked`."""
+
+    request: Message
+    expected: type[R]
+    during: str
+    codes: Callable[[R], Iterable[int]]
+    target: Endpoint | Coordinator | CoordinatorAt | None = None
+    min_version: int | None = None
+    max_version: int | None = None
+
+
+class Questions:
+    """What every call of the admin client goes through.
+
+    Args:
+        host: where the machine runs.
+        timeout_s: how long a call may take, seconds.
+    """
+
+    def __init__(self, host: Host[AdminEvent], timeout_s: float) -> None:
+        self.host: Final = host
+        self.timeout_s: Final = timeout_s
+
+    async def ask(
         self,
         request: Message,
         expected: type[R],
@@ -52,20 +104,21 @@ class AdminDoor(AdminHost):
             min_version=min_version,
             max_version=max_version,
         )
-        return (await self._ask_each([question]))[0]
+        ticket = self._post(question, self.host.deadline_ms(self.timeout_s))
+        return answered(await self._end(ticket, expected))
 
-    async def _ask_each(self, questions: Sequence[Question[R]]) -> list[R]:
+    async def ask_each(self, questions: Sequence[Question[R]]) -> list[R]:
         """The responses to several requests that are sent together; where one has none, why the first of them has."""
-        return [answered(answer) for answer in await self._ask_all(questions)]
+        return [answered(answer) for answer in await self.ask_all(questions)]
 
-    async def _ask_all(
+    async def ask_all(
         self, questions: Sequence[Question[R]], *, deadline_ms: int | None = None
     ) -> list[R | KohortError]:
         """Several requests, sent together and each asked again by itself: its response, or why there is none.
 
         `deadline_ms`: by the host's clock; `None` is `default.api.timeout.ms` from now.
         """
-        deadline = self._io.deadline_ms(self._timeout_s) if deadline_ms is None else deadline_ms
+        deadline = self.host.deadline_ms(self.timeout_s) if deadline_ms is None else deadline_ms
         tickets: list[Future[object]] = []
         found: list[R | KohortError] = []
         for number, question in enumerate(questions):
@@ -80,7 +133,7 @@ class AdminDoor(AdminHost):
         if isinstance(question.target, Coordinator):
             check_group_id(question.target.group_id)
         ticket: Future[object] = Future()
-        self._io.post(
+        self.host.post(
             RequestAsked(
                 ticket=ticket,
                 deadline_ms=deadline_ms,
@@ -96,7 +149,7 @@ class AdminDoor(AdminHost):
 
     async def _end(self, ticket: Future[object], expected: type[R]) -> R | KohortError:
         try:
-            answer = await self._io.wait(ticket, self._timeout_s + GRACE_S)
+            answer = await Pause(self.timeout_s + GRACE_S, ticket)
         except StateError:
             raise
         except KohortError as why:
@@ -104,14 +157,14 @@ class AdminDoor(AdminHost):
         assert isinstance(answer, expected)
         return answer
 
-    async def _ask_own(self, request: Message, expected: type[_Own], *, group: str, feature: str, during: str) -> _Own:
+    async def ask_own(self, request: Message, expected: type[_Own], *, group: str, feature: str, during: str) -> _Own:
         """One request of an API of kohort's own, to the coordinator of a group.
 
         Raises:
             UnsupportedFeatureError: the broker has no such API; `feature` says what it lacks.
         """
         try:
-            return await self._ask(
+            return await self.ask(
                 request,
                 expected,
                 target=Coordinator(group_id=group),
@@ -124,11 +177,11 @@ class AdminDoor(AdminHost):
             text = f"only kohort's broker {feature}: {why.message}"
             raise UnsupportedFeatureError(why.code, text, during=during) from why
 
-    async def _metadata(
+    async def metadata(
         self, topics: Iterable[str] | None, *, include_authorized_operations: bool = False
     ) -> MetadataResponse:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        return await self._ask(
+        return await self.ask(
             MetadataRequest(
                 topics=wanted,
                 allow_auto_topic_creation=False,
@@ -139,11 +192,24 @@ class AdminDoor(AdminHost):
             codes=lambda response: [response.error_code],
         )
 
-    async def _offsets(
+    async def metadata_of(self, partitions: Iterable[TopicPartition]) -> MetadataResponse:
+        """The metadata of partitions that have to be there.
+
+        Raises:
+            UnknownTopicError: one of them is not.
+        """
+        chosen = list(partitions)
+        metadata = await self.metadata(sorted({each.topic for each in chosen}))
+        for topic in metadata.topics:
+            topic_shapes.check_topic(topic)
+        replica_shapes.check_partitions(chosen, metadata)
+        return metadata
+
+    async def offsets(
         self, partitions: Collection[TopicPartition], timestamp: int, metadata: MetadataResponse
     ) -> dict[TopicPartition, int]:
-        """Of those partitions that have a leader; `metadata` says who leads, until that turns out to be old."""
-        return await self._of_brokers(lambda now: self._offsets_by(now, partitions, timestamp), metadata)
+        """The offsets of those partitions that have a leader: the one in `metadata` until it has moved."""
+        return await self.of_brokers(lambda now: self._offsets_by(now, partitions, timestamp), metadata)
 
     async def _offsets_by(
         self, metadata: MetadataResponse, partitions: Collection[TopicPartition], timestamp: int
@@ -160,20 +226,42 @@ class AdminDoor(AdminHost):
         ]
         return {
             TopicPartition(topic.name, row.partition_index): row.offset
-            for response in await self._ask_each(questions)
+            for response in await self.ask_each(questions)
             for topic in response.topics
             for row in topic.partitions
             if row.error_code == 0
         }
 
-    async def _of_brokers(self, look: Callable[[MetadataResponse], Awaitable[T]], metadata: MetadataResponse) -> T:
+    async def of_brokers(self, look: Callable[[MetadataResponse], Awaitable[T]], metadata: MetadataResponse) -> T:
         """What brokers of certain addresses say; with fresh metadata of the same topics while one of them has moved."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self.timeout_s
         while True:
             try:
                 return await look(metadata)
             except MovedError as moved:
                 if time.monotonic() > deadline:
                     raise moved.why from None
-            await asyncio.sleep(_LOOK_AGAIN_S)
-            metadata = await self._metadata([topic.name for topic in metadata.topics if topic.name is not None])
+            await Pause(_LOOK_AGAIN_S)
+            metadata = await self.metadata([topic.name for topic in metadata.topics if topic.name is not None])
+
+
+def check(code: int, message: str | None, during: str, *, topic: str | None = None) -> None:
+    """Raise what a code of an answer means; NONE is nothing."""
+    error = error_of(code, message, during, topic=topic)
+    if error is not None:
+        raise error
+
+
+def error_of(code: int, message: str | None, during: str, *, topic: str | None = None) -> KohortError | None:
+    """What a code of an answer means; `None` for NONE."""
+    found = ErrorCode.of(code)
+    if found is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic is not None:
+        return UnknownTopicError(topic)
+    return None if found is ErrorCode.NONE else refused(found, message, during=during)
+
+
+def answered(found: T | KohortError) -> T:
+    """What was found; raise why there is nothing."""
+    if isinstance(found, KohortError):
+        raise found
+    return found

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 from kohort.client.arguments import to_callback
-from kohort.client.consumer.subscribing import SubscribingSide
+from kohort.client.consumer.context import ConsumerContext
 from kohort.client.exchange import MetadataPublished, MetadataWatched
 from kohort.errors import ConfigError
 
@@ -20,8 +20,11 @@ PublishedCallback: TypeAlias = Callable[[Any, dict[str, bytes]], Awaitable[None]
 LONGEST_METADATA: Final = 64 * 1024
 
 
-class PublishingSide(SubscribingSide):
-    """The calls of a consumer that publish and watch metadata."""
+class Publications:
+    """What the members of a group publish."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
 
     def publish(self, metadata: bytes) -> None:
         """Publish metadata of this member to its group and to administrators, e.g. its load or address.
@@ -46,7 +49,7 @@ class PublishingSide(SubscribingSide):
         said = bytes(metadata)
         if len(said) > LONGEST_METADATA:
             raise ConfigError(f"metadata has {len(said)} bytes; at most {LONGEST_METADATA} are possible")
-        self._host.post(MetadataPublished(metadata=said))
+        self._context.host.post(MetadataPublished(metadata=said))
 
     def watch_published(self, callback: PublishedCallback | None = None) -> None:
         """Watch the metadata of the group's members, this one's included; `published` returns them.
@@ -59,19 +62,19 @@ class PublishingSide(SubscribingSide):
             ConfigError: there is no group_id, or group_protocol is classic.
         """
         self._check_publishes("watch_published")
-        self._rebalancing.on_published = to_callback(callback, "callback")
-        self._host.post(MetadataWatched())
+        self._context.rebalancing.on_published = to_callback(callback, "callback")
+        self._context.host.post(MetadataWatched())
 
     def published(self) -> dict[str, bytes]:
         """Return the metadata that the group's members publish, as far as known; call `watch_published` first.
 
         By group_instance_id, or by member id of a member without one. May be called from any thread.
         """
-        return dict(self._deliveries.published)
+        return dict(self._context.deliveries.published)
 
     def _check_publishes(self, what: str) -> None:
-        self._check_open()
-        if self._settings.group_id is None:
+        self._context.check_open()
+        if self._context.settings.group_id is None:
             raise ConfigError(f"{what} needs the option group_id: it is the members of a group that publish")
-        if self._settings.group_protocol == "classic":
+        if self._context.settings.group_protocol == "classic":
             raise ConfigError(f"{what} needs group_protocol=consumer: members of classic groups publish nothing")

@@ -1,1 +1,0 @@
-"""The admin client for event loops; made by `python tools/aio_admin.py`."""

@@ -1,0 +1,394 @@
+"""The application's side of a consumer: the part that the blocking and the asyncio door share.
+
+Laws: nothing here talks to the network. A call of the application becomes an event. Records have been fetched already,
+and are decoded in the application's thread. Rebalance callbacks run inside `poll`, `unsubscribe` and `close`, never
+elsewhere. One call at a time, except for `wakeup`, `close` and calls that only ask the background.
+Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet, ref
+
+from kohort.client.arguments import to_seconds
+from kohort.client.consumer.deliveries import Deliveries, Signal
+from kohort.client.consumer.deserializing import Deserializing
+from kohort.client.consumer.progress import Progress
+from kohort.client.consumer.rebalancing import Rebalancing
+from kohort.client.consumer.turn import Turn
+from kohort.client.exchange import (
+    ChunkTaken,
+    CloseAsked,
+    Configured,
+    ConsumerEvent,
+    GroupMembershipOperation,
+    Polled,
+    Sought,
+)
+from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.client.steps import Pause, Returned, Wait, run
+from kohort.errors import ConfigError, KohortTimeoutError, StateError
+from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.io.driver import Machine
+    from kohort.client.options import ClientSettings, ConsumerSettings
+
+_LOG: Final = logging.getLogger("kohort.client")
+#: Seconds between two notes to the background that the application polls, for max.poll.interval.ms.
+_NOTE_S: Final = 1.0
+#: Least seconds between two reports of consumed offsets: one costs as much as a dozen records.
+_PROGRESS_S: Final = 0.1
+#: Least seconds between two reports of freed bytes while more data is ready: each wakes the background.
+_RELEASE_S: Final = 0.005
+#: Seconds that `close` may take beyond its timeout, to end the thread.
+_GRACE_S: Final = 2.0
+_GOES_FOR_GOOD: Final[Mapping[GroupMembershipOperation, bool | None]] = {
+    "default": None,
+    "leave_group": True,
+    "remain_in_group": False,
+}
+#: The consumers of this process. In a fork of it they are closed.
+_contexts: Final[WeakSet[ConsumerContext]] = WeakSet()
+
+
+def _close_all_in_child() -> None:
+    for context in _contexts:
+        context.is_closed = True
+        context._why_closed = "this consumer belongs to another process; create a new one after a fork"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_all_in_child)
+
+
+class ConsumerContext:
+    """The part of a consumer that all its calls reach: the background, its deliveries, the turn, and the end.
+
+    Args:
+        door: the consumer, which callbacks get as an argument; it is not kept alive.
+        config: options by Kafka's dotted names.
+        options: options as keywords.
+        host: class or function that makes the host of the machine.
+        signal: ends waits for deliveries.
+        is_on_loop: whether its calls are awaited. Tasks change places where they await only: a call that awaits nothing
+            disturbs no other.
+    """
+
+    def __init__(
+        self,
+        door: object,
+        config: Mapping[str, object] | None,
+        options: Mapping[str, object],
+        *,
+        host: Any,
+        signal: Signal,
+        is_on_loop: bool,
+    ) -> None:
+        from uuid import uuid4
+
+        given = CONSUMER_OPTIONS.gather(config, options)
+        values = CONSUMER_OPTIONS.parse(given)
+        identity = uuid4()
+        client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
+        #: The consumer, which is there while a call of it is under way.
+        self.door: Final = ref(door)
+        self._signal: Final[Any] = signal
+        self._is_on_loop = is_on_loop
+        self.settings = consumer_settings(values, given)
+        self.default_timeout_s: Final[float] = values["default.api.timeout.ms"] / 1000
+        self.handler: Final = _build_handler(self.settings, values)
+        self.deliveries: Final = Deliveries(self.handler, member_id=str(identity), signal=signal)
+        self.host: Final[Any] = host(
+            _build_machine(client, self.settings, str(identity)),
+            client,
+            deliver=self.deliveries.deliver,
+            what="consumer",
+            on_crash=self.deliveries.fail,
+            farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
+            counts_sleep=True,
+        )
+        self.progress: Final = Progress(self.handler, is_stored=not self.settings.enable_auto_offset_store)
+        self.rebalancing: Final = Rebalancing[Any](
+            self.handler,
+            self.deliveries,
+            self.progress,
+            partial(tell, self.host),
+            commits=self.settings.enable_auto_commit,
+        )
+        self.turn: Final = Turn()
+        self.is_closed = False
+        self._why_closed = "this consumer is closed; create a new one"
+        _contexts.add(self)
+        #: A `poll` that waits, or the next one, is to end at once.
+        self.is_woken = False
+        #: Timeout of a close that a signal handler asked for inside a call of the same thread; it follows that call.
+        self._late_close_s: float | None = None
+        self._goes_for_good: bool | None = None
+        #: The exception that the application was handling at its latest poll.
+        self._handled: BaseException | None = None
+        #: The thread of the latest poll.
+        self.poller: int | None = None
+        self._noted_s = self._released_s = 0.0
+        self.note_every_s: Final = min(_NOTE_S, self.settings.max_poll_interval_ms / 3000)
+        self.progress_every_s: Final = min(
+            _PROGRESS_S, self.note_every_s, self.settings.auto_commit_interval_ms / 10_000
+        )
+
+    def wait(self, wait: Wait) -> object:
+        """Wait in this thread, as a blocking call does."""
+        match wait:
+            case Pause(seconds=seconds, ticket=None):
+                return self._signal.wait(seconds)
+            case Pause(seconds=seconds, ticket=ticket):
+                return self.host.wait(ticket, seconds)
+            case Returned(awaitable=awaitable):
+                close = getattr(awaitable, "close", None)
+                if close is not None:
+                    close()
+                raise TypeError("a rebalance callback is a coroutine function: those are for kohort.aio.Consumer")
+
+    def finish(self, call: Coroutine[Wait, object, None], otherwise: str) -> None:
+        """Carry out a call in this thread; raise `StateError` with `otherwise` on a loop, which cannot wait here."""
+        if self._is_on_loop:
+            call.close()
+            raise StateError(otherwise)
+        run(call, self.wait)
+
+    def configure(self, changes: Mapping[str, Any]) -> None:
+        """Change limits of fetching while it goes on."""
+        self.check_open()
+        self.settings = replace(self.settings, **changes)
+        self.host.post(Configured(settings=self.settings))
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    async def serve(self, ticket: Future[object], until_s: float, *, with_progress: bool) -> None:
+        """Run callbacks until a ticket has ended or time is up."""
+        # The ticket ends on the I/O thread, which has to end the wait below.
+        ticket.add_done_callback(lambda _: self.deliveries.wake())
+        while not ticket.done() and time.monotonic() < until_s:
+            self.deliveries.drain()
+            await self.rebalancing.answer(self.door(), with_progress=with_progress)
+            self.report_released()
+            if not (ticket.done() or self._has_ended_with(ticket)):
+                await Pause(max(0.0, min(until_s - time.monotonic(), 0.5)))
+        if ticket.done():
+            # Asynchronous commits have ended before the ticket.
+            self.deliveries.drain()
+            await self.rebalancing.tell_commits()
+            ticket.result()
+
+    def _has_ended_with(self, ticket: Future[object]) -> bool:
+        """Return whether the background has ended just now, with the ticket; raise if it ended otherwise."""
+        try:
+            self.host.check()
+        except StateError:
+            if ticket.done():
+                return True
+            raise
+        return False
+
+    async def ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
+        """Post the event that `build` makes of a ticket and a deadline; return or raise the ticket's result."""
+        self.check_open()
+        seconds = self.default_timeout_s if timeout is None else to_seconds(timeout)
+        ticket: Future[object] = Future()
+        self.host.post(build(ticket, self.host.deadline_ms(seconds)))
+        # The machine ends every ticket at its deadline; a moment more lets its own, better error arrive.
+        return await Pause(seconds + 0.5, ticket)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def is_interrupted(self) -> bool:
+        """Return whether an exception that is being handled has ended the work on the latest records."""
+        passing = sys.exc_info()[1]
+        return passing is not None and passing is not self._handled
+
+    async def close(
+        self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
+    ) -> None:
+        """Commit, leave the group and end; `with_progress`: what was handed out last counts as done."""
+        timeout = to_seconds(timeout)
+        if group_membership not in _GOES_FOR_GOOD:
+            words = ", ".join(_GOES_FOR_GOOD)
+            raise ConfigError(f"group_membership cannot be {group_membership!r}: one of {words} is expected")
+        if self.is_closed:
+            return
+        if self.is_in_callback:
+            raise StateError("close cannot be called inside a callback")
+        self.is_closed = True
+        self._goes_for_good = _GOES_FOR_GOOD[group_membership]
+        until_s = time.monotonic() + timeout
+        while not self.turn.try_take():
+            self.deliveries.wake()
+            if self.turn.is_mine and not self._is_on_loop:
+                # A call of this thread waits for this one to return: a signal handler runs.
+                self._late_close_s = timeout
+                return
+            # Asked for before the second attempt, so that a `give_back` between the two is not missed.
+            free = self.turn.wait()
+            if self.turn.try_take():
+                break
+            try:
+                await Pause(max(0.0, until_s - time.monotonic()), free)
+            except KohortTimeoutError:
+                # The application's thread is elsewhere, perhaps in a callback, and may stay there.
+                self.host.retire(_GRACE_S)
+                return
+        try:
+            # Another thread may still be processing the records that it was handed last.
+            is_done = self.poller in (None, threading.get_ident())
+            await self._finish(max(0.0, until_s - time.monotonic()), with_progress and is_done)
+        finally:
+            self.turn.give_back()
+
+    async def _finish(self, timeout: float, with_progress: bool) -> None:
+        try:
+            if not self.host.is_running:
+                self.host.raise_failure()
+                return
+            self.note_progress(but_the_last=not with_progress)
+            ticket: Future[object] = Future()
+            deadline_ms = self.host.deadline_ms(timeout)
+            self.host.post(CloseAsked(ticket=ticket, deadline_ms=deadline_ms, goes_for_good=self._goes_for_good))
+            await self.serve(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
+        finally:
+            self.progress.forget(self.handler.assignment)
+            self.host.stop(_GRACE_S)
+            # Data that has arrived too late is dropped.
+            self.deliveries.drain()
+
+    async def give_turn_back(self, *, with_progress: bool) -> None:
+        """End a call; carry out the close that a signal handler has asked for meanwhile."""
+        self.turn.give_back()
+        if self._late_close_s is not None and self.turn.try_take():
+            seconds, self._late_close_s = self._late_close_s, None
+            try:
+                await self._finish(seconds, with_progress)
+            finally:
+                self.turn.give_back()
+
+    # -- telling the background -------------------------------------------------------------------------------------
+
+    def note_poll(self, now_s: float) -> None:
+        """Report the poll and the consumed offsets to the background when a report is due."""
+        since_s = now_s - self._noted_s
+        if since_s >= self.progress_every_s and (self.has_news or since_s >= self.note_every_s):
+            self._noted_s = now_s
+            self.note_progress()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether automatic commits have new offsets to contain."""
+        return self.settings.enable_auto_commit and self.progress.has_news
+
+    def note_progress(self, *, but_the_last: bool = False) -> None:
+        """Tell the background that the application is there, and what it has done."""
+        if self.settings.enable_auto_commit:
+            self.progress.tell(lambda done: self.host.post(Polled(consumed=done)), but_the_last=but_the_last)
+        else:
+            self.host.post(Polled(consumed={}))
+
+    def report_released(self, taken_s: float | None = None) -> None:
+        """Give the bytes of used data back to the background.
+
+        Args:
+            taken_s: time of the call that has just taken data, `None` for other calls: bytes of calls in a row are
+                given back
+                together.
+        """
+        given_way = self.handler.given_way()
+        for partition, start in given_way.items():
+            if start.offset is None:
+                # The topic was made again, so its stored offset belongs to the old one.
+                self.progress.drop(partition)
+            tell(self.host, Sought(partition=partition, fence=start.fence, offset=start.offset))
+        for damage in self.handler.skipped():
+            _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)
+        if taken_s is not None and not given_way and self.handler.has_data:
+            if taken_s < self._released_s + _RELEASE_S:
+                return
+            self._released_s = taken_s
+        released = self.handler.released_bytes()
+        if released:
+            tell(self.host, ChunkTaken(sizes=released))
+
+    # -- checks before a call ---------------------------------------------------------------------------------------
+
+    @property
+    def is_in_callback(self) -> bool:
+        """Whether a callback of the application makes this call."""
+        return self.rebalancing.is_in_callback and self.turn.is_mine
+
+    def check_open(self) -> None:
+        """Raise `StateError` if the consumer is closed."""
+        # `close` runs callbacks, too, which may commit and ask for offsets.
+        if self.is_closed and not self.is_in_callback:
+            raise StateError(self._why_closed)
+
+    def begin(self, what: str) -> bool:
+        """Begin a short call; return whether it has taken the turn, for `end`."""
+        self.check_open()
+        if self._is_on_loop or self.is_in_callback:
+            return False
+        self.turn.take(what)
+        return True
+
+    def end(self, is_taken: bool = True) -> None:
+        """End a short call; a close that a signal handler has asked for meanwhile runs in the background."""
+        if is_taken:
+            self.turn.give_back()
+            if self._late_close_s is not None:
+                self.host.retire(self._late_close_s)
+
+    def begin_long(self, what: str) -> None:
+        """Begin a call that may run callbacks itself."""
+        self.check_open()
+        if self.is_in_callback:
+            raise StateError(f"{what} cannot be called inside a callback")
+        self.turn.take(what)
+        self._handled = sys.exc_info()[1]
+
+    def check_held(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise `StateError` for the first partition that is not assigned."""
+        for each in partitions:
+            if each not in self.handler.assignment:
+                raise StateError(f"{each} is not assigned to this consumer")
+
+
+def _build_handler(settings: ConsumerSettings, values: Mapping[str, Any]) -> FetchHandler:
+    functions = values["key.deserializer"], values["value.deserializer"]
+    return FetchHandler(
+        check_crcs=settings.check_crcs,
+        is_read_committed=settings.is_read_committed,
+        skips_corrupt=values["on.corrupt.records"] == "skip",
+        deserialize=Deserializing(*functions).read if any(functions) else None,
+    )
+
+
+def _build_machine(client: ClientSettings, settings: ConsumerSettings, member_id: str) -> Machine[ConsumerEvent]:
+    # The machine's modules are imported when the first consumer is created, not with its class.
+    from kohort.client.consumer.core.consumer_machine import ConsumerMachine
+
+    return ConsumerMachine(client, settings, member_id=member_id)
+
+
+def tell(host: Any, event: ConsumerEvent) -> None:
+    """Post an event that only matters while the background runs; a close may have ended it."""
+    try:
+        host.post(event)
+    except StateError:
+        if host.is_running:
+            raise

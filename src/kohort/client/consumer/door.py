@@ -1,0 +1,160 @@
+"""What both doors of a consumer have: the parts that they hold, and the calls that never wait.
+
+Source: users@kafka, "New Consumer Design" (July 2014); the consumer threading refactor (CTR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+
+from kohort.client.arguments import to_topics
+from kohort.client.consumer.context import ConsumerContext
+from kohort.client.consumer.deliveries import Signal
+from kohort.client.consumer.offsets import Offsets
+from kohort.client.consumer.positions import Positions
+from kohort.client.consumer.publications import Publications
+from kohort.client.consumer.reader import Reader
+from kohort.client.consumer.subscriptions import Subscriptions
+from kohort.client.io.host import refuse_copies
+from kohort.client.metrics import consumer_metrics
+from kohort.client.options import changed_limits
+from kohort.client.records import Rebalance
+from kohort.client.steps import held
+from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.client.typed_options import ConsumerOptions
+
+#: Seconds in which the background leaves the group for a consumer that was dropped without `close`.
+_FORGOTTEN_S: Final = 5.0
+
+
+class ConsumerDoor:
+    """A consumer, but for the calls that may wait."""
+
+    subscribe = held(Subscriptions.subscribe)
+    assign = held(Subscriptions.assign)
+    assignment = held(Subscriptions.assignment)
+    subscription = held(Subscriptions.subscription)
+    pause = held(Subscriptions.pause)
+    resume = held(Subscriptions.resume)
+    paused = held(Subscriptions.paused)
+    enforce_rebalance = held(Subscriptions.enforce_rebalance)
+    group_metadata = held(Subscriptions.group_metadata)
+
+    publish = held(Publications.publish)
+    watch_published = held(Publications.watch_published)
+    published = held(Publications.published)
+
+    seek = held(Positions.seek)
+    seek_to_beginning = held(Positions.seek_to_beginning)
+    seek_to_end = held(Positions.seek_to_end)
+    seek_to_timestamp = held(Positions.seek_to_timestamp)
+    highwater = held(Positions.highwater)
+
+    commit_async = held(Offsets.commit_async)
+    store_offsets = held(Offsets.store_offsets)
+
+    __reduce__ = refuse_copies
+
+    def _set_up(
+        self, first: tuple[object, ...], options: Mapping[str, object], host: Any, signal: Signal, *, is_on_loop: bool
+    ) -> None:
+        """Hold the parts; nothing is connected here.
+
+        Args:
+            first: positional arguments: a mapping of options by Kafka's dotted names, or topics.
+            host, signal, is_on_loop: of `ConsumerContext`.
+        """
+        config, self._first_topics = _divide(first)
+        self._context = ConsumerContext(self, config, options, host=host, signal=signal, is_on_loop=is_on_loop)
+        self._subscriptions = Subscriptions(self._context)
+        self._reader = Reader(self._context, self._subscriptions)
+        positions = Positions(self._context)
+        parts = (
+            self._subscriptions,
+            self._reader,
+            positions,
+            Offsets(self._context, positions),
+            Publications(self._context),
+        )
+        self._calls: dict[str, Any] = {type(part).__name__: part for part in parts}
+        # Called for each record: a method would be one step more.
+        self._take_one = self._reader.take_one
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> Self:
+        """Create a consumer from Kafka's dotted option names.
+
+        >>> import kohort
+        >>> kohort.Consumer.from_config({"bootstrap.servers": "127.0.0.1:9092", "group.id": "billing"}).close()
+        """
+        return cls(config)  # type: ignore[call-arg]  # what doors take
+
+    def __del__(self) -> None:
+        # Also called for one whose options were refused.
+        context = getattr(self, "_context", None)
+        if context is not None and not context.is_closed:
+            context.host.retire(_FORGOTTEN_S)
+            context.host.warn_unclosed()
+
+    def wakeup(self) -> None:
+        """End a `poll` that waits, or the next one, at once; it returns the records that are there, if any.
+
+        May be called from any thread and from a signal handler.
+        """
+        self._context.is_woken = True
+        self._context.deliveries.wake()
+
+    def configure(self, config: Mapping[str, object] | None = None, /, **options: Unpack[ConsumerOptions]) -> None:
+        """Change limits of fetching; they hold from the next fetch and the next `poll` on.
+
+        Data beyond a smaller fetch.buffer.bytes is kept until it was handed out. May be called from any thread.
+
+        Args:
+            config: options by Kafka's dotted names; may be mixed with keywords.
+            options: fetch_buffer_bytes, fetch_max_bytes, fetch_max_wait_ms, fetch_min_bytes, max_partition_fetch_bytes
+                and max_poll_records; options that are left out stay as they are.
+
+        Raises:
+            ConfigError: an option is unknown, is none of these, or has an impossible value.
+        """
+        self._context.configure(changed_limits(config, options))
+
+    def metrics(self) -> dict[str, float]:
+        """Return this consumer's counters by Kafka's names (docs/client.md); may be called from any thread."""
+        context = self._context
+        return consumer_metrics(context.host.traffic, context.handler, context.rebalancing.count)
+
+    @property
+    def last_rebalance(self) -> Rebalance | None:
+        """The latest change of the assignment and its reason; inside a callback the one it is called for."""
+        return self._subscriptions.last_rebalance
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member; empty before a classic group has given one."""
+        return self._subscriptions.member_id
+
+    @property
+    def group_epoch(self) -> int:
+        """The epoch (classic: generation) of this member; -1 without a membership."""
+        return self._subscriptions.group_epoch
+
+    @property
+    def has_assignment(self) -> bool:
+        """Whether the group has assigned partitions to this member, even if none."""
+        return self._subscriptions.has_assignment
+
+
+def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:
+    """Divide the positional arguments into options and topics; an address is refused as no mapping."""
+    if first and all(isinstance(each, str) and ":" not in each for each in first):
+        return None, to_topics(first)
+    if len(first) > 1:
+        raise ConfigError(
+            "options are given as keywords or as one mapping, topics as texts: "
+            "Consumer({'bootstrap.servers': '127.0.0.1:9092'}), Consumer('orders', group_id='billing')"
+        )
+    return (first[0] if first else None), ()

@@ -1,0 +1,206 @@
+"""The ways to hand out fetched records: lists, single records, columns.
+
+Laws: a record counts as returned when it is handed out, and as processed when the application calls for more. Records
+that cannot be handed out now, since an error is raised first or the call is broken off, are handed out by the next
+call. Records of an assigned partition are handed out as long as the coordinator gives it to no other member. The clock
+alone decides that: this thread may go on before the background does, after the process or the machine stood still.
+Source: Kafka's consumer API.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kohort.client.arguments import INT32_MAX, to_seconds, whole_number
+from kohort.client.consumer.arrow_batches import DEFAULT_MAX_BYTES, choose_columns, take_batches
+from kohort.client.consumer.context import ConsumerContext
+from kohort.client.consumer.subscriptions import Subscriptions
+from kohort.client.records import ConsumerRecord
+from kohort.client.steps import Pause
+from kohort.errors import StateError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+T = TypeVar("T")
+#: Seconds of one step of an endless iteration.
+ITERATION_S: Final = 60.0
+#: A clock that goes on while the machine sleeps, as the coordinator's does; macOS has it under the other name.
+_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Reader:
+    """Every way to get records."""
+
+    def __init__(self, context: ConsumerContext, subscriptions: Subscriptions) -> None:
+        self._context = context
+        self._subscriptions = subscriptions
+        # Looked at for each record: these are reached in one step.
+        self._handler: Final = context.handler
+        self._deliveries: Final = context.deliveries
+        self._turn: Final = context.turn
+        #: Until then records that are ready need no look at anything else.
+        self._quick_until_s = 0.0
+
+    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        """Return the records that have arrived; wait up to `timeout` seconds for the first.
+
+        Calling it again says that the records of the call before are processed: auto-commit commits them. Rebalance
+        callbacks run in here.
+
+        Raises:
+            BrokersUnreachableError: no bootstrap address accepts a connection, and none ever has.
+            BrokerError: the group refuses this member, or a partition cannot be read.
+            UnknownTopicError: a partition assigned by hand does not exist.
+            StateError: the consumer is closed, neither subscribed nor assigned, or in use by another thread.
+        """
+        limit = self._context.settings.max_poll_records if max_records is None else to_count(max_records, "max_records")
+        return await self._read("poll", timeout, partial(self._handler.take, limit))
+
+    async def poll_arrow(
+        self,
+        timeout: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+        include_headers: bool = False,
+        max_records: int | None = None,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> list[pyarrow.RecordBatch]:
+        """Return fetched records as Arrow record batches of one schema, of about 1 MiB each; cf. `poll`.
+
+        Records of several partitions stand in one batch where they are few; those of one partition are in order.
+
+        Args:
+            timeout: seconds to wait for the first.
+            columns: of key, value, topic, partition, offset, timestamp, timestampType, headers; `None` means all but
+                headers. Columns that are left out are not decoded.
+            include_headers: add the column headers.
+            max_records: rows of all batches together; `None` is no limit. Further rows stay for the next call.
+            max_bytes: bytes of the records of all batches together; one record is always handed out, however large.
+
+        Raises:
+            MissingDependencyError: pyarrow is not installed.
+        """
+        include = choose_columns(columns, include_headers=include_headers)
+        most_records = INT32_MAX if max_records is None else to_count(max_records, "max_records")
+        most_bytes = whole_number(max_bytes, "max_bytes", "a number of bytes, 1 or more,", INT32_MAX, minimum=1)
+        take = partial(take_batches, self._handler, include, self._context.report_released)
+        return await self._read("poll_arrow", timeout, partial(take, max_records=most_records, max_bytes=most_bytes))
+
+    async def consume(self, num_messages: int = 1, timeout: float = 1.0) -> list[ConsumerRecord]:
+        """Return so many records, or fewer after `timeout` seconds; otherwise like `poll`.
+
+        An error that comes when some have been taken is raised by the next call.
+        """
+        count = to_count(num_messages, "num_messages")
+        until_s = time.monotonic() + to_seconds(timeout)
+        found: list[ConsumerRecord] = []
+        while True:
+            remaining = max(0.0, until_s - time.monotonic())
+            take = partial(self._handler.take, count - len(found))
+            try:
+                more = await self._read("consume", remaining, take, goes_on=bool(found))
+            except Exception as error:
+                if not found:
+                    raise
+                # The records that were taken are handed out first; the next call meets the error.
+                self._deliveries.raise_next(error)
+                return found
+            found += more
+            if not more or len(found) >= count:
+                return found
+
+    async def _read(self, what: str, timeout: float, take: Callable[[], list[T]], *, goes_on: bool = False) -> list[T]:
+        """Read once; `goes_on`: the same call has taken records before."""
+        until_s = time.monotonic() + to_seconds(timeout)
+        self._context.begin_long(what)
+        found: list[T] = []
+        try:
+            if not goes_on:
+                self._handler.begin()
+            if not self._subscriptions.is_reading:
+                raise StateError("nothing to read: subscribe to topics or assign partitions first")
+            found = await self._await(until_s, take)
+        finally:
+            await self._context.give_turn_back(with_progress=not found)
+        return found
+
+    async def _await(self, until_s: float, take: Callable[[], list[T]]) -> list[T]:
+        now_s = time.monotonic()
+        self._context.poller = self._turn.owner
+        self._context.note_poll(now_s)
+        while True:
+            self._deliveries.drain()
+            if self._context.is_closed:
+                return []
+            await self._context.rebalancing.answer(self._context.door(), with_progress=True)
+            self._subscriptions.assigning.answer(self._deliveries.assigning)
+            self._deliveries.raise_trouble()
+            found = take() if self._handler.has_data and self._owned_for_s() > 0 else []
+            self._context.report_released(now_s)
+            if found or self._context.is_woken or now_s >= until_s or self._context.is_closed:
+                self._context.is_woken = False
+                return found
+            self._context.host.check()
+            # Before a wait, every processed offset is reported for the next automatic commit.
+            if self._context.has_news:
+                self._context.note_progress()
+            await Pause(min(until_s - now_s, self._context.note_every_s))
+            now_s = time.monotonic()
+            self._context.note_poll(now_s)
+
+    def take_one(self, what: str) -> ConsumerRecord | None:
+        """Return a ready record if no other work is due: the fast path of `poll_one` and iteration."""
+        ready = self._handler.ready
+        if (
+            ready
+            and self._deliveries.is_still
+            and self._turn.is_free
+            and time.clock_gettime(_CLOCK) < self._quick_until_s
+        ):
+            try:
+                return ready.pop()
+            except IndexError:
+                pass
+        owned_for_s = self._owned_for_s()
+        if self._deliveries.is_quiet and self._handler.has_data and not self._context.is_woken and owned_for_s > 0:
+            self._context.begin_long(what)
+            try:
+                now_s = time.monotonic()
+                self._context.note_poll(now_s)
+                # Until then the next records take the fast path above, as long as there is no delivery.
+                self._quick_until_s = time.clock_gettime(_CLOCK) + min(self._context.progress_every_s, owned_for_s)
+                self._context.report_released(now_s)
+                return self._handler.take_one()
+            finally:
+                self._turn.give_back()
+        return None
+
+    def _owned_for_s(self) -> float:
+        """Return for how many seconds records of assigned partitions may be handed out; 0 or less: not now."""
+        until_ms = self._deliveries.owned_until_ms
+        return inf if until_ms is None else (until_ms - self._context.host.now_ms()) / 1000
+
+    async def one(self, what: str, timeout: float) -> ConsumerRecord | None:
+        """Return the next record, or `None` after `timeout` seconds without one."""
+        found = await self._read(what, timeout, partial(self._handler.take, 1))
+        return found[0] if found else None
+
+    async def next(self) -> ConsumerRecord | None:
+        """Return the next record; `None`: the consumer is closed, or consumer.timeout.ms has passed."""
+        patience_ms = self._context.settings.consumer_timeout_ms
+        record: ConsumerRecord | None = None
+        while record is None and not self._context.is_closed:
+            record = await self.one("iteration", ITERATION_S if patience_ms < 0 else patience_ms / 1000)
+            if patience_ms >= 0:
+                break
+        return record
+
+
+def to_count(value: object, name: str) -> int:
+    """Check a number of records: 1 or more."""
+    return whole_number(value, name, "a number of records, 1 or more,", INT32_MAX, minimum=1)
