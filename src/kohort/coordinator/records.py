@@ -1,7 +1,8 @@
 """Records about groups, past tense: only they change a coordinator's state.
 
 Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied, and means the same when
-it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it.
+it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it. The
+attributes of a `Record` stand in the order of the fields of its key and value: `recordcodec` pairs them by place.
 Source: Apache Kafka's group coordinator records; the type number of each is named in its docstring.
 """
 
