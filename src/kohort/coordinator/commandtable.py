@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.coordinator import commands as asked
-from kohort.coordinator.classic import requests as classic
+from kohort.coordinator.classic.heartbeat import decide_heartbeat as decide_classic_heartbeat
+from kohort.coordinator.classic.join import decide_join
+from kohort.coordinator.classic.leave import decide_leave
+from kohort.coordinator.classic.modes import decide_fallback
+from kohort.coordinator.classic.sync import decide_sync
 from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.consumer.clientside.asking import decide_install, decide_prepare
@@ -80,7 +84,7 @@ def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_m
     entrance = enter(known.groups, command, settings, known.settings, now_ms=now_ms)
     group = known.groups.classic.get(command.group_id)
     if group is not None and settings.is_static and not entrance.settings.is_static:
-        fallback = classic.decide_fallback(group, command, settings, entrance.settings, known.groups, now_ms=now_ms)
+        fallback = decide_fallback(group, command, settings, entrance.settings, known.groups, now_ms=now_ms)
         return _entered(entrance, fallback)
     return _entered(entrance, _decide_join(known.groups, command, entrance.settings, now_ms))
 
@@ -89,7 +93,7 @@ def _decide_join(groups: GroupsState, command: asked.JoinGroup, settings: GroupS
     consumer, group = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     if consumer is not None and consumer.members:
         return classicmembers.decide_join(groups, command, settings, now_ms=now_ms)
-    decision = classic.decide_join(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
+    decision = decide_join(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
     if consumer is None or not decision.records:
         return decision
     timer = Disarm(assignment_key(command.group_id))
@@ -109,7 +113,7 @@ def _sync(known: Known, command: asked.SyncGroup, settings: GroupSettings, now_m
     if consumer is not None:
         return classicmembers.decide_sync(consumer, command, groups.image, now_ms=now_ms)
     group = groups.classic.get(command.group_id)
-    return classic.decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
+    return decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
 
 
 def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings, now_ms: int) -> Decision:
@@ -119,7 +123,7 @@ def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings,
         decision = classicmembers.decide_heartbeat(consumer, command, groups.image, now_ms=now_ms)
     else:
         group = groups.classic.get(command.group_id)
-        decision = classic.decide_heartbeat(group, command, now_ms=now_ms, groups=groups)
+        decision = decide_classic_heartbeat(group, command, now_ms=now_ms, groups=groups)
     return hold_classic(groups, command, decision, now_ms=now_ms)
 
 
@@ -128,7 +132,7 @@ def _leave(known: Known, command: asked.LeaveGroup, settings: GroupSettings, now
     if command.group_id in groups.consumer:
         return decide_removal(groups, command, settings, now_ms=now_ms)
     group = groups.classic.get(command.group_id)
-    return classic.decide_leave(group, command, settings, now_ms=now_ms, groups=groups)
+    return decide_leave(group, command, settings, now_ms=now_ms, groups=groups)
 
 
 def _alter_configs(known: Known, command: asked.AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:

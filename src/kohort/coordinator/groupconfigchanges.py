@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.config import as_text
-from kohort.coordinator.classic.requests import decide_mode as decide_classic_mode
+from kohort.coordinator.classic.modes import decide_mode as decide_classic_mode
 from kohort.coordinator.commands import (
     AlterGroupConfigs,
     DescribeGroupConfigs,

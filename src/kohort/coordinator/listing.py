@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kohort.coordinator.classic.requests import describe
+from kohort.coordinator.classic.describe import describe
 from kohort.coordinator.commands import (
     DescribeClassicGroup,
     DescribeClassicGroupReply,

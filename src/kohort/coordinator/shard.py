@@ -14,8 +14,9 @@ from typing import Final, NamedTuple, assert_never
 from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
-from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
+from kohort.coordinator.classic.expiry import decide_expiry as decide_classic_expiry
+from kohort.coordinator.classic.expiry import decide_loaded
 from kohort.coordinator.commandtable import DECIDE, Known
 from kohort.coordinator.consumer import aside, classicmembers, published
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
@@ -332,7 +333,7 @@ class Shard:
             self._arm_loaded(consumer, now_ms)
         for group in list(self.groups.classic.values()):
             settings = self.settings_for(group.group_id)
-            decision = classic.decide_loaded(group, settings, now_ms=now_ms, groups=self.groups)
+            decision = decide_loaded(group, settings, now_ms=now_ms, groups=self.groups)
             assert all(isinstance(record, facts.VolatileRecord) for record in decision.records), (
                 "loading writes nothing"
             )
@@ -372,7 +373,7 @@ class Shard:
         group = self.groups.classic.get(key.group_id)
         if group is None:
             return None
-        decision = classic.decide_expiry(group, key, settings, now_ms=now_ms, groups=self.groups)
+        decision = decide_classic_expiry(group, key, settings, now_ms=now_ms, groups=self.groups)
         # An obsolete deadline leads to nothing: `expire` goes on to the next one.
         return decision if decision.records or decision.effects else None
 
