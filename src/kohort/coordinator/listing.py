@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kohort.coordinator.classic.describe import describe
-from kohort.coordinator.commands import (
+from kohort.coordinator.commands.admin import (
     DescribeClassicGroup,
     DescribeClassicGroupReply,
     ListedGroup,

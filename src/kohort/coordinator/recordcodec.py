@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Any, Final
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.assigncommands import ClientAssignment, ClientAssignor
+from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.errors import ProtocolError, RemoteProtocolError, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.wire import codec
@@ -62,15 +62,15 @@ _INSIDE: Final = {20_002: ("move", facts.MoveFacts), 20_007: ("said", ClientAssi
 _ELEMENTS: Final = {"members": facts.StoredClassicMember, "assignors": ClientAssignor}
 
 
-def _read_classic(found: wire.ClassicMemberMetadata | None, _: Any) -> facts.ClassicMemberFacts | None:
+def _read_classic(found: wire.ClassicMemberMetadata | None, _: Any) -> ClassicMemberFacts | None:
     if found is None or not found.supported_protocols:
         # Older software left the field out, which reads as a classic member without protocols: there is no such member.
         return None
     protocols = tuple((protocol.name, protocol.metadata) for protocol in found.supported_protocols)
-    return facts.ClassicMemberFacts(session_timeout_ms=found.session_timeout_ms, protocols=protocols)
+    return ClassicMemberFacts(session_timeout_ms=found.session_timeout_ms, protocols=protocols)
 
 
-def _write_classic(member: facts.ClassicMemberFacts | None) -> wire.ClassicMemberMetadata | None:
+def _write_classic(member: ClassicMemberFacts | None) -> wire.ClassicMemberMetadata | None:
     if member is None:
         return None  # Kafka takes a record without this null for a classic member.
     protocols = [wire.ClassicProtocol(name=name, metadata=blob) for name, blob in member.protocols]

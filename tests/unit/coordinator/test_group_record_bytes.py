@@ -10,7 +10,7 @@ import pytest
 
 from kohort.coordinator import recordcodec
 from kohort.coordinator import records as facts
-from kohort.coordinator.assigncommands import ClientAssignment, ClientAssignor
+from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.recordreader import RecordReader
 from kohort.ids import TopicId
 
@@ -96,9 +96,7 @@ RECORDS: Final[dict[str, facts.Record]] = {
         subscribed_topic_names=(),
         subscribed_topic_regex="orders.*",
         server_assignor="uniform",
-        classic=facts.ClassicMemberFacts(
-            session_timeout_ms=45_000, protocols=(("range", b"\x00\x01"), ("sticky", b""))
-        ),
+        classic=ClassicMemberFacts(session_timeout_ms=45_000, protocols=(("range", b"\x00\x01"), ("sticky", b""))),
     ),
     "subscription-forgotten": facts.ConsumerMemberForgotten(**MEMBER),
     "target-epoch": facts.TargetAssignmentEpochSet(

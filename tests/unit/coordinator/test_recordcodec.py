@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.coordinator import recordcodec
-from kohort.coordinator.assigncommands import ClientAssignment, ClientAssignor
+from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.recordreader import RecordReader
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ClassicGroupStored,
-    ClassicMemberFacts,
     ClassicRebalanceDone,
     ClassicRebalanceDue,
     ClientAssignmentSet,

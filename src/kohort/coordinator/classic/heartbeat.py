@@ -8,7 +8,8 @@ from __future__ import annotations
 from kohort.coordinator.classic.checks import check_generation, check_member
 from kohort.coordinator.classic.presence import decide_back
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import Done, Heartbeat, Refusal
+from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator.commands.groups import Heartbeat
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.errors import ErrorCode

@@ -22,7 +22,7 @@ from kohort.coordinator.classic.replies import build_sync_error, build_sync_repl
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
 from kohort.coordinator.classic.volatile import SyncReceived
-from kohort.coordinator.commands import SyncGroup
+from kohort.coordinator.commands.groups import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import write_assignment
 from kohort.coordinator.model import GroupsState

@@ -14,22 +14,19 @@ from kohort.coordinator.classic.join import decide_join
 from kohort.coordinator.classic.leave import decide_leave
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, durable_view
 from kohort.coordinator.classic.sync import decide_sync
-from kohort.coordinator.commands import (
-    CommitOffsets,
-    Done,
-    GroupCommand,
+from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
+from kohort.coordinator.commands.groups import (
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
     LeaveGroup,
     LeaveGroupReply,
     LeavingMember,
-    OffsetToCommit,
-    Refusal,
-    ReplyBody,
     SyncGroup,
     SyncGroupReply,
 )
+from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.groupid import check_group_id
 from kohort.coordinator.records import Record, VolatileRecord
