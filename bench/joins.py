@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 
 import stockjoins
-from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
+from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from kohort.coordinator import parking, recorddecode, records
+from kohort.coordinator import parking, recordcodec, records
 from kohort.coordinator.classic import volatile as classic_volatile
 from kohort.coordinator.consumer import published
 from kohort.coordinator.consumer.clientside import records as clientside_records
@@ -62,7 +62,6 @@ def test_every_kind_of_deadline_is_explained() -> None:
 
 
 def test_every_type_of_record_is_listed() -> None:
-    """Type 0 is read and never written."""
     rows = rows_under("| type | fact | key | value version written |")
     listed = {int(kind.replace(" ", "")) for kind, *_ in rows}
-    assert listed == recorddecode._DECODERS.keys() - {0}
+    assert listed == recordcodec.RECORD_TYPES.keys()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeClassicGroupReply
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, decode_subscription
 from support.classic_client import REBALANCE_MS, SESSION_MS, ClassicClient, rebalance
@@ -101,7 +102,7 @@ def test_members_go_on_after_the_broker_restarts(world):
     assert b.commit(2, 5) == ErrorCode.NONE
     b.sync()
     assert b.learn_assignment() == (2, 3)
-    described = world.describe_classic().body_as(asked.DescribeClassicGroupReply)
+    described = world.describe_classic().body_as(DescribeClassicGroupReply)
     assert (described.state, described.protocol_name) == ("Stable", "range")
     assert [decode_assignment(m.assignment).partitions["t"] for m in described.members] == [(0, 1), (2, 3)]
     world.advance(SESSION_MS)

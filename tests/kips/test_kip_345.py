@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue

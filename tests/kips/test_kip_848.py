@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.records import (
     ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
@@ -288,7 +289,7 @@ def test_the_state_of_a_group_can_be_read_without_its_clients() -> None:
     group = GroupDialogue({"t": 2, "u": 1})
     group.heartbeat("a", epoch=0, topics=["t"], rack_id="r", server_assignor="uniform", instance_id="one")
     group.heartbeat("b", epoch=0, topics=["t", "u"])
-    reply = group.describe().body_as(asked.DescribeConsumerGroupReply)
+    reply = group.describe().body_as(DescribeConsumerGroupReply)
     a, b = reply.members
     assert (reply.state, reply.group_epoch, reply.assignment_epoch) == ("Stable", 2, 2)
     assert (a.instance_id, a.rack_id, a.client_id, a.client_host) == ("one", "r", "client-a", "/127.0.0.1")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
 from kohort.errors import ErrorCode
 from support.mixed_dialogue import MixedDialogue
 

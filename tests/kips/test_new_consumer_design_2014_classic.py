@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
 from kohort.errors import ErrorCode
 from support.classic_client import SESSION_MS, ClassicClient, rebalance
 from support.coordinator_dialogue import GroupDialogue

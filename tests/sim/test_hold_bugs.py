@@ -13,7 +13,7 @@ from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
 from kohort.broker.groups import push
 from kohort.broker.groups.push import Pushing, Terms
 from kohort.coordinator import parking, shard
-from kohort.coordinator.commands import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState

@@ -19,14 +19,14 @@ from kohort.coordinator.classic.invariants import (
     check_valid_stable_generation,
 )
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import (
+from kohort.coordinator.commands.groups import TopicsChanged
+from kohort.coordinator.commands.offsets import (
     CommitOffsets,
     CommitOffsetsReply,
     CommittedOffset,
     FetchOffsets,
     FetchOffsetsReply,
     OffsetToCommit,
-    TopicsChanged,
 )
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState

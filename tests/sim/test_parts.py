@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kohort.testing
-from kohort.coordinator.commands import ListGroups, ListGroupsReply, ReplyBody
+from kohort.coordinator.commands.admin import ListGroups, ListGroupsReply
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.ids import CauseId, RequestToken
 from kohort.testing import NetworkQuality, SimulatedNetwork, Story, VirtualClock, World, clock, seed, topics
 from kohort.testing.members.leader import plan_cooperative, plan_eager

@@ -16,14 +16,21 @@ from kohort.assign.external import External
 from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
 from kohort.assign.uniform import Uniform
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator import shard
 from kohort.coordinator.classic import apply as classic_apply
 from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.replies import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
-from kohort.coordinator.commands import GroupCommand, JoinGroupReply, ReplyBody, SyncGroupReply
+from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands.base import GroupCommand, Refusal
+from kohort.coordinator.commands.groups import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    JoinGroupReply,
+    SyncGroupReply,
+)
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer import heartbeat, static
 from kohort.coordinator.consumer.clientside import asking, telling
 from kohort.coordinator.consumer.reconciliation import pace, reconcile
@@ -301,7 +308,7 @@ def test_member_that_counts_as_stable_on_its_way(state: MemberState) -> None:
 def test_member_that_is_told_an_older_epoch() -> None:
     def go_back(command: GroupCommand, body: ReplyBody) -> ReplyBody:
         is_known = getattr(command, "member_epoch", 0) > 2
-        is_altered = isinstance(body, asked.ConsumerGroupHeartbeatReply) and is_known
+        is_altered = isinstance(body, ConsumerGroupHeartbeatReply) and is_known
         return replace(body, member_epoch=2) if is_altered else body
 
     assert law_that_finds(broker_class=answering(go_back)) == "ClientSideMemberEpochIsMonotonic"
@@ -500,7 +507,7 @@ def test_epoch_that_is_told_to_whom_it_gives_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_heartbeat_that_is_renewed_without_a_look_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
+    def find(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
         group = groups.consumer.get(command.group_id)
         member = None if group is None else group.members.get(command.member_id)
         if group is None or member is None or command.member_epoch != member.member_epoch:
@@ -547,7 +554,7 @@ def test_living_member_that_is_told_that_there_is_no_such_group() -> None:
     """What ends Java's and librdkafka's consumers."""
 
     def be_blunt(_: GroupCommand, body: ReplyBody) -> ReplyBody:
-        is_altered = isinstance(body, asked.Refusal) and body.code == ErrorCode.UNKNOWN_MEMBER_ID
+        is_altered = isinstance(body, Refusal) and body.code == ErrorCode.UNKNOWN_MEMBER_ID
         return replace(body, code=ErrorCode.GROUP_ID_NOT_FOUND) if is_altered else body
 
     assert law_that_finds(broker_class=answering(be_blunt)) == "NoFatalAnswer"
@@ -644,7 +651,7 @@ def test_subscription_that_is_not_noted(monkeypatch: pytest.MonkeyPatch) -> None
     """What a member wants now reaches nobody: it never gets that."""
     merge = heartbeat._merge
 
-    def merge_deaf(group_id: str, member: ConsumerMember, said: asked.ConsumerGroupHeartbeat) -> Record:
+    def merge_deaf(group_id: str, member: ConsumerMember, said: ConsumerGroupHeartbeat) -> Record:
         is_known = member.member_epoch > 0
         return merge(group_id, member, replace(said, subscribed_topic_names=None) if is_known else said)
 
@@ -695,7 +702,7 @@ def test_lost_connection_that_is_told_as_silence(monkeypatch: pytest.MonkeyPatch
 def test_change_of_mind_that_is_told_as_a_join(monkeypatch: pytest.MonkeyPatch) -> None:
     of_heartbeat = triggers._of_heartbeat
 
-    def tell_join(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) -> str:
+    def tell_join(groups: GroupsState, command: ConsumerGroupHeartbeat) -> str:
         told = of_heartbeat(groups, command)
         return "member joined" if told == "subscription changed" else told
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator import watching
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer import aside, heartbeat
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import ConsumerMember

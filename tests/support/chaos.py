@@ -8,7 +8,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import ListGroupConfigs
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.offsets import CommitOffsetsReply
+from kohort.coordinator.commands.values import ClientAssignor
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -31,8 +35,8 @@ STATIC: dict[str, Any] = {
 }
 
 #: Assignors that members run themselves.
-MINE = asked.ClientAssignor("mine", 0, 2, 0, 1, b"a lot")
-THEIRS = asked.ClientAssignor("theirs", 1, 1, 1, 1, b"")
+MINE = ClientAssignor("mine", 0, 2, 0, 1, b"a lot")
+THEIRS = ClientAssignor("theirs", 1, 1, 1, 1, b"")
 
 
 class Chaos:
@@ -81,7 +85,7 @@ class Chaos:
             self.classic_names = (["x", "y", "one", None], [6, 6, 2, 1])
             self.steps += [self.static, self.static, self.restart]
         #: What members say of assignors that they run themselves; in many a group nobody does.
-        self.client_assignors: tuple[tuple[asked.ClientAssignor, ...] | None, ...] = (None,)
+        self.client_assignors: tuple[tuple[ClientAssignor, ...] | None, ...] = (None,)
         if self.random.random() < 0.5:
             self.client_assignors = (None, None, (MINE,), (MINE, THEIRS), (THEIRS, MINE._replace(metadata=b"new")), ())
             self.steps += [self.assign] * 5
@@ -135,10 +139,10 @@ class Chaos:
             )
         )
         assert not answer.is_parked
-        if isinstance(answer.body, asked.Refusal):
+        if isinstance(answer.body, Refusal):
             assert said == 0 or answer.body.code != ErrorCode.GROUP_ID_NOT_FOUND
 
-    def _assignors(self, *, is_join: bool) -> tuple[asked.ClientAssignor, ...] | None:
+    def _assignors(self, *, is_join: bool) -> tuple[ClientAssignor, ...] | None:
         if len(self.client_assignors) == 1 or (not is_join and self.random.random() < 0.8):
             return None
         weights = [1, 1, 6, 6, 3, 1] if is_join else [1] * 6
@@ -184,7 +188,7 @@ class Chaos:
         )
         assert not answer.is_parked
         group = self.dialogue.shard.groups.consumer.get("g")
-        if isinstance(answer.body, asked.CommitOffsetsReply) and group is not None and group.members:
+        if isinstance(answer.body, CommitOffsetsReply) and group is not None and group.members:
             for holder, error in zip(holders.values(), answer.body.errors, strict=False):
                 assert error != ErrorCode.NONE or holder in (None, member_id)
 
@@ -279,7 +283,7 @@ class Chaos:
             )
         )
         assert not answer.is_parked
-        assert answer.body != asked.Refusal(code=ErrorCode.GROUP_ID_NOT_FOUND)
+        assert answer.body != Refusal(code=ErrorCode.GROUP_ID_NOT_FOUND)
 
     def classic_leave(self) -> None:
         name = self.random.choice((*CLASSIC, *MEMBERS, *self.classic_ids()))
@@ -337,7 +341,7 @@ class Chaos:
         )
         self.dialogue.alter_configs({name: self.random.choice(values)}, validate_only=self.random.random() < 0.2)
         self.dialogue.configs()
-        self.dialogue.ask(asked.ListGroupConfigs(cause=self.dialogue.cause(), request=self.dialogue.request()))
+        self.dialogue.ask(ListGroupConfigs(cause=self.dialogue.cause(), request=self.dialogue.request()))
 
     def static(self) -> None:
         """What concerns static groups, mostly one again."""

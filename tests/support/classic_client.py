@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator.classic.state import ClassicGroupState
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
 from support.coordinator_dialogue import Answer, GroupDialogue
@@ -137,14 +138,14 @@ class ClassicClient:
                 instance_id=self.instance_id,
             )
         )
-        return answer.body.code if isinstance(answer.body, asked.Refusal) else ErrorCode.NONE
+        return answer.body.code if isinstance(answer.body, Refusal) else ErrorCode.NONE
 
     def commit(self, partition: int, offset: int) -> ErrorCode:
         """OffsetCommit of one partition; the error code of its answer."""
         answer = self.world.commit(
             {partition: offset}, member_id=self.member_id, epoch=self.generation, instance_id=self.instance_id
         )
-        return answer.body.code if isinstance(answer.body, asked.Refusal) else answer.errors()[0]
+        return answer.body.code if isinstance(answer.body, Refusal) else answer.errors()[0]
 
 
 def rebalance(*members: ClassicClient, plan: dict[str, tuple[int, ...]]) -> None:

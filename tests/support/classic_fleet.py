@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.classic.volatile import RebalanceBegun
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, decode_subscription
 from support.coordinator_dialogue import Answer
@@ -199,7 +200,7 @@ class Fleet:
     def _read_join(self, sailor: Sailor) -> None:
         assert sailor.waiting is not None
         body, sailor.waiting = sailor.waiting.body, None
-        if isinstance(body, asked.Refusal):
+        if isinstance(body, Refusal):
             self._on_error(sailor, body.code)
             return
         assert isinstance(body, asked.JoinGroupReply)
@@ -215,7 +216,7 @@ class Fleet:
     def _read_sync(self, sailor: Sailor) -> None:
         assert sailor.syncing is not None
         body, sailor.syncing = sailor.syncing.body, None
-        if isinstance(body, asked.Refusal):
+        if isinstance(body, Refusal):
             self._on_error(sailor, body.code)
             return
         assert isinstance(body, asked.SyncGroupReply)

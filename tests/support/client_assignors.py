@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import assignors as asked
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.values import ClientAssignment, ClientAssignor
 from support.coordinator_dialogue import Answer, GroupDialogue
 
 
@@ -16,24 +18,24 @@ def assignor(
     reason: int = 0,
     version: int | None = None,
     metadata: bytes = b"",
-) -> asked.ClientAssignor:
+) -> ClientAssignor:
     """One that a member has."""
-    return asked.ClientAssignor(name, low, high, reason, low if version is None else version, metadata)
+    return ClientAssignor(name, low, high, reason, low if version is None else version, metadata)
 
 
-def join(group: GroupDialogue, member_id: str, *assignors: asked.ClientAssignor, **fields: Any) -> Answer:
+def join(group: GroupDialogue, member_id: str, *assignors: ClientAssignor, **fields: Any) -> Answer:
     """A member joins with these assignors, with "mine" alone if none is named."""
     return group.heartbeat(member_id, epoch=0, client_assignors=assignors or (assignor(),), **fields)
 
 
 def is_asked(answer: Answer) -> bool:
     """Whether a heartbeat's answer says that its member shall compute."""
-    return bool(answer.body_as(asked.ConsumerGroupHeartbeatReply).should_compute)
+    return bool(answer.body_as(ConsumerGroupHeartbeatReply).should_compute)
 
 
-def said(answer: Answer) -> asked.ClientAssignment | None:
+def said(answer: Answer) -> ClientAssignment | None:
     """What a heartbeat's answer says of the computation."""
-    found: asked.ClientAssignment | None = answer.body_as(asked.ConsumerGroupHeartbeatReply).client_assignment
+    found: ClientAssignment | None = answer.body_as(ConsumerGroupHeartbeatReply).client_assignment
     return found
 
 

@@ -10,8 +10,34 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
+from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands.admin import (
+    AlterGroupConfigs,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteOffsetsReply,
+    DescribeClassicGroup,
+    DescribeConsumerGroup,
+    DescribeGroupConfigs,
+    DescribeGroupConfigsReply,
+    ListGroupConfigs,
+    ListGroups,
+    ListGroupsReply,
+)
+from kohort.coordinator.commands.assignors import InstallAssignment, PrepareAssignment
+from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
+from kohort.coordinator.commands.groups import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    LogExtent,
+    LogsMeasured,
+    MemberDisconnected,
+    TargetComputed,
+    TopicsChanged,
+    WatchMember,
+)
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply
 from kohort.coordinator.events.reporter import Reporter
 from kohort.coordinator.events.triggers import Stimulus
@@ -38,9 +64,7 @@ from kohort.testing.laws.shortcuts import check_end_of_hold, check_renewal
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]
 #: A command that is answered.
-CallbackWanted = (
-    asked.GroupCommand | asked.ListGroups | asked.ListGroupConfigs | asked.ExpireOffsets | asked.CompleteTransaction
-)
+CallbackWanted = GroupCommand | ListGroups | ListGroupConfigs | asked.ExpireOffsets | asked.CompleteTransaction
 
 
 def topic_id_of(name: str, *, generation: int = 0) -> TopicId:
@@ -54,23 +78,23 @@ class Answer:
     def __init__(self, dialogue: GroupDialogue, request: RequestToken) -> None:
         self._dialogue = dialogue
         self.request = request
-        self.body: asked.ReplyBody | None = None
+        self.body: ReplyBody | None = None
 
     @property
     def is_parked(self) -> bool:
         """Whether no answer has come yet."""
         return self.body is None
 
-    def is_refused(self, code: ErrorCode, *, saying: str = "") -> asked.Refusal:
+    def is_refused(self, code: ErrorCode, *, saying: str = "") -> Refusal:
         """The request was refused as a whole, with a message that has `saying` in it."""
-        assert isinstance(self.body, asked.Refusal), self.body
+        assert isinstance(self.body, Refusal), self.body
         assert self.body.code == code, self.body
         assert saying in (self.body.message or ""), self.body.message
         return self.body
 
     def is_done(self) -> None:
         """The request succeeded and there is nothing to say."""
-        assert self.body == asked.Done(), self.body
+        assert self.body == Done(), self.body
 
     def body_as(self, kind: type[Any]) -> Any:
         """The body, which has to be of that class."""
@@ -79,7 +103,7 @@ class Answer:
 
     def replies(self, *, epoch: int, assigned: Owned | None = None, interval: int | None = None) -> None:
         """A heartbeat's answer: the epoch, and the assignment; `None` means that nothing was said about it."""
-        reply = self.body_as(asked.ConsumerGroupHeartbeatReply)
+        reply = self.body_as(ConsumerGroupHeartbeatReply)
         expected = None if assigned is None else self._dialogue.partitions(assigned)
         assert (reply.member_epoch, self._dialogue.named(reply.assignment)) == (epoch, self._dialogue.named(expected))
         if interval is not None:
@@ -87,7 +111,7 @@ class Answer:
 
     def errors(self) -> tuple[ErrorCode, ...]:
         """The codes of a commit or of a deletion of offsets, one per partition."""
-        assert isinstance(self.body, asked.CommitOffsetsReply | asked.DeleteOffsetsReply), self.body
+        assert isinstance(self.body, asked.CommitOffsetsReply | DeleteOffsetsReply), self.body
         return self.body.errors
 
 
@@ -127,7 +151,7 @@ class GroupDialogue:
         #: What assignors beside the coordinator were asked and did not answer yet.
         self.computations: list[ComputeTarget] = []
         #: What the logs have, and the partitions of each time when that was asked for.
-        self.extents: dict[tuple[TopicId, int], asked.LogExtent] = {}
+        self.extents: dict[tuple[TopicId, int], LogExtent] = {}
         self.measured: list[tuple[tuple[TopicId, int], ...]] = []
         #: What the journal would say, oldest first.
         self.told: list[Entry] = []
@@ -187,7 +211,7 @@ class GroupDialogue:
         fields.setdefault("client_host", "/127.0.0.1")
         fields.setdefault("group_id", self.group_id)
         return self.ask(
-            asked.ConsumerGroupHeartbeat(
+            ConsumerGroupHeartbeat(
                 cause=self.cause(), request=self.request(), member_id=member_id, member_epoch=epoch, **fields
             )
         )
@@ -195,7 +219,7 @@ class GroupDialogue:
     def watch(self, member_id: str, *, epoch: int, knows: Owned, is_look: bool = False) -> Answer:
         """Whoever tells a member its news beside its heartbeats says what it knows."""
         return self.ask(
-            asked.WatchMember(
+            WatchMember(
                 cause=self.cause(),
                 request=self.request(),
                 group_id=self.group_id,
@@ -303,7 +327,7 @@ class GroupDialogue:
         """OffsetDelete."""
         named = tuple(("t", key) if isinstance(key, int) else key for key in partitions)
         fields.setdefault("group_id", self.group_id)
-        return self.ask(asked.DeleteOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
+        return self.ask(DeleteOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
 
     def expire_offsets(self, *group_ids: str) -> asked.ExpireOffsetsReply:
         """Housekeeping of some groups, of the dialogue's without any."""
@@ -315,54 +339,50 @@ class GroupDialogue:
 
     def delete_group(self, group_id: str | None = None) -> Answer:
         """DeleteGroups of one group."""
-        return self.ask(
-            asked.DeleteGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
-        )
+        return self.ask(DeleteGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id))
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[tuple[str, str, str, str]]:
         """(group id, protocol type, state, type) of each group."""
         answer = self.ask(
-            asked.ListGroups(cause=self.cause(), request=self.request(), states=tuple(states), types=tuple(types))
+            ListGroups(cause=self.cause(), request=self.request(), states=tuple(states), types=tuple(types))
         )
-        groups = answer.body_as(asked.ListGroupsReply).groups
+        groups = answer.body_as(ListGroupsReply).groups
         return [(group.group_id, group.protocol_type, group.state, group.group_type) for group in groups]
 
     def describe(self, group_id: str | None = None) -> Answer:
         """ConsumerGroupDescribe of one group."""
         return self.ask(
-            asked.DescribeConsumerGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
+            DescribeConsumerGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
         )
 
     def describe_classic(self, group_id: str | None = None) -> Answer:
         """DescribeGroups of one group."""
         return self.ask(
-            asked.DescribeClassicGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
+            DescribeClassicGroup(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
         )
 
     def alter_configs(self, changes: Mapping[str, str | None], **fields: Any) -> Answer:
         """Set configs of a group, or take them back."""
         fields.setdefault("group_id", self.group_id)
-        return self.ask(
-            asked.AlterGroupConfigs(cause=self.cause(), request=self.request(), changes=dict(changes), **fields)
-        )
+        return self.ask(AlterGroupConfigs(cause=self.cause(), request=self.request(), changes=dict(changes), **fields))
 
     def configs(self, group_id: str | None = None) -> dict[str, str]:
         """What was set for a group."""
         answer = self.ask(
-            asked.DescribeGroupConfigs(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
+            DescribeGroupConfigs(cause=self.cause(), request=self.request(), group_id=group_id or self.group_id)
         )
-        configs: dict[str, str] = answer.body_as(asked.DescribeGroupConfigsReply).configs
+        configs: dict[str, str] = answer.body_as(DescribeGroupConfigsReply).configs
         return configs
 
     def disconnect(self, member_id: str, *, group_id: str | None = None) -> None:
         """The connection of a member is closed; nobody is answered."""
-        command = asked.MemberDisconnected(cause=self.cause(), group_id=group_id or self.group_id, member_id=member_id)
+        command = MemberDisconnected(cause=self.cause(), group_id=group_id or self.group_id, member_id=member_id)
         self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
     def computed(self, owner: Sequence[int] | None = None, *, error: str = "") -> None:
         """The assignor answers the oldest question: the owners' numbers by partition, or an error."""
         order = self.computations.pop(0)
-        command = asked.TargetComputed(
+        command = TargetComputed(
             cause=self.cause(),
             group_id=order.group_id,
             assignable=order.assignable,
@@ -375,7 +395,7 @@ class GroupDialogue:
         """ConsumerGroupPrepareAssignment."""
         fields.setdefault("group_id", self.group_id)
         return self.ask(
-            asked.PrepareAssignment(
+            PrepareAssignment(
                 cause=self.cause(), request=self.request(), member_id=member_id, member_epoch=epoch, **fields
             )
         )
@@ -386,7 +406,7 @@ class GroupDialogue:
         """ConsumerGroupInstallAssignment: the owners' numbers by partition."""
         fields.setdefault("group_id", self.group_id)
         return self.ask(
-            asked.InstallAssignment(
+            InstallAssignment(
                 cause=self.cause(),
                 request=self.request(),
                 member_id=member_id,
@@ -540,7 +560,7 @@ class GroupDialogue:
         """A member's heartbeat in which it says that it owns what it has been given, and nothing more."""
         owned = {topic_id: tuple(sorted(grants)) for topic_id, grants in member.assigned.items()}
         return self.ask(
-            asked.ConsumerGroupHeartbeat(
+            ConsumerGroupHeartbeat(
                 cause=self.cause(),
                 request=self.request(),
                 group_id=self.group_id,
@@ -585,7 +605,7 @@ class GroupDialogue:
             TopicFacts(name=name, topic_id=self.topic_id(name), partition_count=count)
             for name, count in self._topics.items()
         ]
-        command = asked.TopicsChanged(cause=self.cause(), image=TopicImage.of(facts, version=version))
+        command = TopicsChanged(cause=self.cause(), image=TopicImage.of(facts, version=version))
         self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
     def _commit(self, stimulus: Stimulus, decision: Decision) -> None:
@@ -641,7 +661,7 @@ class GroupDialogue:
     def _measure(self, errand: MeasureLogs) -> None:
         self.measured.append(errand.places)
         extents = {place: self.extents[place] for place in errand.places if place in self.extents}
-        command = asked.LogsMeasured(cause=self.cause(), group_id=errand.group_id, extents=extents)
+        command = LogsMeasured(cause=self.cause(), group_id=errand.group_id, extents=extents)
         self._commit(command, self.shard.handle(command, now_ms=self.now_ms))
 
     def _deliver(self, reply: Reply) -> None:

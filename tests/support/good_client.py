@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from support.coordinator_dialogue import GroupDialogue
@@ -67,7 +68,7 @@ class Client:
         if is_lost:
             return
         self.has_to_report = False
-        if isinstance(answer.body, asked.Refusal):
+        if isinstance(answer.body, Refusal):
             assert answer.body.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
             self.epoch, self.owned = 0, {}
             return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
+from kohort.coordinator.commands import groups as asked
 from support.coordinator_dialogue import Answer, GroupDialogue, Owned
 from support.mixed_dialogue import ClassicClient, MixedDialogue
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Done, Refusal
 from kohort.errors import ErrorCode
 from kohort.wire import embedded
 from support.coordinator_dialogue import Answer, GroupDialogue, Owned
@@ -93,8 +94,8 @@ class MixedDialogue(GroupDialogue):
                 cause=self.cause(), request=self.request(), generation_id=generation, member_id=member_id, **fields
             )
         )
-        assert isinstance(answer.body, asked.Done | asked.Refusal), answer.body
-        return answer.body.code if isinstance(answer.body, asked.Refusal) else ErrorCode.NONE
+        assert isinstance(answer.body, Done | Refusal), answer.body
+        return answer.body.code if isinstance(answer.body, Refusal) else ErrorCode.NONE
 
     def leave_group(self, *members: str | asked.LeavingMember) -> list[ErrorCode]:
         """LeaveGroup; one outcome for each."""

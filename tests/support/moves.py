@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import admin as asked
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer, GroupDialogue
 

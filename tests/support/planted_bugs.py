@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kohort.coordinator import recordcodec
-from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Arm, Decision
 from kohort.coordinator.records import Record
 from kohort.coordinator.shard import EndedHold, Shard

@@ -26,7 +26,7 @@ from typing import Any, Final
 from kohort.broker.context import BrokerContext
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.coordinator.recorddecode import decode as decode_group_record
+from kohort.coordinator.recordcodec import decode as decode_group_record
 from kohort.coordinator.records import OffsetCommitted
 from kohort.errors import StorageError
 from kohort.ids import OFFSETS_TOPIC

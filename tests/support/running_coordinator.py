@@ -9,7 +9,9 @@ from kohort.broker.groups.runtime import Runtime
 from kohort.broker.writes.durability import Durability
 from kohort.broker.writes.outage import Outage
 from kohort.clock import SystemClock
-from kohort.coordinator import commands
+from kohort.coordinator.commands import offsets as commands
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.ids import CauseId, TopicId
@@ -34,10 +36,10 @@ class RunningCoordinator:
         token = self.runtime.next_token()
         return {"cause": CauseId(token), "request": token}
 
-    def ask(self, command: commands.GroupCommand | commands.CompleteTransaction) -> asyncio.Future[commands.ReplyBody]:
+    def ask(self, command: GroupCommand | commands.CompleteTransaction) -> asyncio.Future[ReplyBody]:
         """Carry out a command; its reply comes once it is durable."""
-        done: asyncio.Future[commands.ReplyBody] = asyncio.get_running_loop().create_future()
-        if isinstance(command, commands.GroupCommand):
+        done: asyncio.Future[ReplyBody] = asyncio.get_running_loop().create_future()
+        if isinstance(command, GroupCommand):
             self.runtime.ask(command, done.set_result)
         else:
             self.runtime.ask_shard(0, command.request, command, done.set_result)

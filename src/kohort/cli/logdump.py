@@ -144,7 +144,7 @@ def _plain_row(record: Record) -> tuple[object, str]:
 
 def _group_row(record: Record) -> tuple[object, str]:
     """Return a coordinator's record, decoded, as JSON and as a line of text."""
-    from kohort.coordinator.recorddecode import decode
+    from kohort.coordinator.recordcodec import decode
 
     try:
         fact = decode(record.key or b"", record.value)

@@ -11,8 +11,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.classic import requests as classic
+from kohort.coordinator.classic.heartbeat import decide_heartbeat as decide_classic_heartbeat
+from kohort.coordinator.classic.join import decide_join
+from kohort.coordinator.classic.leave import decide_leave
+from kohort.coordinator.classic.modes import decide_fallback
+from kohort.coordinator.classic.sync import decide_sync
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import (
+    AlterGroupConfigs,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeClassicGroup,
+    DescribeConsumerGroup,
+    DescribeGroupConfigs,
+    DescribeMoves,
+    ListGroupConfigs,
+    ListGroups,
+    SubmitMoves,
+)
+from kohort.coordinator.commands.assignors import InstallAssignment, PrepareAssignment
+from kohort.coordinator.commands.base import Command
+from kohort.coordinator.commands.offsets import (
+    CommitOffsets,
+    CommitTransactionOffsets,
+    CompleteTransaction,
+    ExpireOffsets,
+    FetchOffsets,
+)
 from kohort.coordinator.consumer import classicmembers
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.consumer.clientside.asking import decide_install, decide_prepare
@@ -80,7 +105,7 @@ def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_m
     entrance = enter(known.groups, command, settings, known.settings, now_ms=now_ms)
     group = known.groups.classic.get(command.group_id)
     if group is not None and settings.is_static and not entrance.settings.is_static:
-        fallback = classic.decide_fallback(group, command, settings, entrance.settings, known.groups, now_ms=now_ms)
+        fallback = decide_fallback(group, command, settings, entrance.settings, known.groups, now_ms=now_ms)
         return _entered(entrance, fallback)
     return _entered(entrance, _decide_join(known.groups, command, entrance.settings, now_ms))
 
@@ -89,7 +114,7 @@ def _decide_join(groups: GroupsState, command: asked.JoinGroup, settings: GroupS
     consumer, group = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     if consumer is not None and consumer.members:
         return classicmembers.decide_join(groups, command, settings, now_ms=now_ms)
-    decision = classic.decide_join(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
+    decision = decide_join(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
     if consumer is None or not decision.records:
         return decision
     timer = Disarm(assignment_key(command.group_id))
@@ -109,7 +134,7 @@ def _sync(known: Known, command: asked.SyncGroup, settings: GroupSettings, now_m
     if consumer is not None:
         return classicmembers.decide_sync(consumer, command, groups.image, now_ms=now_ms)
     group = groups.classic.get(command.group_id)
-    return classic.decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
+    return decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
 
 
 def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings, now_ms: int) -> Decision:
@@ -119,7 +144,7 @@ def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings,
         decision = classicmembers.decide_heartbeat(consumer, command, groups.image, now_ms=now_ms)
     else:
         group = groups.classic.get(command.group_id)
-        decision = classic.decide_heartbeat(group, command, now_ms=now_ms, groups=groups)
+        decision = decide_classic_heartbeat(group, command, now_ms=now_ms, groups=groups)
     return hold_classic(groups, command, decision, now_ms=now_ms)
 
 
@@ -128,14 +153,14 @@ def _leave(known: Known, command: asked.LeaveGroup, settings: GroupSettings, now
     if command.group_id in groups.consumer:
         return decide_removal(groups, command, settings, now_ms=now_ms)
     group = groups.classic.get(command.group_id)
-    return classic.decide_leave(group, command, settings, now_ms=now_ms, groups=groups)
+    return decide_leave(group, command, settings, now_ms=now_ms, groups=groups)
 
 
-def _alter_configs(known: Known, command: asked.AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:
+def _alter_configs(known: Known, command: AlterGroupConfigs, _: GroupSettings, now_ms: int) -> Decision:
     return decide_alter(known.groups, command, known.settings, known.timers, now_ms=now_ms)
 
 
-def _describe_configs(known: Known, command: asked.DescribeGroupConfigs, _: GroupSettings, __: int) -> Decision:
+def _describe_configs(known: Known, command: DescribeGroupConfigs, _: GroupSettings, __: int) -> Decision:
     return decide_describe_configs(known.groups, command, known.settings)
 
 
@@ -159,34 +184,32 @@ def _of_groups(decide: Callable[..., Decision]) -> Callable[..., Decision]:
 
 #: Command type -> its decision function. Arguments: the shard's state, the command, the settings of the command's group
 #: (the broker's, if it has none) and the time.
-DECIDE: Final[dict[type[asked.Command], Callable[..., Decision]]] = {
+DECIDE: Final[dict[type[Command], Callable[..., Decision]]] = {
     asked.ConsumerGroupHeartbeat: _heartbeat,
     asked.JoinGroup: _join,
     asked.SyncGroup: _sync,
     asked.Heartbeat: _classic_heartbeat,
     asked.LeaveGroup: _leave,
-    asked.CommitOffsets: _with_settings(decide_commit),
-    asked.CommitTransactionOffsets: _with_settings(decide_commit_in_transaction),
-    asked.CompleteTransaction: _of_groups(decide_complete),
-    asked.FetchOffsets: _of_groups(decide_fetch),
-    asked.DeleteOffsets: _of_groups(decide_delete_offsets),
-    asked.ExpireOffsets: _with_settings(decide_expire),
-    asked.DeleteGroup: _of_groups(decide_delete_group),
-    asked.ListGroups: lambda known, command, _, __: decide_list(known.groups, command, known.settings_for),
-    asked.DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
-    asked.DescribeClassicGroup: lambda known, command, settings, _: decide_describe_classic(
-        known.groups, command, settings
-    ),
-    asked.SubmitMoves: _with_settings(decide_submit),
-    asked.DescribeMoves: _of_groups(decide_describe_moves),
-    asked.AlterGroupConfigs: _alter_configs,
-    asked.DescribeGroupConfigs: _describe_configs,
-    asked.ListGroupConfigs: _of_groups(decide_list_configs),
+    CommitOffsets: _with_settings(decide_commit),
+    CommitTransactionOffsets: _with_settings(decide_commit_in_transaction),
+    CompleteTransaction: _of_groups(decide_complete),
+    FetchOffsets: _of_groups(decide_fetch),
+    DeleteOffsets: _of_groups(decide_delete_offsets),
+    ExpireOffsets: _with_settings(decide_expire),
+    DeleteGroup: _of_groups(decide_delete_group),
+    ListGroups: lambda known, command, _, __: decide_list(known.groups, command, known.settings_for),
+    DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
+    DescribeClassicGroup: lambda known, command, settings, _: decide_describe_classic(known.groups, command, settings),
+    SubmitMoves: _with_settings(decide_submit),
+    DescribeMoves: _of_groups(decide_describe_moves),
+    AlterGroupConfigs: _alter_configs,
+    DescribeGroupConfigs: _describe_configs,
+    ListGroupConfigs: _of_groups(decide_list_configs),
     asked.TopicsChanged: _topics_changed,
     asked.LogsMeasured: _with_settings(decide_measured),
     asked.TargetComputed: _with_settings(decide_computed),
-    asked.PrepareAssignment: _with_settings(decide_prepare),
-    asked.InstallAssignment: _with_settings(decide_install),
+    PrepareAssignment: _with_settings(decide_prepare),
+    InstallAssignment: _with_settings(decide_install),
     asked.MemberDisconnected: _disconnected,
     asked.WatchMember: _with_settings(decide_watch),
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.commands import ReplyBody
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.records import Record
 from kohort.ids import RequestToken, TopicId
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 from kohort.coordinator.classic.presence import decide_connection_closed
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.classic.volatile import ClassicConnectionLost
-from kohort.coordinator.commands import MemberDisconnected, Refusal
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.groups import MemberDisconnected
 from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.liveness import settled_interval_ms

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.config import as_text
-from kohort.coordinator.classic.requests import decide_mode as decide_classic_mode
-from kohort.coordinator.commands import (
+from kohort.coordinator.classic.modes import decide_mode as decide_classic_mode
+from kohort.coordinator.commands.admin import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
     DescribeGroupConfigsReply,
-    Done,
     ListGroupConfigs,
     ListGroupConfigsReply,
 )
+from kohort.coordinator.commands.base import Done
 from kohort.coordinator.consumer.modechange import decide_mode
 from kohort.coordinator.consumer.reconciliation.pace import change_pace
 from kohort.coordinator.consumer.targets.window import assignment_key, target_due_ms

@@ -13,15 +13,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator.admincommands import (
-    AlterGroupConfigs,
-    DeleteGroup,
-    DescribeClassicGroup,
-    DescribeGroupConfigs,
-)
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
-from kohort.coordinator.offsetcommands import CommitOffsets, FetchOffsets
-from kohort.coordinator.stimulus import GroupCommand
+from kohort.coordinator.commands.admin import AlterGroupConfigs, DeleteGroup, DescribeClassicGroup, DescribeGroupConfigs
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands.offsets import CommitOffsets, FetchOffsets
 from kohort.errors import ErrorCode, Refused
 
 #: Longest group id, in bytes of UTF-8.

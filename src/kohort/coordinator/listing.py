@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kohort.coordinator.classic.requests import describe
-from kohort.coordinator.commands import (
+from kohort.coordinator.classic.describe import describe
+from kohort.coordinator.commands.admin import (
     DescribeClassicGroup,
     DescribeClassicGroupReply,
     ListedGroup,

@@ -17,7 +17,7 @@ from typing import Final
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
-from kohort.coordinator.commands import AnyHeartbeat, Heartbeat, WatchMember
+from kohort.coordinator.commands.groups import AnyHeartbeat, Heartbeat, WatchMember
 from kohort.coordinator.consumer.aside import MemberHeard
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.consumer.published import EditionIssued, watches

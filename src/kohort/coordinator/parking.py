@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import (
+from kohort.coordinator.commands.base import Done
+from kohort.coordinator.commands.groups import (
     AnyHeartbeat,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
-    Done,
     Heartbeat,
-    ReplyBody,
 )
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.aside import MemberHeard, MemberWatched, WatchEnded
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey

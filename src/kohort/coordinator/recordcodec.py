@@ -1,50 +1,135 @@
-"""Encoder of group records to Kafka's format of `__consumer_offsets`; `recorddecode` reads them.
+"""Group records in Kafka's format of `__consumer_offsets`, both ways from one table.
 
 A key is an int16 record type and a struct; a value an int16 version and a struct, or null for a tombstone. The versions
-are those that Apache Kafka 4.3 writes: OffsetCommit 1 with an expiry, 4 with a topic id, else 3; GroupMetadata 3; all
-others 0.
+are those that Apache Kafka 4.3 writes. The attributes of a record stand in the order of the fields of its key and its
+value, so names are not repeated here; the functions of a type are compiled from both classes on first use.
 
 Laws: `decode(encode(record))` is the record, except for attributes without a field in Kafka's formats: an offset's
-leader epoch and topic id where it has an expiry.
-Source: Apache Kafka's group coordinator records.
+leader epoch and topic id where it has an expiry. An unknown type is skipped: newer software may have written it. A
+broken record, or one of a newer version than the known ones, is an error that names the type: a group must not lose
+facts silently. (Flexible versions grow by tagged fields; a new version means that the old one has no place for them.)
+Source: Apache Kafka's group coordinator records; its loader skips unknown types and stops at newer versions alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, Final
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.model import Grants
-from kohort.coordinator.recorddecode import decode
+from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
+from kohort.errors import ProtocolError, RemoteProtocolError, StorageError
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.wire.codec import encode_into
+from kohort.wire import codec
 from kohort.wire.messages import group_records as wire
 from kohort.wire.messages import own_group_records as own
-from kohort.wire.schema import Message
+from kohort.wire.schema import Message, fields_of, schema_of
 
-__all__ = ["decode", "encode", "encode_durable"]
-
+#: From the messages of key and value to the record.
+_Read = Callable[..., facts.Record]
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-#: Number of cached keys of (group, topic) without the partition.
-_KNOWN_KEYS: Final = 10_000
-#: An offset of value version 4: version, offset, leader epoch, length of the metadata + 1; then the metadata; then
-#: time, one tagged field, its number 0, its size, the topic's id.
+#: An offset of value version 4: version, offset, leader epoch, length of the metadata + 1, as one byte if below 128;
+#: then the metadata; then time, one tagged field, its number 0, its size, the topic's id.
 _OFFSET_HEAD: Final = Struct(">hqiB")
 _OFFSET_TAIL: Final = Struct(">qBBB16s")
-#: Compact lengths below it are one byte.
-_ONE_BYTE: Final = 0x7F
+_STATES: Final = {int(state): state for state in facts.MemberState}
+
+#: Record type -> its record and tombstone; the wire classes of its key and value declare that number.
+RECORD_TYPES: Final[dict[int, tuple[type[facts.Record], type[facts.Record]]]] = {
+    1: (facts.OffsetCommitted, facts.OffsetForgotten),
+    2: (facts.ClassicGroupStored, facts.ClassicGroupForgotten),
+    3: (facts.ConsumerGroupEpochSet, facts.ConsumerGroupForgotten),
+    5: (facts.ConsumerMemberSubscribed, facts.ConsumerMemberForgotten),
+    6: (facts.TargetAssignmentEpochSet, facts.TargetAssignmentEpochForgotten),
+    7: (facts.MemberTargetSet, facts.MemberTargetForgotten),
+    8: (facts.CurrentAssignmentSet, facts.CurrentAssignmentForgotten),
+    16: (facts.RegularExpressionResolved, facts.RegularExpressionForgotten),
+    20_001: (facts.GroupConfigsSet, facts.GroupConfigsForgotten),
+    20_002: (facts.SubmittedMoveSet, facts.SubmittedMoveForgotten),
+    20_003: (facts.OfflineMemberSet, facts.OfflineMemberForgotten),
+    20_004: (facts.StaticClockSet, facts.StaticClockForgotten),
+    20_005: (facts.ClassicRebalanceDue, facts.ClassicRebalanceDone),
+    20_006: (facts.ClientAssignorsSet, facts.ClientAssignorsForgotten),
+    20_007: (facts.ClientAssignmentSet, facts.ClientAssignmentForgotten),
+    20_008: (facts.MemberMetadataSet, facts.MemberMetadataForgotten),
+}
+#: Record type -> the attribute of the record that holds all fields of the value, and its class.
+_INSIDE: Final = {20_002: ("move", facts.MoveFacts), 20_007: ("said", ClientAssignment)}
+#: Array of structs in a wire class -> class of the elements of the record's tuple.
+_ELEMENTS: Final = {"members": facts.StoredClassicMember, "assignors": ClientAssignor}
+
+
+def _read_classic(found: wire.ClassicMemberMetadata | None, _: Any) -> ClassicMemberFacts | None:
+    if found is None or not found.supported_protocols:
+        # Older software left the field out, which reads as a classic member without protocols: there is no such member.
+        return None
+    protocols = tuple((protocol.name, protocol.metadata) for protocol in found.supported_protocols)
+    return ClassicMemberFacts(session_timeout_ms=found.session_timeout_ms, protocols=protocols)
+
+
+def _write_classic(member: ClassicMemberFacts | None) -> wire.ClassicMemberMetadata | None:
+    if member is None:
+        return None  # Kafka takes a record without this null for a classic member.
+    protocols = [wire.ClassicProtocol(name=name, metadata=blob) for name, blob in member.protocols]
+    return wire.ClassicMemberMetadata(session_timeout_ms=member.session_timeout_ms, supported_protocols=protocols)
+
+
+def _read_grants(topics: list[wire.TopicPartitions], current: Any) -> dict[bytes, dict[int, int]]:
+    grants = {}
+    for topic in topics:
+        # Kafka before 4.3 did not store the epochs; the member's epoch lets no older commit pass.
+        epochs = topic.assignment_epochs or [current.member_epoch] * len(topic.partitions)
+        grants[topic.topic_id] = dict(zip(topic.partitions, epochs, strict=True))
+    return grants
+
+
+def _write_grants(grants: dict[bytes, dict[int, int]]) -> list[wire.TopicPartitions]:
+    pairs = grants.items()
+    return [wire.TopicPartitions(topic_id=i, partitions=[*row], assignment_epochs=[*row.values()]) for i, row in pairs]
+
+
+#: Field of a wire class -> from its value, and the message that has it, to that of the record; back. `None`: it stays.
+_CONVERSIONS: Final[dict[str, tuple[Callable[[Any, Any], Any] | None, Callable[[Any], Any] | None]]] = {
+    # Version 0 had one timeout for both.
+    "rebalance_timeout": (lambda timeout, member: member.session_timeout if timeout == -1 else timeout, None),
+    "subscribed_topic_names": (lambda names, _: tuple(names), None),
+    # Kafka writes "" for none.
+    "subscribed_topic_regex": (lambda regex, _: regex or None, None),
+    "classic_member_metadata": (_read_classic, _write_classic),
+    "topic_partitions": (
+        lambda topics, _: {topic.topic_id: tuple(sorted(topic.partitions)) for topic in topics},
+        lambda target: [wire.TopicPartition(topic_id=each, partitions=[*target[each]]) for each in target],
+    ),
+    # KIP-848: a state that newer software stored forces the member to rejoin.
+    "state": (lambda state, _: _STATES.get(state, facts.MemberState.UNKNOWN), None),
+    "assigned_partitions": (_read_grants, _write_grants),
+    "partitions_pending_revocation": (_read_grants, _write_grants),
+    # Kafka writes a set, in no order.
+    "topics": (lambda topics, _: tuple(sorted(set(topics))), None),
+    "configs": (
+        lambda rows, _: {row.name: row.value for row in rows},
+        lambda configs: [own.GroupConfig(name=name, value=configs[name]) for name in sorted(configs)],
+    ),
+    "removed": (lambda members, _: tuple(members), None),
+}
+#: What the compiled functions refer to.
+_NAMES: Final[dict[str, Any]] = {**vars(wire), **vars(own), **vars(facts)}
+_NAMES.update({f"read_{name}": read for name, (read, _) in _CONVERSIONS.items()})
+_NAMES.update({f"write_{name}": write for name, (_, write) in _CONVERSIONS.items()})
+#: ("key" or "value", record type) -> the wire class.
+_WIRE: Final[dict[tuple[str, int], Any]] = {
+    (each._schema.kind.removeprefix("coordinator-"), each._schema.key): each
+    for each in _NAMES.values()
+    if hasattr(each, "_schema")
+}
 
 
 def encode(record: facts.Record) -> tuple[bytes, bytes | None]:
     """Encode the key and value of one record, the value `None` for a tombstone; never of a volatile one."""
-    build_key = _KEYS.get(type(record))
-    assert build_key is not None, f"{type(record).__name__} is not written to the log"
-    build_value = _VALUES.get(type(record))
-    return build_key(record), None if build_value is None else build_value(record)
+    return _WRITERS[type(record)](record)
 
 
 def encode_durable(records: Iterable[facts.Record]) -> list[tuple[bytes, bytes | None]]:
@@ -52,260 +137,127 @@ def encode_durable(records: Iterable[facts.Record]) -> list[tuple[bytes, bytes |
     return [encode(record) for record in records if not isinstance(record, facts.VolatileRecord)]
 
 
-def _pack(prefix: int, message: Message, version: int) -> bytes:
-    out = bytearray(_INT16.pack(prefix))
-    encode_into(message, version, out)
-    return bytes(out)
+def decode(key: bytes, value: bytes | None) -> facts.Record | None:
+    """Decode a key and a value; `None` if their type is unknown.
+
+    Raises:
+        StorageError: the bytes do not match their type.
+    """
+    kind = -1
+    try:
+        if len(key) < 2:
+            raise RemoteProtocolError("the key is shorter than its type")
+        (kind,) = _INT16.unpack_from(key)
+        read = _reader(kind)
+        return None if read is None else read(key, value)
+    except (ProtocolError, ValueError) as why:
+        what = f"a record of type {kind}" if kind >= 0 else "a record"
+        raise StorageError(
+            f"the group log __consumer_offsets has {what} that cannot be read ({why}): the partition is damaged, or a "
+            "newer kohort or Kafka wrote it; start that version, or move the data directory away"
+        ) from why
 
 
-def _group_key(kind: int, cls: Callable[..., Message], record: facts.Record) -> bytes:
-    return _pack(kind, cls(group_id=record.group_id), 0)
-
-
-def _member_key(kind: int, cls: Callable[..., Message], record: Any) -> bytes:
-    return _pack(kind, cls(group_id=record.group_id, member_id=record.member_id), 0)
-
-
-def _encode_offset(record: facts.OffsetCommitted) -> bytes:
-    if record.expire_timestamp_ms != -1:
-        version = 1
-    else:
-        version = 4 if record.topic_id != ZERO_TOPIC_ID else 3
-    metadata = record.metadata
-    if version == 4 and len(metadata) < _ONE_BYTE and metadata.isascii():
+def _encode_offset(record: facts.OffsetCommitted) -> tuple[bytes, bytes]:
+    key = _offset_key(record)
+    version = 1 if record.expire_timestamp_ms != -1 else 4 if record.topic_id != ZERO_TOPIC_ID else 3
+    if version == 4 and len(metadata := record.metadata) < 127 and metadata.isascii():
         # Most records of most logs have this form; the general encoder took a third of the time of a commit.
         head = _OFFSET_HEAD.pack(4, record.offset, record.leader_epoch, len(metadata) + 1)
         tail = _OFFSET_TAIL.pack(record.commit_timestamp_ms, 1, 0, 16, record.topic_id)
-        return head + metadata.encode() + tail
-    value = wire.OffsetCommitValue(
-        offset=record.offset,
-        leader_epoch=record.leader_epoch,
-        metadata=record.metadata,
-        commit_timestamp=record.commit_timestamp_ms,
-        expire_timestamp=record.expire_timestamp_ms,
-        topic_id=record.topic_id,
-    )
-    return _pack(version, value, version)
+        return key, head + metadata.encode() + tail
+    return key, _packer(1, "value", version)(record)
 
 
 def _offset_key(record: facts.OffsetCommitted | facts.OffsetForgotten) -> bytes:
     return _topic_key(record.group_id, record.topic) + _INT32.pack(record.partition)
 
 
-@lru_cache(maxsize=_KNOWN_KEYS)
+@lru_cache(maxsize=10_000)
 def _topic_key(group_id: str, topic: str) -> bytes:
     """Build a key of type 1 without the partition, which comes last."""
-    return _pack(1, wire.OffsetCommitKey(group=group_id, topic=topic, partition=0), 0)[: -_INT32.size]
+    return b"\0\1" + codec.encode(wire.OffsetCommitKey(group=group_id, topic=topic), 0)[: -_INT32.size]
 
 
-def _encode_classic(record: facts.ClassicGroupStored) -> bytes:
-    value = wire.GroupMetadataValue(
-        protocol_type=record.protocol_type,
-        generation=record.generation,
-        protocol=record.protocol_name,
-        leader=record.leader,
-        current_state_timestamp=record.state_timestamp_ms,
-        members=[
-            wire.MemberMetadata(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout_ms,
-                session_timeout=member.session_timeout_ms,
-                subscription=member.subscription,
-                assignment=member.assignment,
-            )
-            for member in record.members
-        ],
-    )
-    return _pack(3, value, 3)
+class _Writers(dict[type[facts.Record], Callable[[Any], tuple[bytes, bytes | None]]]):
+    """Class of a record -> the function that encodes it, compiled on first use."""
+
+    def __missing__(self, cls: type[facts.Record]) -> Callable[[Any], tuple[bytes, bytes | None]]:
+        kind = next((kind for kind, classes in RECORD_TYPES.items() if cls in classes), None)
+        assert kind is not None, f"{cls.__name__} is not written to the log"
+        pack_key = _offset_key if kind == 1 else _packer(kind, "key", 0)
+        if cls is RECORD_TYPES[kind][1]:
+            return self.setdefault(cls, lambda record: (pack_key(record), None))
+        pack_value = _packer(kind, "value", 3 if kind == 2 else 0)
+        return self.setdefault(cls, lambda record: (pack_key(record), pack_value(record)))
 
 
-def _classic_key(record: facts.Record) -> bytes:
-    return _pack(2, wire.GroupMetadataKey(group=record.group_id), 0)
+_WRITERS: Final = _Writers({facts.OffsetCommitted: _encode_offset})
 
 
-def _encode_epoch(record: facts.ConsumerGroupEpochSet) -> bytes:
-    value = wire.ConsumerGroupMetadataValue(epoch=record.epoch, metadata_hash=record.metadata_hash)
-    return _pack(0, value, 0)
+@cache
+def _packer(kind: int, part: str, version: int) -> Callable[[Any], bytes]:
+    """Compile the function that encodes the key or value of a record."""
+    cls, head = _WIRE[part, kind], _INT16.pack(kind if part == "key" else version)
+    build = eval(f"lambda r: {cls.__name__}({_arguments(kind, part, 'r', 'write')})", _NAMES)
+    append = codec.encoder(cls, version)
+
+    def pack(record: facts.Record) -> bytes:
+        out = bytearray(head)
+        append(build(record), out)
+        return bytes(out)
+
+    return pack
 
 
-def _encode_subscribed(record: facts.ConsumerMemberSubscribed) -> bytes:
-    value = wire.ConsumerGroupMemberMetadataValue(
-        instance_id=record.instance_id,
-        rack_id=record.rack_id,
-        client_id=record.client_id,
-        client_host=record.client_host,
-        subscribed_topic_names=list(record.subscribed_topic_names),
-        subscribed_topic_regex=record.subscribed_topic_regex,
-        rebalance_timeout_ms=record.rebalance_timeout_ms,
-        server_assignor=record.server_assignor,
-        # Kafka takes a record without this null for a classic member.
-        classic_member_metadata=None if record.classic is None else _wire_classic_facts(record.classic),
-    )
-    return _pack(0, value, 0)
+@cache
+def _reader(kind: int) -> Callable[[bytes, bytes | None], facts.Record] | None:
+    # Types 0 and 1 share the layout of the key and of value version 0: records of the oldest brokers read alike.
+    kind = kind or 1
+    if kind not in RECORD_TYPES:
+        return None
+    fact, tombstone = RECORD_TYPES[kind]
+    names, told = _arguments(kind, "key", "k", "read"), _arguments(kind, "value", "v", "read")
+    build: _Read = eval(f"lambda k, v: {fact.__name__}({names}, {told})", _NAMES)
+    forget: _Read = eval(f"lambda k: {tombstone.__name__}({names})", _NAMES)
+    read_key, cls = codec.decoder(_WIRE["key", kind], 0), _WIRE["value", kind]
+    newest = schema_of(cls).last_version
+
+    def read(key: bytes, value: bytes | None) -> facts.Record:
+        found, _ = read_key(key, 2)
+        if value is None:
+            return forget(found)
+        if len(value) < 2:
+            raise RemoteProtocolError("the value is shorter than its version")
+        (version,) = _INT16.unpack_from(value)
+        if not 0 <= version <= newest:
+            raise RemoteProtocolError(f"its version is {version}, and {newest} is the newest known")
+        return build(found, codec.decode(cls, version, value, 2)[0])
+
+    return read
 
 
-def _wire_classic_facts(classic: facts.ClassicMemberFacts) -> wire.ClassicMemberMetadata:
-    return wire.ClassicMemberMetadata(
-        session_timeout_ms=classic.session_timeout_ms,
-        supported_protocols=[wire.ClassicProtocol(name=name, metadata=blob) for name, blob in classic.protocols],
-    )
+def _arguments(kind: int, part: str, source: str, way: str) -> str:
+    """Write the arguments that make a key or value from the record `source`, or those of a record from the message."""
+    names, keys = ["group_id", *RECORD_TYPES[kind][0].__annotations__], len(fields_of(_WIRE["key", kind]))
+    if part == "key" or kind not in _INSIDE:
+        return _pairs(_WIRE[part, kind], names[:keys] if part == "key" else names[keys:], source, way)
+    name, inner = _INSIDE[kind]
+    pairs = _pairs(_WIRE[part, kind], inner.__annotations__, f"{source}.{name}" if way == "write" else source, way)
+    return pairs if way == "write" else f"{name}={inner.__name__}({pairs})"
 
 
-def _encode_target_epoch(record: facts.TargetAssignmentEpochSet) -> bytes:
-    value = wire.ConsumerGroupTargetAssignmentMetadataValue(
-        assignment_epoch=record.assignment_epoch, assignment_timestamp=record.assignment_timestamp_ms
-    )
-    return _pack(0, value, 0)
-
-
-def _encode_target(record: facts.MemberTargetSet) -> bytes:
-    value = wire.ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=[
-            wire.TopicPartition(topic_id=topic_id, partitions=list(partitions))
-            for topic_id, partitions in record.partitions.items()
-        ]
-    )
-    return _pack(0, value, 0)
-
-
-def _encode_current(record: facts.CurrentAssignmentSet) -> bytes:
-    value = wire.ConsumerGroupCurrentMemberAssignmentValue(
-        member_epoch=record.member_epoch,
-        previous_member_epoch=record.previous_member_epoch,
-        state=int(record.state),
-        assigned_partitions=_wire_grants(record.assigned),
-        partitions_pending_revocation=_wire_grants(record.pending_revocation),
-    )
-    return _pack(0, value, 0)
-
-
-def _encode_configs(record: facts.GroupConfigsSet) -> bytes:
-    rows = [own.GroupConfig(name=name, value=value) for name, value in sorted(record.configs.items())]
-    return _pack(0, own.GroupConfigsValue(configs=rows), 0)
-
-
-def _move_key(record: facts.SubmittedMoveSet | facts.SubmittedMoveForgotten) -> bytes:
-    key = own.SubmittedMoveKey(group_id=record.group_id, topic_id=record.topic_id, partition=record.partition)
-    return _pack(20_002, key, 0)
-
-
-def _encode_move(record: facts.SubmittedMoveSet) -> bytes:
-    return _pack(0, own.SubmittedMoveValue(**record.move._asdict()), 0)
-
-
-def _encode_offline(record: facts.OfflineMemberSet) -> bytes:
-    return _pack(0, own.OfflineMemberValue(since_ms=record.since_ms), 0)
-
-
-def _encode_clock(record: facts.StaticClockSet) -> bytes:
-    value = own.StaticClockValue(
-        noted_ms=record.noted_ms, lost_ms=record.lost_ms, window_opened_ms=record.window_opened_ms
-    )
-    return _pack(0, value, 0)
-
-
-def _encode_rebalance(record: facts.ClassicRebalanceDue) -> bytes:
-    return _pack(0, own.ClassicRebalanceValue(reason=record.reason, removed=list(record.removed)), 0)
-
-
-def _encode_client_assignors(record: facts.ClientAssignorsSet) -> bytes:
-    rows = [
-        own.StoredClientAssignor(
-            name=each.name,
-            minimum_version=each.minimum_version,
-            maximum_version=each.maximum_version,
-            reason=each.reason,
-            metadata_version=each.version,
-            metadata_bytes=each.metadata,
-        )
-        for each in record.assignors
-    ]
-    return _pack(0, own.ClientAssignorsValue(assignors=rows), 0)
-
-
-def _encode_client_assignment(record: facts.ClientAssignmentSet) -> bytes:
-    error, version, metadata = record.said
-    return _pack(0, own.ClientAssignmentValue(error=error, metadata_version=version, metadata_bytes=metadata), 0)
-
-
-def _encode_metadata(record: facts.MemberMetadataSet) -> bytes:
-    return _pack(0, own.MemberMetadataValue(metadata=record.metadata, published_ms=record.published_ms), 0)
-
-
-def _wire_grants(grants: Grants) -> list[wire.TopicPartitions]:
-    return [
-        wire.TopicPartitions(
-            topic_id=topic_id, partitions=list(partitions), assignment_epochs=list(partitions.values())
-        )
-        for topic_id, partitions in grants.items()
-    ]
-
-
-def _regex_key(record: facts.RegularExpressionResolved | facts.RegularExpressionForgotten) -> bytes:
-    key = wire.ConsumerGroupRegularExpressionKey(group_id=record.group_id, regular_expression=record.regex)
-    return _pack(16, key, 0)
-
-
-def _encode_regex(record: facts.RegularExpressionResolved) -> bytes:
-    value = wire.ConsumerGroupRegularExpressionValue(
-        topics=list(record.topics), version=record.image_version, timestamp=record.timestamp_ms
-    )
-    return _pack(0, value, 0)
-
-
-_KEYS: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
-    facts.OffsetCommitted: _offset_key,
-    facts.OffsetForgotten: _offset_key,
-    facts.ClassicGroupStored: _classic_key,
-    facts.ClassicGroupForgotten: _classic_key,
-    facts.ConsumerGroupEpochSet: partial(_group_key, 3, wire.ConsumerGroupMetadataKey),
-    facts.ConsumerGroupForgotten: partial(_group_key, 3, wire.ConsumerGroupMetadataKey),
-    facts.ConsumerMemberSubscribed: partial(_member_key, 5, wire.ConsumerGroupMemberMetadataKey),
-    facts.ConsumerMemberForgotten: partial(_member_key, 5, wire.ConsumerGroupMemberMetadataKey),
-    facts.TargetAssignmentEpochSet: partial(_group_key, 6, wire.ConsumerGroupTargetAssignmentMetadataKey),
-    facts.TargetAssignmentEpochForgotten: partial(_group_key, 6, wire.ConsumerGroupTargetAssignmentMetadataKey),
-    facts.MemberTargetSet: partial(_member_key, 7, wire.ConsumerGroupTargetAssignmentMemberKey),
-    facts.MemberTargetForgotten: partial(_member_key, 7, wire.ConsumerGroupTargetAssignmentMemberKey),
-    facts.CurrentAssignmentSet: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
-    facts.CurrentAssignmentForgotten: partial(_member_key, 8, wire.ConsumerGroupCurrentMemberAssignmentKey),
-    facts.GroupConfigsSet: partial(_group_key, 20_001, own.GroupConfigsKey),
-    facts.GroupConfigsForgotten: partial(_group_key, 20_001, own.GroupConfigsKey),
-    facts.SubmittedMoveSet: _move_key,
-    facts.SubmittedMoveForgotten: _move_key,
-    facts.OfflineMemberSet: partial(_member_key, 20_003, own.OfflineMemberKey),
-    facts.OfflineMemberForgotten: partial(_member_key, 20_003, own.OfflineMemberKey),
-    facts.StaticClockSet: partial(_group_key, 20_004, own.StaticClockKey),
-    facts.StaticClockForgotten: partial(_group_key, 20_004, own.StaticClockKey),
-    facts.ClassicRebalanceDue: partial(_group_key, 20_005, own.ClassicRebalanceKey),
-    facts.ClassicRebalanceDone: partial(_group_key, 20_005, own.ClassicRebalanceKey),
-    facts.ClientAssignorsSet: partial(_member_key, 20_006, own.ClientAssignorsKey),
-    facts.ClientAssignorsForgotten: partial(_member_key, 20_006, own.ClientAssignorsKey),
-    facts.ClientAssignmentSet: partial(_member_key, 20_007, own.ClientAssignmentKey),
-    facts.ClientAssignmentForgotten: partial(_member_key, 20_007, own.ClientAssignmentKey),
-    facts.MemberMetadataSet: partial(_member_key, 20_008, own.MemberMetadataKey),
-    facts.MemberMetadataForgotten: partial(_member_key, 20_008, own.MemberMetadataKey),
-    facts.RegularExpressionResolved: _regex_key,
-    facts.RegularExpressionForgotten: _regex_key,
-}
-#: A record that is not here is a tombstone.
-_VALUES: Final[dict[type[facts.Record], Callable[[Any], bytes]]] = {
-    facts.OffsetCommitted: _encode_offset,
-    facts.ClassicGroupStored: _encode_classic,
-    facts.ConsumerGroupEpochSet: _encode_epoch,
-    facts.ConsumerMemberSubscribed: _encode_subscribed,
-    facts.TargetAssignmentEpochSet: _encode_target_epoch,
-    facts.MemberTargetSet: _encode_target,
-    facts.CurrentAssignmentSet: _encode_current,
-    facts.GroupConfigsSet: _encode_configs,
-    facts.SubmittedMoveSet: _encode_move,
-    facts.OfflineMemberSet: _encode_offline,
-    facts.StaticClockSet: _encode_clock,
-    facts.ClassicRebalanceDue: _encode_rebalance,
-    facts.ClientAssignorsSet: _encode_client_assignors,
-    facts.ClientAssignmentSet: _encode_client_assignment,
-    facts.MemberMetadataSet: _encode_metadata,
-    facts.RegularExpressionResolved: _encode_regex,
-}
+def _pairs(cls: type[Message], attributes: Iterable[str], source: str, way: str) -> str:
+    """Write "field=source.attribute" for each field of `cls`, or, to "read", "attribute=source.field"."""
+    pairs = []
+    for each, attribute in zip(fields_of(cls), attributes, strict=True):
+        target, value = (each.name, attribute) if way == "write" else (attribute, each.name)
+        value = f"{source}.{value}"
+        if element := _ELEMENTS.get(each.name):
+            struct: Any = each.kind.element  # type: ignore[union-attr]
+            made, made_of = (struct.__name__, "[{}]") if way == "write" else (element.__name__, "tuple([{}])")
+            value = made_of.format(f"{made}({_pairs(struct, element.__annotations__, 'e', way)}) for e in {value}")
+        elif _NAMES.get(f"{way}_{each.name}"):
+            value = f"{way}_{each.name}({value})" if way == "write" else f"{way}_{each.name}({value}, {source})"
+        pairs.append(f"{target}={value}")
+    return ", ".join(pairs)

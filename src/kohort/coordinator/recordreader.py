@@ -1,6 +1,6 @@
-"""Fast reader of a whole group log: common records by hand, the others by `recorddecode`.
+"""Fast reader of a whole group log: common records by hand, the others by `recordcodec`.
 
-Laws: the result is that of `recorddecode.decode`, error for error; a record in another layout than Kafka's and kohort's
+Laws: the result is that of `recordcodec.decode`, error for error; a record in another layout than Kafka's and kohort's
 usual one is decoded there. Equal names, topic ids, targets and grants of one log are one object each: no code changes
 these values, and a broker of 50,000 members would otherwise hold each of them several times.
 Source: a profile of recovery (docs/performance.md): three quarters of it were the general decoder and its messages.
@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, Final, TypeVar
 
 from kohort.coordinator.model import Grants, Target
-from kohort.coordinator.recorddecode import decode
+from kohort.coordinator.recordcodec import decode
 from kohort.coordinator.records import (
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
@@ -96,7 +96,7 @@ class RecordReader:
         }
 
     def read(self, key: bytes, value: bytes | None) -> Record | None:
-        """Read one record, with the result of `recorddecode.decode`."""
+        """Read one record, with the result of `recordcodec.decode`."""
         if value is not None and len(key) > 2:
             reader = self._readers.get(key[0] << 8 | key[1])
             if reader is not None:

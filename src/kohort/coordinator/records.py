@@ -1,7 +1,8 @@
 """Records about groups, past tense: only they change a coordinator's state.
 
 Laws: a `Record` is written to `__consumer_offsets` in Kafka's format before it is applied, and means the same when
-it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it.
+it is read back after a restart; a `VolatileRecord` is applied alike but never written, and a restart forgets it. The
+attributes of a `Record` stand in the order of the fields of its key and value: `recordcodec` pairs them by place.
 Source: Apache Kafka's group coordinator records; the type number of each is named in its docstring.
 """
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from kohort.coordinator.assigncommands import ClientAssignment, ClientAssignor
+from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 
@@ -120,27 +121,6 @@ class ConsumerGroupEpochSet(Record):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupForgotten(Record):
     """Tombstone of type 3: a KIP-848 group is removed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicMemberFacts:
-    """Facts of a member of a KIP-848 group that speaks the classic protocol.
-
-    `protocols` are (name, metadata) in the member's order, at least one; the metadata is an embedded subscription.
-    """
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-
-    @property
-    def protocol_names(self) -> tuple[str, ...]:
-        """Return each protocol name once, in the member's order of preference."""
-        return tuple(dict.fromkeys(name for name, _ in self.protocols))
-
-    @property
-    def metadata_bytes(self) -> int:
-        """Return the approximate memory of the protocols: names and metadata, bytes."""
-        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
-from kohort.coordinator.classic import requests as classic
 from kohort.coordinator.classic.apply import apply_classic
+from kohort.coordinator.classic.expiry import decide_expiry as decide_classic_expiry
+from kohort.coordinator.classic.expiry import decide_loaded
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import SubmitMoves
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
 from kohort.coordinator.commandtable import DECIDE, Known
 from kohort.coordinator.consumer import aside, classicmembers, published
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
@@ -96,13 +99,13 @@ class Shard:
         """Return the settings of one group: the broker's, overridden by the group's own configs."""
         return self._known.settings_for(group_id)
 
-    def handle(self, command: asked.Command, *, now_ms: int) -> Decision:
+    def handle(self, command: Command, *, now_ms: int) -> Decision:
         """Decide one command; nothing changes before `commit`."""
         decide = DECIDE.get(type(command))
         assert decide is not None, f"not a command: {command!r}"
         settings = self._settings_of.get(getattr(command, "group_id", ""), self.settings)
         try:
-            if isinstance(command, asked.GroupCommand):
+            if isinstance(command, GroupCommand):
                 # Every other check of a command may rely on a valid group id.
                 check_group_id(command)
                 if self.groups.ousted:
@@ -110,9 +113,9 @@ class Shard:
                     check_not_ousted(self.groups, command)
             decision = decide(self._known, command, settings, now_ms)
         except Refused as refused:
-            assert isinstance(command, asked.GroupCommand), "nobody waits for an answer"
+            assert isinstance(command, GroupCommand), "nobody waits for an answer"
             return _refuse(command, refused)
-        is_by_hand = type(command) is asked.SubmitMoves
+        is_by_hand = type(command) is SubmitMoves
         # The order matters: each of these reads the records that the earlier ones have added.
         decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
         if decision.records:
@@ -179,7 +182,7 @@ class Shard:
         """Return the held heartbeat of a member, `None` if there is none."""
         return self.groups.holds.get(group_id, {}).get(member_id)
 
-    def find_former(self, command: asked.GroupCommand) -> list[asked.AnyHeartbeat]:
+    def find_former(self, command: GroupCommand) -> list[asked.AnyHeartbeat]:
         """Return the held heartbeats of the members that a command concerns, to be answered before it."""
         held = self.groups.holds.get(command.group_id)
         if held is None:
@@ -332,7 +335,7 @@ class Shard:
             self._arm_loaded(consumer, now_ms)
         for group in list(self.groups.classic.values()):
             settings = self.settings_for(group.group_id)
-            decision = classic.decide_loaded(group, settings, now_ms=now_ms, groups=self.groups)
+            decision = decide_loaded(group, settings, now_ms=now_ms, groups=self.groups)
             assert all(isinstance(record, facts.VolatileRecord) for record in decision.records), (
                 "loading writes nothing"
             )
@@ -342,7 +345,7 @@ class Shard:
             loaded = build_loaded_clock(self.groups, group_id, self.settings_for(group_id), now_ms=now_ms)
             self.commit(loaded, now_ms=now_ms)
 
-    def spare(self, command: asked.GroupCommand, *, now_ms: int) -> None:
+    def spare(self, command: GroupCommand, *, now_ms: int) -> None:
         """Postpone the deadlines that fence the sender of a command whose records could not be written."""
         member_id = getattr(command, "member_id", "")
         # The member has shown that it lives, and gets time to repeat the request.
@@ -372,7 +375,7 @@ class Shard:
         group = self.groups.classic.get(key.group_id)
         if group is None:
             return None
-        decision = classic.decide_expiry(group, key, settings, now_ms=now_ms, groups=self.groups)
+        decision = decide_classic_expiry(group, key, settings, now_ms=now_ms, groups=self.groups)
         # An obsolete deadline leads to nothing: `expire` goes on to the next one.
         return decision if decision.records or decision.effects else None
 
@@ -409,11 +412,11 @@ class Shard:
             self._news.note_interval(record.group_id)
 
 
-def _refuse(command: asked.GroupCommand, refused: Refused) -> Decision:
+def _refuse(command: GroupCommand, refused: Refused) -> Decision:
     message = refused.message
     if message is not None and len(message) > _MESSAGE_LIMIT:
         message = f"{message[:_MESSAGE_LIMIT]}..."
-    return Decision(effects=(Reply(command.request, asked.Refusal(code=refused.code, message=message)),))
+    return Decision(effects=(Reply(command.request, Refusal(code=refused.code, message=message)),))
 
 
 def _apply_image(groups: GroupsState, record: facts.TopicImageReplaced) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kohort.coordinator.commands import TopicsChanged
+from kohort.coordinator.commands.groups import TopicsChanged
 from kohort.coordinator.consumer.regex import names_after, resolve_again
 from kohort.coordinator.consumer.targets.target import decide_change, hash_topics
 from kohort.coordinator.decision import Decision, Effect

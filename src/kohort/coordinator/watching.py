@@ -14,13 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator.commands import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    Partitions,
-    Refusal,
-    WatchMember,
-)
+from kohort.coordinator.commands.base import Partitions, Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
 from kohort.coordinator.consumer.aside import MemberHeard, MemberWatched, WatchEnded
 from kohort.coordinator.consumer.heartbeat import decide_member
 from kohort.coordinator.decision import Decision, Reply

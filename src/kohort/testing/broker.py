@@ -19,19 +19,18 @@ from typing import Any, Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.groups.push import PatientBeat, Pushing
-from kohort.coordinator.commands import (
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.groups import (
     AnyHeartbeat,
-    Command,
-    CommitOffsets,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
-    GroupCommand,
     Heartbeat,
     JoinGroup,
-    ReplyBody,
     SyncGroup,
     WatchMember,
 )
+from kohort.coordinator.commands.offsets import CommitOffsets
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LeaveGroup, MemberDisconnected, ReplyBody
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.groups import AnyHeartbeat, LeaveGroup, MemberDisconnected
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of

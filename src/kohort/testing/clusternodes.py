@@ -26,7 +26,10 @@ from kohort.broker.groups.runtime import Runtime, Translate
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
-from kohort.coordinator import commands
+from kohort.coordinator.commands import groups as commands
+from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.events.reads import Reads
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
@@ -35,7 +38,7 @@ from kohort.journal.words import Partition
 from kohort.storage.partitions.partition import PartitionLog
 
 #: Commands that any broker carries out for a group: configs belong to the cluster.
-_ANYWHERE: Final = (commands.DescribeGroupConfigs, commands.AlterGroupConfigs)
+_ANYWHERE: Final = (DescribeGroupConfigs, AlterGroupConfigs)
 
 
 class Leaders:
@@ -158,7 +161,7 @@ class NodeCoordination:
         """Return the session timeout of a group's KIP-848 members."""
         return self._runtime.session_timeout_ms(group_id)
 
-    def answer(self, request: Asker, command: commands.GroupCommand, translate: Translate) -> None:
+    def answer(self, request: Asker, command: GroupCommand, translate: Translate) -> None:
         """Carry out a command for a group that is coordinated here."""
         if self._is_here(command.group_id):
             self._runtime.answer(request, command, translate)
@@ -183,7 +186,7 @@ class NodeCoordination:
         """Carry out a repeated heartbeat, if the group is still coordinated here."""
         return self._runtime.renew(command) if self._is_here(command.group_id) else None
 
-    def ask(self, command: commands.GroupCommand, on_reply: Callable[[commands.ReplyBody], None]) -> None:
+    def ask(self, command: GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
         """Carry out a command for a group that is coordinated here."""
         if isinstance(command, _ANYWHERE) or self._is_here(command.group_id):
             self._runtime.ask(command, on_reply)
@@ -194,13 +197,13 @@ class NodeCoordination:
         self,
         index: int,
         token: RequestToken,
-        command: commands.Command,
-        on_reply: Callable[[commands.ReplyBody], None],
+        command: Command,
+        on_reply: Callable[[ReplyBody], None],
     ) -> None:
         """Carry out a command for a shard; groups coordinated by another broker are not listed."""
         brokers = self._leadership.brokers
-        if isinstance(command, commands.ListGroups) and not brokers.leads(self._leadership.node_id, index):
-            on_reply(commands.ListGroupsReply(groups=()))
+        if isinstance(command, ListGroups) and not brokers.leads(self._leadership.node_id, index):
+            on_reply(ListGroupsReply(groups=()))
         else:
             self._runtime.ask_shard(index, token, command, on_reply)
 
@@ -213,8 +216,8 @@ class NodeCoordination:
         return self._leadership.coordinator_of(group_id) == self._leadership.node_id
 
 
-def _refusal() -> commands.Refusal:
-    return commands.Refusal(code=ErrorCode.NOT_COORDINATOR, message="another broker coordinates this group")
+def _refusal() -> Refusal:
+    return Refusal(code=ErrorCode.NOT_COORDINATOR, message="another broker coordinates this group")
 
 
 class ClusterNode:

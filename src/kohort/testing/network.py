@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from kohort.coordinator.commands import Command, ReplyBody
+from kohort.coordinator.commands.base import Command
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.testing.clock import VirtualClock
 
 

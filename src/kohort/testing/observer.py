@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.journal.rows import Entry

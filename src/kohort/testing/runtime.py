@@ -18,7 +18,9 @@ from kohort.broker.groups.runtime import Runtime
 from kohort.broker.processes.ownassignors import OwnAssignors
 from kohort.broker.writes.durability import Durability
 from kohort.coordinator import recordcodec
-from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LogExtent, ReplyBody, WatchMember
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.groups import AnyHeartbeat, LogExtent, WatchMember
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.events.reporter import Reporter, count_of
 from kohort.coordinator.events.triggers import Stimulus

@@ -18,7 +18,8 @@ from kohort.broker.connections.holds import Holds
 from kohort.broker.connections.output import WRITE_AT_BYTES
 from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
 from kohort.broker.connections.request import Request
-from kohort.coordinator.commands import Command, ReplyBody
+from kohort.coordinator.commands.base import Command
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.testing.loop import SimulatedLoop
 from kohort.testing.network import Connection
 from kohort.testing.story import LawBroken

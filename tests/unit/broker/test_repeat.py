@@ -18,7 +18,8 @@ from kohort.broker.connections.replies import ReplyQueue
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
-from kohort.coordinator import commands
+from kohort.coordinator.commands import groups as commands
+from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
@@ -264,13 +265,13 @@ def heartbeat(coordinator: RunningCoordinator, epoch: int, **fields: Any) -> com
     )
 
 
-def commit(coordinator: RunningCoordinator, epoch: int) -> commands.CommitOffsets:
-    return commands.CommitOffsets(
+def commit(coordinator: RunningCoordinator, epoch: int) -> CommitOffsets:
+    return CommitOffsets(
         **coordinator.ids(),
         group_id="g",
         member_id="a",
         generation_or_member_epoch=epoch,
-        offsets=(commands.OffsetToCommit(topic="t", topic_id=ZERO_TOPIC_ID, partition=0, offset=1),),
+        offsets=(OffsetToCommit(topic="t", topic_id=ZERO_TOPIC_ID, partition=0, offset=1),),
     )
 
 

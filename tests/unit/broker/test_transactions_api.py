@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.coordinator import commands
+from kohort.coordinator.commands import offsets as commands
+from kohort.coordinator.commands.base import Done
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.logbatch import build_log_batch
 from kohort.coordinator.records import OffsetCommitted, TransactionalOffsetCommitted
 from kohort.errors import ErrorCode
@@ -115,7 +117,7 @@ def test_transaction_that_nothing_can_end_is_aborted_by_a_start_which_says_so(
 class Coordinator(RunningCoordinator):
     """One that is asked about transactions of group "g"."""
 
-    async def commit(self, offset: int, *, producer_id: int = 7) -> commands.ReplyBody:
+    async def commit(self, offset: int, *, producer_id: int = 7) -> ReplyBody:
         return await self.ask(
             commands.CommitTransactionOffsets(
                 **self.ids(),
@@ -128,7 +130,7 @@ class Coordinator(RunningCoordinator):
             )
         )
 
-    async def complete(self, *, is_commit: bool, producer_id: int = 7) -> commands.ReplyBody:
+    async def complete(self, *, is_commit: bool, producer_id: int = 7) -> ReplyBody:
         """What a transaction coordinator says."""
         return await self.ask(
             commands.CompleteTransaction(**self.ids(), producer_id=producer_id, producer_epoch=0, is_commit=is_commit)
@@ -156,9 +158,9 @@ def test_transactions_are_found_again_after_a_start() -> None:
     async def the_marker() -> None:
         coordinator = Coordinator(open_log(disk, "/__consumer_offsets-0"))
         assert await coordinator.fetch() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        assert await coordinator.complete(is_commit=True) == commands.Done()
+        assert await coordinator.complete(is_commit=True) == Done()
         assert await coordinator.commit(9, producer_id=8) == kept
-        assert await coordinator.complete(producer_id=8, is_commit=False) == commands.Done()
+        assert await coordinator.complete(producer_id=8, is_commit=False) == Done()
         await coordinator.stop()
 
     async def after_it() -> None:

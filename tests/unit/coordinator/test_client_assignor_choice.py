@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator.clientside import ClientSide
+from kohort.coordinator.commands import admin as asked
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.values import ClientAssignor
 from kohort.coordinator.consumer.clientside.bounds import (
     MOST_ASSIGNORS,
     MOST_METADATA_BYTES,
@@ -28,7 +30,7 @@ def chosen(group: GroupDialogue) -> str:
     return name
 
 
-def of_members(*members: tuple[asked.ClientAssignor, ...]) -> GroupDialogue:
+def of_members(*members: tuple[ClientAssignor, ...]) -> GroupDialogue:
     """A group whose members have these assignors."""
     group = GroupDialogue({"t": 4})
     for name, assignors in zip("abcdef", members, strict=False):
@@ -125,7 +127,7 @@ def test_versions_that_cannot_be_are_refused_and_named(low: int, high: int, vers
         ([assignor("b", metadata=b"!" * (MOST_METADATA_BYTES + 1))], "take 65537 bytes, more than 65536"),
     ],
 )
-def test_bounds_of_what_a_member_says(assignors: list[asked.ClientAssignor], why: str) -> None:
+def test_bounds_of_what_a_member_says(assignors: list[ClientAssignor], why: str) -> None:
     group = GroupDialogue({"t": 4})
     join(group, "a", *assignors).is_refused(ErrorCode.INVALID_REQUEST, saying=why)
     join(group, "a")
@@ -171,7 +173,7 @@ def test_what_is_known_of_a_member_goes_with_it() -> None:
 
 def test_a_join_says_everything_and_null_is_unchanged() -> None:
     group = of_members((assignor(),))
-    assert not isinstance(beat(group, "a", rack_id="north").body, asked.Refusal)
+    assert not isinstance(beat(group, "a", rack_id="north").body, Refusal)
     assert list(side(group).assignors) == ["a"]
     group.heartbeat("a", epoch=0)
     assert not side(group).assignors

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import assignors as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.clientside.asking import FAULTY, GONE, LATE, MOST_FAILED
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.staticmode.mode import start_offline
@@ -88,7 +89,7 @@ def test_tools_are_told_of_the_failure_until_there_is_a_target() -> None:
     group = group_of()
 
     def told() -> str:
-        failure: str = group.describe().body_as(asked.DescribeConsumerGroupReply).assignor_failure
+        failure: str = group.describe().body_as(DescribeConsumerGroupReply).assignor_failure
         return failure
 
     assert told() == ""

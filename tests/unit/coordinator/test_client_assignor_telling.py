@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import assignors as asked
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.values import ClientAssignment
 from kohort.coordinator.consumer.heartbeat import find_settled
 from kohort.coordinator.records import ClientAssignmentSet
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
@@ -60,7 +61,7 @@ def test_metadata_release_only_the_heartbeats_of_whom_they_concern() -> None:
     compute(group, "a", 0, 0, 1, 1, said=(("b", 7, b"to b"),))
     group.tell_news()
     assert [answer.is_parked for answer in waiting] == [True, False]
-    assert said(waiting[1]) == asked.ClientAssignment(0, 7, b"to b")
+    assert said(waiting[1]) == ClientAssignment(0, 7, b"to b")
 
 
 def test_an_error_is_told_with_the_next_answer_and_releases_nobody() -> None:
@@ -80,19 +81,19 @@ def test_an_error_is_told_with_the_next_answer_and_releases_nobody() -> None:
 
 def test_who_has_something_to_be_told_is_not_settled() -> None:
     group = pair()
-    beats = asked.ConsumerGroupHeartbeat(
+    beats = ConsumerGroupHeartbeat(
         cause=group.cause(), request=group.request(), group_id="g", member_id="b", member_epoch=3,
         client_id="client-b", client_host="/127.0.0.1",
     )  # fmt: skip
     group.restart()
     assert find_settled(group.shard.groups, beats) is None
-    assert said(group.heartbeat("b", epoch=3)) == asked.ClientAssignment(0, 2, b"to b")
+    assert said(group.heartbeat("b", epoch=3)) == ClientAssignment(0, 2, b"to b")
     assert find_settled(group.shard.groups, beats) is not None
 
 
 def test_what_was_said_is_told_with_every_assignment_and_again_to_who_says_everything() -> None:
     group = pair()
-    assert said(group.heartbeat("b", epoch=3, full=True, owned=[2, 3])) == asked.ClientAssignment(0, 2, b"to b")
+    assert said(group.heartbeat("b", epoch=3, full=True, owned=[2, 3])) == ClientAssignment(0, 2, b"to b")
     assert said(beat(group, "b")) is None
 
 
@@ -100,8 +101,8 @@ def test_a_new_target_forgets_what_was_said_with_the_one_before() -> None:
     group = pair()
     join(group, "c")
     compute(group, "a", 0, 0, 1, 2, said=(("c", 3, b"to c"),))
-    assert said(beat(group, "b")) == asked.ClientAssignment(0, 0, b"")
-    assert said(beat(group, "c")) == asked.ClientAssignment(0, 3, b"to c")
+    assert said(beat(group, "b")) == ClientAssignment(0, 0, b"")
+    assert said(beat(group, "c")) == ClientAssignment(0, 3, b"to c")
     group.heartbeat("d", epoch=0)
     assert group.group.target_epoch == group.group.epoch, "the server's"
     side = group.group.client_side
@@ -120,7 +121,7 @@ def test_a_successor_gets_the_place_of_a_static_member_with_what_was_said() -> N
     join(group, "b2", instance_id="one")
     group.fire_due()
     assert group.group.epoch == epoch, "nothing has changed"
-    assert said(beat(group, "b2")) == asked.ClientAssignment(0, 2, b"to b")
+    assert said(beat(group, "b2")) == ClientAssignment(0, 2, b"to b")
 
 
 def test_new_metadata_and_a_reason_ask_for_a_computation() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import assignors as asked
+from kohort.coordinator.commands.values import ClientAssignment
 from kohort.errors import ErrorCode
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
 from support.coordinator_dialogue import GroupDialogue
@@ -42,9 +43,9 @@ def test_metadata_of_members_are_given_to_the_assignor_and_its_own_to_them() -> 
     assert said(beat(group, "a")) is None
     group.settle()
     answer = group.heartbeat("b", epoch=group.member("b").member_epoch, full=True, owned=[3], client_id="x")
-    assert said(answer) == asked.ClientAssignment(0, 1, b"for b")
+    assert said(answer) == ClientAssignment(0, 1, b"for b")
     group.restart()
-    assert said(beat(group, "b")) == asked.ClientAssignment(0, 1, b"for b")
+    assert said(beat(group, "b")) == ClientAssignment(0, 1, b"for b")
     assert said(beat(group, "b")) is None
 
 
@@ -56,7 +57,7 @@ def test_who_is_asked_and_does_not_answer_is_followed_by_another_and_in_the_end_
     join(group, "b")
     group.advance(ms=10_000)
     assert is_asked(group.heartbeat("b", epoch=1, owned=[]))
-    assert said(group.heartbeat("a", epoch=1, owned=[])) == asked.ClientAssignment(-1, 0, b"")
+    assert said(group.heartbeat("a", epoch=1, owned=[])) == ClientAssignment(-1, 0, b"")
     group.advance(ms=9_999)
     assert group.group.target_epoch < group.group.epoch
     group.advance(ms=1)
@@ -76,7 +77,7 @@ def test_error_of_an_assignor_is_told_to_all_and_somebody_else_is_asked() -> Non
     group.fire_due()
     told = group.heartbeat("b", epoch=1, owned=[])
     assert is_asked(told)
-    assert said(told) == asked.ClientAssignment(7, 0, b"")
+    assert said(told) == ClientAssignment(7, 0, b"")
     compute(group, "b", 0, 1, 0, 1)
     group.settle()
     assert group.holders() == {"a": {("t", 0), ("t", 2)}, "b": {("t", 1), ("t", 3)}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.records import MemberConnectionSeen
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer, GroupDialogue

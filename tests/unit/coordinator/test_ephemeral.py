@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
@@ -95,7 +96,7 @@ class Crowd:
             self.owned[member_id] = given
             self._heartbeat(member_id, topic_partitions={TOPIC_ID: tuple(sorted(given))} if given else {})
 
-    def _commit(self, decision: Decision) -> list[asked.ReplyBody]:
+    def _commit(self, decision: Decision) -> list[ReplyBody]:
         return [reply.body for reply in self.shard.commit(decision, now_ms=self.now_ms)]
 
     def _targets(self) -> dict[str, set[int]]:

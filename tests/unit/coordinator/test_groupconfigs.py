@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS, configs_in, effective_settings
 from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet
 from kohort.coordinator.settings import GroupSettings

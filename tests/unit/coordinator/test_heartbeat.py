@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import recordcodec
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.bounds import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
 from kohort.coordinator.records import (
     ConsumerGroupEpochSet,
@@ -232,7 +233,7 @@ def test_describe_shows_who_has_what_and_who_shall_have_it(group: GroupDialogue)
     group.stable(a=[0, 1])
     group.heartbeat("b", epoch=0)
     group.heartbeat("a", epoch=1)
-    reply = group.describe().body_as(asked.DescribeConsumerGroupReply)
+    reply = group.describe().body_as(DescribeConsumerGroupReply)
     assert (reply.state, reply.group_epoch, reply.assignment_epoch, reply.assignor_name) == (
         "Reconciling",
         2,
@@ -244,7 +245,7 @@ def test_describe_shows_who_has_what_and_who_shall_have_it(group: GroupDialogue)
     assert (b.member_id, b.member_epoch, b.assignment, b.target_assignment) == ("b", 2, {}, {T: (1,)})
     assert reply.topic_names == {T: "t"}
     group.settle()
-    assert group.describe().body_as(asked.DescribeConsumerGroupReply).state == "Stable"
+    assert group.describe().body_as(DescribeConsumerGroupReply).state == "Stable"
 
 
 def test_administrator_removes_members(group: GroupDialogue) -> None:

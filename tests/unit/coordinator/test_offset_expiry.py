@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands.groups import JoinGroupReply, SyncGroupReply
 from kohort.coordinator.offsets.expiry import EXPIRED_AT_ONCE
 from kohort.coordinator.records import ClassicGroupForgotten, ConsumerGroupForgotten, OffsetForgotten
 from kohort.wire.embedded import encode_subscription
@@ -36,9 +37,9 @@ def join_classic(group: MixedDialogue, *topics: str, protocol_type: str = "consu
         protocol_type=protocol_type,
         protocols=[("range", encode_subscription(topics))],
     )
-    assert answer.body_as(asked.JoinGroupReply).generation_id == 1
+    assert answer.body_as(JoinGroupReply).generation_id == 1
     if sync:
-        group.sync("m", 1, {"m": b""}).body_as(asked.SyncGroupReply)
+        group.sync("m", 1, {"m": b""}).body_as(SyncGroupReply)
     return "m"
 
 
@@ -122,7 +123,7 @@ def test_subscription_that_nobody_can_read_may_be_to_any_topic(group: MixedDialo
         rebalance_timeout_ms=50 * RETENTION_MS,
         protocols=[("range", b"\xff")],
     )
-    assert answer.body_as(asked.JoinGroupReply).generation_id == 2
+    assert answer.body_as(JoinGroupReply).generation_id == 2
     group.sync("m", 2)
     group.advance(2 * RETENTION_MS)
     assert group.expire_offsets().expired == 0

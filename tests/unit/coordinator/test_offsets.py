@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import admin as asked
+from kohort.coordinator.commands.offsets import CommittedOffset, FetchOffsetsReply
 from kohort.coordinator.records import OffsetCommitted, OffsetForgotten
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue, topic_id_of
@@ -42,8 +43,8 @@ def test_commit_keeps_everything_that_was_said(group: GroupDialogue) -> None:
             topic_id=topic_id_of("t"),
         )
     ]
-    (found,) = group.fetch_offsets([0]).body_as(asked.FetchOffsetsReply).offsets
-    assert found == asked.CommittedOffset(
+    (found,) = group.fetch_offsets([0]).body_as(FetchOffsetsReply).offsets
+    assert found == CommittedOffset(
         topic="t", topic_id=topic_id_of("t"), partition=0, offset=5, leader_epoch=-1, metadata="mine"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import DescribeConsumerGroupReply
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
+from kohort.coordinator.commands import groups as asked
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer
 from support.hold_dialogue import ClassicHoldDialogue

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, MetadataNews
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply, MetadataNews
 from kohort.coordinator.consumer.apply import apply_metadata_set
 from kohort.coordinator.consumer.board import GONE_LIMIT, NOTHING_YET, Board
 from kohort.coordinator.consumer.published import (
@@ -357,7 +358,7 @@ def test_administrators_see_what_each_publishes_at_once() -> None:
     group = HoldDialogue({"t": 2})
     group.heartbeat("a", epoch=0, metadata=b"x")
     group.heartbeat("b", epoch=0)
-    described = group.describe().body_as(asked.DescribeConsumerGroupReply)
+    described = group.describe().body_as(DescribeConsumerGroupReply)
     assert {member.member_id: member.metadata for member in described.members} == {"a": b"x", "b": None}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands import MemberDisconnected
+from kohort.coordinator.commands.groups import MemberDisconnected
 from kohort.coordinator.events import reads as kept
 from kohort.coordinator.events.reads import LastRead, Reads
 from support.coordinator_dialogue import GroupDialogue

@@ -10,30 +10,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.coordinator import recordcodec
+from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.recordreader import RecordReader
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ClassicGroupStored,
-    ClassicMemberFacts,
     ClassicRebalanceDone,
     ClassicRebalanceDue,
+    ClientAssignmentSet,
+    ClientAssignorsSet,
     ConsumerGroupEpochSet,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
     ConsumerMemberSubscribed,
     CurrentAssignmentForgotten,
     CurrentAssignmentSet,
+    GroupConfigsSet,
     MemberMetadataForgotten,
     MemberMetadataSet,
     MemberState,
     MemberTargetForgotten,
     MemberTargetSet,
     MoveFacts,
+    OfflineMemberSet,
     OffsetCommitted,
     OffsetForgotten,
     Record,
     RegularExpressionForgotten,
     RegularExpressionResolved,
+    StaticClockSet,
     StoredClassicMember,
     SubmittedMoveForgotten,
     SubmittedMoveSet,
@@ -49,6 +54,8 @@ from kohort.wire.messages import group_records
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 MAYBE = st.none() | TEXT.filter(bool)
+INT8 = st.integers(-(2**7), 2**7 - 1)
+INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 COUNT = st.integers(0, 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -72,6 +79,7 @@ CLASSIC_FACTS = st.builds(
     session_timeout_ms=COUNT,
     protocols=st.lists(st.tuples(TEXT, st.binary(max_size=20)), min_size=1, max_size=3).map(tuple),
 )
+CLIENT_ASSIGNOR = st.builds(ClientAssignor, TEXT, INT16, INT16, INT8, INT16, st.binary(max_size=20))
 GROUP = {"group_id": TEXT}
 MEMBER = {"group_id": TEXT, "member_id": TEXT}
 RECORDS = st.one_of(
@@ -150,6 +158,11 @@ RECORDS = st.one_of(
     st.builds(ClassicRebalanceDone, **GROUP),
     st.builds(MemberMetadataSet, **MEMBER, metadata=st.binary(max_size=30), published_ms=INT64),
     st.builds(MemberMetadataForgotten, **MEMBER),
+    st.builds(GroupConfigsSet, **GROUP, configs=st.dictionaries(TEXT, TEXT, max_size=3)),
+    st.builds(OfflineMemberSet, **MEMBER, since_ms=INT64),
+    st.builds(StaticClockSet, **GROUP, noted_ms=INT64, lost_ms=INT64, window_opened_ms=INT64),
+    st.builds(ClientAssignorsSet, **MEMBER, assignors=st.lists(CLIENT_ASSIGNOR, max_size=3).map(tuple)),
+    st.builds(ClientAssignmentSet, **MEMBER, said=st.builds(ClientAssignment, INT8, INT16, st.binary(max_size=20))),
 )
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer import regex as patterns
 from kohort.coordinator.consumer.regex import (
     MAX_REGEX,
@@ -58,7 +59,7 @@ def test_pattern_is_resolved_in_the_heartbeat_that_says_it(shop: GroupDialogue) 
     assert [(record.regex, record.topics, record.timestamp_ms) for record in resolved] == [
         (ORDERS, ("orders-eu", "orders-us"), shop.now_ms)
     ]
-    members = shop.describe().body_as(asked.DescribeConsumerGroupReply).members
+    members = shop.describe().body_as(DescribeConsumerGroupReply).members
     assert [(member.subscribed_topic_names, member.subscribed_topic_regex) for member in members] == [((), ORDERS)]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.static import decide_connection_gone
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import (
@@ -274,7 +275,7 @@ def test_commits_carry_the_name_and_are_fenced_by_it() -> None:
 def test_describe_shows_names_and_who_is_away() -> None:
     group = static_pair()
     group.heartbeat("a", epoch=-2, instance_id="one")
-    members = group.describe().body_as(asked.DescribeConsumerGroupReply).members
+    members = group.describe().body_as(DescribeConsumerGroupReply).members
     assert [(member.member_id, member.instance_id, member.member_epoch) for member in members] == [
         ("a", "one", -2),
         ("b", "two", 2),

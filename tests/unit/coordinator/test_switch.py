@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.consumer.switch import MOST_MOVES
 from kohort.coordinator.consumer.targets.window import STEP_MS
 from kohort.errors import ErrorCode

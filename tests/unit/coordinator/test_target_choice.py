@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands import DescribeConsumerGroupReply
+from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import submit

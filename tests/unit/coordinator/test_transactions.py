@@ -6,8 +6,10 @@ import random
 
 import pytest
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator.classic.state import ClassicGroupState
+from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands.admin import DescribeClassicGroupReply
+from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply
 from kohort.coordinator.logbatch import build_log_batch, read_log_batch
 from kohort.coordinator.records import OffsetForgotten, TransactionCompleted
 from kohort.errors import ErrorCode
@@ -162,7 +164,7 @@ def test_partition_that_was_given_up_is_not_committed_for(group: GroupDialogue) 
 
 def join(group: GroupDialogue, instance_id: str | None = None) -> Answer:
     return group.ask(
-        asked.JoinGroup(
+        JoinGroup(
             cause=group.cause(),
             request=group.request(),
             group_id="g",
@@ -181,7 +183,7 @@ def join(group: GroupDialogue, instance_id: str | None = None) -> Answer:
 
 def test_classic_member_is_fenced_by_generation_id_and_instance(group: GroupDialogue) -> None:
     """In every state of the group, as with ordinary commits; a producer that knows no consumer is not checked."""
-    first = join(group, "i").body_as(asked.JoinGroupReply)
+    first = join(group, "i").body_as(JoinGroupReply)
     assert group.shard.groups.classic["g"].state is ClassicGroupState.COMPLETING_REBALANCE
     me = {"member_id": first.member_id, "instance_id": "i"}
     assert group.commit_in_transaction({0: 1}, epoch=1, **me).errors() == (NONE,)
@@ -203,7 +205,7 @@ def test_generation_of_a_group_that_is_not_there_is_illegal(group: GroupDialogue
 def test_group_that_only_a_transaction_knows_is_listed_described_and_deleted(group: GroupDialogue) -> None:
     group.commit_in_transaction({0: 5})
     assert group.list_groups() == [("g", "", "Empty", "classic")]
-    assert group.describe_classic().body_as(asked.DescribeClassicGroupReply).state == "Empty"
+    assert group.describe_classic().body_as(DescribeClassicGroupReply).state == "Empty"
     group.new_records()
     group.delete_group().is_done()
     assert group.new_records() == [OffsetForgotten(group_id="g", topic="t", partition=0)]

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage

@@ -13,7 +13,8 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.topics.topicconfigs import Resource
 from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
-from kohort.coordinator import commands
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused
 from kohort.wire.messages.alter_configs import (
@@ -29,26 +30,26 @@ def handle(context: BrokerContext, request: Request, message: AlterConfigsReques
     resources = message.resources
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
-    def alter(asked: AlterConfigsResource, answer: Callable[[commands.ReplyBody], None]) -> None:
+    def alter(asked: AlterConfigsResource, answer: Callable[[ReplyBody], None]) -> None:
         try:
             if named[asked.resource_type, asked.resource_name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request")
             _alter(context, asked, answer, validate_only=message.validate_only)
         except Refused as why:
-            answer(commands.Refusal(code=why.code, message=str(why)))
+            answer(Refusal(code=why.code, message=str(why)))
 
     rows_of = rows_asked_for(alter, _row)
     answer_rows(context.loop.call_soon, request, resources, rows_of, lambda rows: AlterConfigsResponse(responses=rows))
 
 
-def _row(asked: AlterConfigsResource, reply: commands.ReplyBody) -> AlterConfigsResourceResponse:
+def _row(asked: AlterConfigsResource, reply: ReplyBody) -> AlterConfigsResourceResponse:
     row = AlterConfigsResourceResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
     )
-    if isinstance(reply, commands.Refusal):
+    if isinstance(reply, Refusal):
         row.error_code, row.error_message = reply.code, reply.message
     return row
 
@@ -56,7 +57,7 @@ def _row(asked: AlterConfigsResource, reply: commands.ReplyBody) -> AlterConfigs
 def _alter(
     context: BrokerContext,
     asked: AlterConfigsResource,
-    answer: Callable[[commands.ReplyBody], None],
+    answer: Callable[[ReplyBody], None],
     *,
     validate_only: bool,
 ) -> None:

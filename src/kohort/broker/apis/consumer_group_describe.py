@@ -12,7 +12,9 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.broker.operations import GROUP_OPERATIONS
 from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Partitions, Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId
 from kohort.wire.messages.consumer_group_describe import (
@@ -42,7 +44,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescr
 
     has_metadata = request.connection.software == SOFTWARE_NAME
 
-    def row_of(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
+    def row_of(group_id: str, reply: ReplyBody) -> DescribedGroup:
         row = _describe(group_id, reply)
         if has_metadata and isinstance(reply, commands.DescribeConsumerGroupReply):
             _add_metadata(row.members, reply.members)
@@ -56,8 +58,8 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescr
     )
 
 
-def _describe(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
-    if isinstance(reply, commands.Refusal):
+def _describe(group_id: str, reply: ReplyBody) -> DescribedGroup:
+    if isinstance(reply, Refusal):
         return DescribedGroup(error_code=reply.code, error_message=reply.message, group_id=group_id)
     assert isinstance(reply, commands.DescribeConsumerGroupReply)
     return DescribedGroup(
@@ -102,7 +104,7 @@ def _member(member: commands.DescribedConsumerMember, names: dict[TopicId, str])
     )
 
 
-def _assignment(partitions: commands.Partitions, names: dict[TopicId, str]) -> Assignment:
+def _assignment(partitions: Partitions, names: dict[TopicId, str]) -> Assignment:
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=names.get(topic_id, ""), partitions=list(numbers))

@@ -13,7 +13,9 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.memberids import new_member_id
 from kohort.broker.groups.push import PatientBeat
-from kohort.coordinator import commands
+from kohort.coordinator.commands import groups as commands
+from kohort.coordinator.commands import values as command_values
+from kohort.coordinator.commands.base import Partitions, Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId
 from kohort.wire.codec import encode
@@ -143,12 +145,12 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         return self._answer(interval_ms)
 
     def translate(
-        self, request: Request, body: commands.ConsumerGroupHeartbeatReply | commands.Refusal
+        self, request: Request, body: commands.ConsumerGroupHeartbeatReply | Refusal
     ) -> ConsumerGroupHeartbeatResponse | bytes:
         """Translate the coordinator's reply into the response."""
         command = self.command
         if (
-            isinstance(body, commands.Refusal)
+            isinstance(body, Refusal)
             or body.assignment is not None
             or body.member_epoch != command.member_epoch
             or body.should_compute
@@ -182,7 +184,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         return self._body
 
 
-def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
+def _partitions(rows: list[TopicPartitions]) -> Partitions:
     """Return the partitions by topic; rows and partitions that are repeated count once."""
     found: dict[TopicId, set[int]] = {}
     for row in rows:
@@ -190,12 +192,12 @@ def _partitions(rows: list[TopicPartitions]) -> commands.Partitions:
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in found.items()}
 
 
-def _assignors(rows: list[ClientAssignor] | None) -> tuple[commands.ClientAssignor, ...] | None:
+def _assignors(rows: list[ClientAssignor] | None) -> tuple[command_values.ClientAssignor, ...] | None:
     """Convert the assignors that the member can run, in the order of its preference."""
     if rows is None:
         return None
     return tuple(
-        commands.ClientAssignor(
+        command_values.ClientAssignor(
             name=row.name,
             minimum_version=row.minimum_version,
             maximum_version=row.maximum_version,
@@ -207,7 +209,7 @@ def _assignors(rows: list[ClientAssignor] | None) -> tuple[commands.ClientAssign
     )
 
 
-def _client_assignment(said: commands.ClientAssignment | None) -> ClientAssignment | None:
+def _client_assignment(said: command_values.ClientAssignment | None) -> ClientAssignment | None:
     if said is None:
         return None
     return ClientAssignment(error=said.error, metadata_version=said.version, metadata_bytes=said.metadata)
@@ -227,11 +229,11 @@ def _translate(
     context: BrokerContext,
     group_id: str,
     request: Request,
-    body: commands.ConsumerGroupHeartbeatReply | commands.Refusal,
+    body: commands.ConsumerGroupHeartbeatReply | Refusal,
     *,
     is_numbered: bool,
 ) -> ConsumerGroupHeartbeatResponse:
-    if isinstance(body, commands.Refusal):
+    if isinstance(body, Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=body.code, error_message=body.message or body.code.name)
     session_ms = context.runtime.session_timeout_ms(group_id)
     if body.member_epoch < 0:

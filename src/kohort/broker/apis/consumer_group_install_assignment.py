@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.coordinator import commands
+from kohort.coordinator.commands import assignors as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.ids import CauseId
 from kohort.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,
@@ -33,8 +34,8 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupInsta
 
 
 def _translate(
-    request: Request, body: commands.InstallAssignmentReply | commands.Refusal
+    request: Request, body: commands.InstallAssignmentReply | Refusal
 ) -> ConsumerGroupInstallAssignmentResponse:
     del request
-    code = body.code if isinstance(body, commands.Refusal) else body.error
+    code = body.code if isinstance(body, Refusal) else body.error
     return ConsumerGroupInstallAssignmentResponse(error_code=code, error_message=body.message)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from kohort.assign.interface import Assignable
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.coordinator import commands
+from kohort.coordinator.commands import assignors as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.consumer_group_prepare_assignment import (
@@ -36,10 +37,10 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupPrepa
 
 
 def _translate(
-    request: Request, body: commands.PrepareAssignmentReply | commands.Refusal
+    request: Request, body: commands.PrepareAssignmentReply | Refusal
 ) -> ConsumerGroupPrepareAssignmentResponse:
     del request
-    if isinstance(body, commands.Refusal):
+    if isinstance(body, Refusal):
         return ConsumerGroupPrepareAssignmentResponse(error_code=body.code, error_message=body.message)
     group = body.assignable
     places, subscriptions = _subscriptions(group)

@@ -6,7 +6,9 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -23,8 +25,8 @@ def handle(context: BrokerContext, request: Request, message: DeleteGroupsReques
         token = runtime.next_token()
         return commands.DeleteGroup(cause=CauseId(token), request=token, group_id=group_id)
 
-    def row_of(group_id: str, reply: commands.ReplyBody) -> DeletableGroupResult:
-        code = reply.code if isinstance(reply, commands.Refusal) else ErrorCode.NONE
+    def row_of(group_id: str, reply: ReplyBody) -> DeletableGroupResult:
+        code = reply.code if isinstance(reply, Refusal) else ErrorCode.NONE
         return DeletableGroupResult(group_id=group_id, error_code=code)
 
     rows_of = rows_of_coordinators(runtime, command_of, row_of)

@@ -28,7 +28,9 @@ from kohort.broker.topics.topicconfigs import (
 )
 from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.config import Option, as_text
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import CauseId
@@ -83,11 +85,11 @@ def _each_once(resources: Iterable[DescribeConfigsResource]) -> Iterable[Describ
 
 
 #: The configs of one resource, or why they are not shown.
-_Found = list[DescribeConfigsResourceResult] | commands.Refusal
+_Found = list[DescribeConfigsResourceResult] | Refusal
 
 
 def _answer(rows: _Found, asked: DescribeConfigsResource, message: DescribeConfigsRequest) -> DescribeConfigsResult:
-    if isinstance(rows, commands.Refusal):
+    if isinstance(rows, Refusal):
         return DescribeConfigsResult(
             error_code=rows.code,
             error_message=rows.message,
@@ -115,7 +117,7 @@ def _rows(context: BrokerContext, asked: DescribeConfigsResource) -> _Found:
     try:
         return list(_rows_here(context, asked))
     except Refused as refused:
-        return commands.Refusal(code=refused.code, message=str(refused))
+        return Refusal(code=refused.code, message=str(refused))
 
 
 def _rows_here(context: BrokerContext, asked: DescribeConfigsResource) -> Iterable[DescribeConfigsResourceResult]:
@@ -177,8 +179,8 @@ def _broker_rows(values: Mapping[str, object], given: Mapping[str, str]) -> Iter
         yield row
 
 
-def _group_rows(reply: commands.ReplyBody) -> _Found:
-    if isinstance(reply, commands.Refusal):
+def _group_rows(reply: ReplyBody) -> _Found:
+    if isinstance(reply, Refusal):
         return reply
     assert isinstance(reply, commands.DescribeGroupConfigsReply)
     rows = []

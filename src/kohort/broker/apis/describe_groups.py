@@ -11,7 +11,9 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.broker.operations import GROUP_OPERATIONS
 from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.describe_groups import (
@@ -33,7 +35,7 @@ def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequ
         token = runtime.next_token()
         return commands.DescribeClassicGroup(cause=CauseId(token), request=token, group_id=group_id)
 
-    def row_of(group_id: str, reply: commands.ReplyBody) -> DescribedGroup:
+    def row_of(group_id: str, reply: ReplyBody) -> DescribedGroup:
         row = _describe(group_id, reply, request.version)
         if message.include_authorized_operations:
             row.authorized_operations = GROUP_OPERATIONS
@@ -43,8 +45,8 @@ def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequ
     answer_rows(context.loop.call_soon, request, group_ids, rows_of, lambda rows: DescribeGroupsResponse(groups=rows))
 
 
-def _describe(group_id: str, reply: commands.ReplyBody, version: int) -> DescribedGroup:
-    if isinstance(reply, commands.Refusal):
+def _describe(group_id: str, reply: ReplyBody, version: int) -> DescribedGroup:
+    if isinstance(reply, Refusal):
         return DescribedGroup(error_code=reply.code, error_message=reply.message, group_id=group_id, group_state="Dead")
     assert isinstance(reply, commands.DescribeClassicGroupReply)
     error = reply.error

@@ -9,7 +9,8 @@ from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.describe_moves import DescribedMove, DescribeMovesRequest, DescribeMovesResponse
@@ -28,9 +29,9 @@ def handle(context: BrokerContext, request: Request, message: DescribeMovesReque
     token = context.runtime.next_token()
     command = commands.DescribeMoves(cause=CauseId(token), request=token, group_id=message.group_id)
 
-    def translate(request: Request, body: commands.DescribeMovesReply | commands.Refusal) -> DescribeMovesResponse:
+    def translate(request: Request, body: commands.DescribeMovesReply | Refusal) -> DescribeMovesResponse:
         del request
-        if isinstance(body, commands.Refusal):
+        if isinstance(body, Refusal):
             return DescribeMovesResponse(error_code=body.code, error_message=body.message)
         moves = [_row(move) for move in body.moves[:limit]]
         return DescribeMovesResponse(error_code=ErrorCode.NONE, total=len(body.moves), moves=moves)

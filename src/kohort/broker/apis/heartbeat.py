@@ -10,7 +10,8 @@ from typing import Final
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.push import PatientBeat
-from kohort.coordinator import commands
+from kohort.coordinator.commands import groups as commands
+from kohort.coordinator.commands.base import Done, Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -34,8 +35,8 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         counts_requests=context.pushing.counts_requests(request.connection),
     )
 
-    def translate(request: Request, body: commands.Done | commands.Refusal) -> HeartbeatResponse:
-        code = body.code if isinstance(body, commands.Refusal) else ErrorCode.NONE
+    def translate(request: Request, body: Done | Refusal) -> HeartbeatResponse:
+        code = body.code if isinstance(body, Refusal) else ErrorCode.NONE
         if code in _ALIVE:
             connections.heartbeat(request.connection, message.group_id, message.member_id)
         is_moving = code is ErrorCode.REBALANCE_IN_PROGRESS

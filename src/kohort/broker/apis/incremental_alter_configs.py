@@ -16,7 +16,8 @@ from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.topics.topicconfigs import Resource, is_list, topic_defaults
 from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.config import Option, OptionSet, parse_list
-from kohort.coordinator import commands
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.groupconfigs import LONGEST_TEXT
 from kohort.errors import ErrorCode, Refused
 from kohort.storage.topicconfig import TOPIC_OPTIONS
@@ -40,7 +41,7 @@ def handle(context: BrokerContext, request: Request, message: IncrementalAlterCo
     resources = message.resources
     named = Counter((each.resource_type, each.resource_name) for each in resources)
 
-    def ask(asked: AlterConfigsResource, take: Callable[[commands.ReplyBody], None]) -> None:
+    def ask(asked: AlterConfigsResource, take: Callable[[ReplyBody], None]) -> None:
         if named[_name(asked)] > 1:
             take(_refusal(ErrorCode.INVALID_REQUEST, "the resource is named twice in the request"))
         elif len({config.name for config in asked.configs}) != len(asked.configs):
@@ -61,14 +62,14 @@ def _name(resource: AlterConfigsResource) -> tuple[int, str]:
     return resource.resource_type, resource.resource_name
 
 
-def _row(resource: AlterConfigsResource, outcome: commands.ReplyBody) -> AlterConfigsResourceResponse:
+def _row(resource: AlterConfigsResource, outcome: ReplyBody) -> AlterConfigsResourceResponse:
     row = AlterConfigsResourceResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
-    if isinstance(outcome, commands.Refusal):
+    if isinstance(outcome, Refusal):
         row.error_code, row.error_message = outcome.code, outcome.message
     return row
 
@@ -76,7 +77,7 @@ def _row(resource: AlterConfigsResource, outcome: commands.ReplyBody) -> AlterCo
 def _alter(
     context: BrokerContext,
     asked: AlterConfigsResource,
-    answer: Callable[[commands.ReplyBody], None],
+    answer: Callable[[ReplyBody], None],
     *,
     validate_only: bool,
 ) -> None:
@@ -100,8 +101,8 @@ def _alter(
         answer(_refusal(refused.code, str(refused)))
 
 
-def _refusal(code: ErrorCode, text: str) -> commands.Refusal:
-    return commands.Refusal(code=code, message=text)
+def _refusal(code: ErrorCode, text: str) -> Refusal:
+    return Refusal(code=code, message=text)
 
 
 def _group_change(change: AlterableConfig) -> tuple[str, str | None]:

@@ -12,7 +12,8 @@ from functools import partial
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.memberids import new_member_id
-from kohort.coordinator import commands
+from kohort.coordinator.commands import groups as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -49,8 +50,8 @@ def handle(context: BrokerContext, request: Request, message: JoinGroupRequest) 
         expansion_timeout_ms=message.expansion_timeout_ms,
     )
 
-    def translate(request: Request, body: commands.JoinGroupReply | commands.Refusal) -> JoinGroupResponse:
-        if isinstance(body, commands.Refusal):
+    def translate(request: Request, body: commands.JoinGroupReply | Refusal) -> JoinGroupResponse:
+        if isinstance(body, Refusal):
             return JoinGroupResponse(
                 error_code=body.code, protocol_name=_name(None, request), member_id=message.member_id
             )

@@ -12,7 +12,8 @@ from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
-from kohort.coordinator import commands
+from kohort.coordinator.commands import groups as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -44,9 +45,9 @@ def _translate(
     connections: MemberConnections,
     group_id: str,
     request: Request,
-    body: commands.LeaveGroupReply | commands.Refusal,
+    body: commands.LeaveGroupReply | Refusal,
 ) -> LeaveGroupResponse:
-    if isinstance(body, commands.Refusal):
+    if isinstance(body, Refusal):
         return LeaveGroupResponse(error_code=body.code)
     for member, error in body.members:
         if error is ErrorCode.NONE:

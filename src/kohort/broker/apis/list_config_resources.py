@@ -12,7 +12,8 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.topics.topicconfigs import Resource
 from kohort.broker.turns.gather import Gather
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.list_config_resources import (
@@ -42,7 +43,7 @@ def handle(
     if Resource.GROUP not in kinds:
         return ListConfigResourcesResponse(config_resources=rows)
 
-    def complete(replies: list[commands.ReplyBody]) -> None:
+    def complete(replies: list[ReplyBody]) -> None:
         if request.is_open:
             groups = sorted(group_id for reply in replies for group_id in _group_ids(reply))
             rows.extend(_row(group_id, Resource.GROUP) for group_id in groups)
@@ -57,7 +58,7 @@ def handle(
     return None
 
 
-def _group_ids(reply: commands.ReplyBody) -> tuple[str, ...]:
+def _group_ids(reply: ReplyBody) -> tuple[str, ...]:
     assert isinstance(reply, commands.ListGroupConfigsReply)
     return reply.group_ids
 

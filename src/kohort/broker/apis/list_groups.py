@@ -9,7 +9,8 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.broker.turns.gather import Gather
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.ids import CauseId
 from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -19,7 +20,7 @@ def handle(context: BrokerContext, request: Request, message: ListGroupsRequest)
     runtime = context.runtime
     check_rows(len(message.states_filter) + len(message.types_filter), MOST_NAMED, "filters")
 
-    def complete(replies: list[commands.ReplyBody]) -> None:
+    def complete(replies: list[ReplyBody]) -> None:
         if request.is_open:
             request.answer(ListGroupsResponse(groups=_rows(replies)))
 
@@ -35,7 +36,7 @@ def handle(context: BrokerContext, request: Request, message: ListGroupsRequest)
         runtime.ask_shard(index, token, command, whole.slot(index))
 
 
-def _rows(replies: list[commands.ReplyBody]) -> list[ListedGroup]:
+def _rows(replies: list[ReplyBody]) -> list[ListedGroup]:
     rows = []
     for reply in replies:
         assert isinstance(reply, commands.ListGroupsReply)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_PARTITIONS, check_rows
-from kohort.coordinator import commands
+from kohort.coordinator.commands import offsets as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, TopicId
 from kohort.wire.messages.offset_commit import (
@@ -62,9 +63,9 @@ def handle(context: BrokerContext, request: Request, message: OffsetCommitReques
         retention_ms=message.retention_time_ms,
     )
 
-    def translate(request: Request, body: commands.CommitOffsetsReply | commands.Refusal) -> OffsetCommitResponse:
+    def translate(request: Request, body: commands.CommitOffsetsReply | Refusal) -> OffsetCommitResponse:
         del request
-        errors = [body.code] * len(offsets) if isinstance(body, commands.Refusal) else list(body.errors)
+        errors = [body.code] * len(offsets) if isinstance(body, Refusal) else list(body.errors)
         answer = _answer(message, names, errors)
         if look is not None:
             answer.member_news = look.news or listening.tell((message.group_id, message.member_id))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_PARTITIONS, check_rows
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.ids import CauseId
 from kohort.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -28,9 +29,9 @@ def handle(context: BrokerContext, request: Request, message: OffsetDeleteReques
         ),
     )
 
-    def translate(request: Request, body: commands.DeleteOffsetsReply | commands.Refusal) -> OffsetDeleteResponse:
+    def translate(request: Request, body: commands.DeleteOffsetsReply | Refusal) -> OffsetDeleteResponse:
         del request
-        if isinstance(body, commands.Refusal):
+        if isinstance(body, Refusal):
             return OffsetDeleteResponse(error_code=body.code)
         codes = iter(body.errors)
         return OffsetDeleteResponse(

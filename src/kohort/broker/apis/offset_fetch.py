@@ -13,7 +13,9 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, MOST_PARTITIONS, check_rows
 from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
-from kohort.coordinator import commands
+from kohort.coordinator.commands import offsets as commands
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId
 from kohort.wire.messages.offset_fetch import (
@@ -42,7 +44,7 @@ def handle(context: BrokerContext, request: Request, message: OffsetFetchRequest
     def command_of(group: OffsetFetchRequestGroup) -> commands.FetchOffsets:
         return _command(context, group, message, version)
 
-    def row_of(group: OffsetFetchRequestGroup, reply: commands.ReplyBody) -> OffsetFetchResponseGroup:
+    def row_of(group: OffsetFetchRequestGroup, reply: ReplyBody) -> OffsetFetchResponseGroup:
         return _group(context, group, reply, version)
 
     rows_of = rows_of_coordinators(context.runtime, command_of, row_of)
@@ -78,8 +80,8 @@ def _ask_one(context: BrokerContext, request: Request, message: OffsetFetchReque
         require_stable=message.require_stable,
     )
 
-    def translate(request: Request, body: commands.FetchOffsetsReply | commands.Refusal) -> OffsetFetchResponse:
-        if not isinstance(body, commands.Refusal):
+    def translate(request: Request, body: commands.FetchOffsetsReply | Refusal) -> OffsetFetchResponse:
+        if not isinstance(body, Refusal):
             return OffsetFetchResponse(topics=list(_topics(body)))
         # Version 1 has no error for the whole answer: each partition repeats it.
         if request.version >= 2:
@@ -152,9 +154,9 @@ def _name(context: BrokerContext, name: str, topic_id: bytes, version: int) -> s
 
 
 def _group(
-    context: BrokerContext, asked: OffsetFetchRequestGroup, reply: commands.ReplyBody, version: int
+    context: BrokerContext, asked: OffsetFetchRequestGroup, reply: ReplyBody, version: int
 ) -> OffsetFetchResponseGroup:
-    if isinstance(reply, commands.Refusal):
+    if isinstance(reply, Refusal):
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=reply.code)
     assert isinstance(reply, commands.FetchOffsetsReply)
     rows: dict[tuple[str, bytes], list[OffsetFetchResponsePartitions]] = {}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.submit_moves import SubmitMovesRequest, SubmitMovesResponse, SubmittedMoveResult
@@ -29,9 +30,9 @@ def handle(context: BrokerContext, request: Request, message: SubmitMovesRequest
     context.runtime.answer(request, command, _translate)
 
 
-def _translate(request: Request, body: commands.SubmitMovesReply | commands.Refusal) -> SubmitMovesResponse:
+def _translate(request: Request, body: commands.SubmitMovesReply | Refusal) -> SubmitMovesResponse:
     del request
-    if isinstance(body, commands.Refusal):
+    if isinstance(body, Refusal):
         return SubmitMovesResponse(error_code=body.code, error_message=body.message)
     return SubmitMovesResponse(
         error_code=ErrorCode.NONE,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
-from kohort.coordinator import commands
+from kohort.coordinator.commands import groups as commands
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -40,9 +41,9 @@ def handle(context: BrokerContext, request: Request, message: SyncGroupRequest) 
     return None
 
 
-def _translate(request: Request, body: commands.SyncGroupReply | commands.Refusal) -> SyncGroupResponse:
+def _translate(request: Request, body: commands.SyncGroupReply | Refusal) -> SyncGroupResponse:
     del request
-    if isinstance(body, commands.Refusal):
+    if isinstance(body, Refusal):
         return SyncGroupResponse(error_code=body.code)
     return SyncGroupResponse(
         error_code=body.error,

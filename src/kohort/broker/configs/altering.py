@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.broker.topics.topicconfigs import check_topic_configs, log_idle
 from kohort.broker.topics.topicwork import Outcome, code_of
-from kohort.coordinator import commands
+from kohort.coordinator.commands import admin as commands
+from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.groupconfigs import LONGEST_TEXT
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.ids import CauseId
@@ -22,14 +24,14 @@ if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
 
 #: Called with the outcome of the change of a resource.
-Answer = Callable[[commands.ReplyBody], None]
+Answer = Callable[[ReplyBody], None]
 #: Configs that an answer names.
 _MOST_NAMED: Final = 10
 
 
-def outcome_reply(why: Outcome) -> commands.ReplyBody:
+def outcome_reply(why: Outcome) -> ReplyBody:
     """Return the reply to a change that is in force, or that was refused."""
-    return commands.Done() if why is None else commands.Refusal(code=code_of(why), message=str(why))
+    return Done() if why is None else Refusal(code=code_of(why), message=str(why))
 
 
 def alter_group(
@@ -68,7 +70,7 @@ def alter_topic(
         except (Refused, ConfigError) as why:
             answer(outcome_reply(why))
         else:
-            answer(commands.Done())
+            answer(Done())
         return
 
     def done(why: Outcome) -> None:
@@ -104,7 +106,7 @@ def alter_broker(
         except ConfigError as why:
             answer(outcome_reply(why))
         else:
-            answer(commands.Done())
+            answer(Done())
         return
     wanted = configs.change(changed, lambda why: answer(outcome_reply(why)))
     context.cluster.work.ask([wanted])

@@ -9,14 +9,9 @@ if TYPE_CHECKING:
     from kohort.broker.connections.request import Asker, Request
     from kohort.broker.groups.grouproom import GroupRoom
     from kohort.broker.groups.runtime import Translate
-    from kohort.coordinator.commands import (
-        AnyHeartbeat,
-        Command,
-        ConsumerGroupHeartbeat,
-        GroupCommand,
-        ReplyBody,
-        WatchMember,
-    )
+    from kohort.coordinator.commands.base import Command, GroupCommand
+    from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, WatchMember
+    from kohort.coordinator.commands.replies import ReplyBody
     from kohort.coordinator.events.reads import MemberKey, Reads
     from kohort.ids import RequestToken
     from kohort.journal.ring import Journal

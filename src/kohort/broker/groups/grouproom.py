@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from kohort.broker.groups.home import Home
-from kohort.coordinator.commands import Command, ConsumerGroupHeartbeat, JoinGroup, Refusal
+from kohort.coordinator.commands.base import Command, Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, JoinGroup
+from kohort.coordinator.commands.offsets import CommitOffsets, CommitTransactionOffsets
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.offsetcommands import CommitOffsets, CommitTransactionOffsets
 from kohort.errors import ErrorCode
 
 log = logging.getLogger("kohort.broker")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kohort.coordinator.commands import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.model import AssignorFailure
 from kohort.coordinator.settings import GroupSettings

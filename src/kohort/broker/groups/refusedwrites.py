@@ -15,16 +15,10 @@ from typing import Final
 from kohort.broker.groups.home import Home
 from kohort.broker.writes.durability import Durability
 from kohort.coordinator import parking
-from kohort.coordinator.commands import (
-    AnyHeartbeat,
-    Command,
-    ExpireOffsets,
-    GroupCommand,
-    Refusal,
-    ReplyBody,
-    TopicsChanged,
-    WatchMember,
-)
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.groups import AnyHeartbeat, TopicsChanged, WatchMember
+from kohort.coordinator.commands.offsets import ExpireOffsets
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.logbatch import build_log_batch
 from kohort.errors import ErrorCode, StorageError

@@ -27,22 +27,20 @@ from kohort.broker.groups.refusedwrites import RefusedWrites, append_decision
 from kohort.broker.writes.durability import Durability, is_durable
 from kohort.clock import WallClock
 from kohort.coordinator import parking
-from kohort.coordinator.commands import (
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.groups import (
     AnyHeartbeat,
-    Command,
-    CompleteTransaction,
     ConsumerGroupHeartbeat,
-    GroupCommand,
     LeaveGroup,
     LogExtent,
     LogsMeasured,
     MemberDisconnected,
-    Refusal,
-    ReplyBody,
     TargetComputed,
     TopicsChanged,
     WatchMember,
 )
+from kohort.coordinator.commands.offsets import CompleteTransaction
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs
 from kohort.coordinator.events.reads import MemberKey, Reads
 from kohort.coordinator.events.reporter import Reporter

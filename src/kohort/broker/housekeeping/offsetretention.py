@@ -13,7 +13,9 @@ from collections import deque
 from typing import Final
 
 from kohort.broker.groups.runtime import Runtime
-from kohort.coordinator.commands import ExpireOffsets, ExpireOffsetsReply, Refusal, ReplyBody
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.offsets import ExpireOffsets, ExpireOffsetsReply
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.ids import CauseId
 
 log = logging.getLogger("kohort.broker")

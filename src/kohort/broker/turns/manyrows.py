@@ -17,7 +17,8 @@ from kohort.broker.turns.gather import Gather
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Request
     from kohort.broker.groups.coordination import Coordination
-    from kohort.coordinator.commands import GroupCommand, ReplyBody
+    from kohort.coordinator.commands.base import GroupCommand
+    from kohort.coordinator.commands.replies import ReplyBody
     from kohort.wire.schema import Message
 
 #: A described topic with all its configs takes 0.1 ms, a described group a quarter of that.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kohort.coordinator.classic.checks import check_generation, check_member
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import CommitOffsets
+from kohort.coordinator.commands.offsets import CommitOffsets
 from kohort.coordinator.decision import Arm, Decision, TimerKey
 from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment
 from kohort.coordinator.model import GroupsState

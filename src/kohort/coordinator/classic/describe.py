@@ -6,7 +6,7 @@ Source: Apache Kafka's `ClassicGroup.asDescribedGroup`.
 from __future__ import annotations
 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import DescribeClassicGroupReply, DescribedClassicMember
+from kohort.coordinator.commands.admin import DescribeClassicGroupReply, DescribedClassicMember
 from kohort.errors import ErrorCode
 
 

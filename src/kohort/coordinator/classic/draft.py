@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
-from kohort.coordinator.commands import ReplyBody
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import (

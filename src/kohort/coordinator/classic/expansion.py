@@ -20,7 +20,7 @@ from kohort.coordinator.classic.replies import build_join_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.classic.volatile import MemberPut, NewcomerGone, NewcomerHosted
-from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.embeddedcodec import write_assignment
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.mode import has_window, open_window, without_window

@@ -6,18 +6,29 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
 from __future__ import annotations
 
 from kohort.coordinator.classic.checks import check_generation, check_member
+from kohort.coordinator.classic.presence import decide_back
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import Done, Heartbeat, Refusal
+from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator.commands.groups import Heartbeat
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.model import GroupsState
 from kohort.errors import ErrorCode
 
 
-def decide_heartbeat(group: ClassicGroup | None, command: Heartbeat, *, now_ms: int) -> Decision:
-    """Renew the member's session; REBALANCE_IN_PROGRESS tells it to rejoin.
+def decide_heartbeat(
+    group: ClassicGroup | None, command: Heartbeat, *, now_ms: int, groups: GroupsState | None = None
+) -> Decision:
+    """Renew the member's session, and bring it back in a static group; REBALANCE_IN_PROGRESS tells it to rejoin.
 
     Raises:
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
     """
+    return decide_back(
+        group, command.member_id, groups, lambda found: _renew_session(found, command, now_ms=now_ms), now_ms=now_ms
+    )
+
+
+def _renew_session(group: ClassicGroup | None, command: Heartbeat, *, now_ms: int) -> Decision:
     member = check_member(group, command.member_id, command.instance_id)
     assert group is not None
     check_generation(group, command.generation_id)

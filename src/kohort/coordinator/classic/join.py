@@ -33,7 +33,7 @@ from kohort.coordinator.classic.volatile import (
     MemberPut,
     PendingMemberRemoved,
 )
-from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings

@@ -10,7 +10,7 @@ from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.rebalance import complete_join_if_all_are_here, go_on_without, remove_member
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.classic.volatile import ClassicGroupDropped, PendingMemberRemoved
-from kohort.coordinator.commands import LeaveGroup, LeaveGroupReply, LeavingMember
+from kohort.coordinator.commands.groups import LeaveGroup, LeaveGroupReply, LeavingMember
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings

@@ -10,7 +10,7 @@ from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.join import decide_join
 from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.decision import Arm, Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings

@@ -18,7 +18,7 @@ from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.replies import build_join_error
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember, ParkedNewcomer
 from kohort.coordinator.classic.volatile import JoinParked, MemberPut, NewcomerGone, NewcomerParked
-from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.decision import Disarm, Effect, Reply, TimerKey
 from kohort.errors import ErrorCode, Refused
 

@@ -6,7 +6,7 @@ Source: Apache Kafka's `GroupMetadataManager` (completeClassicGroupJoin, propaga
 from __future__ import annotations
 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
-from kohort.coordinator.commands import JoinedMember, JoinGroupReply, SyncGroupReply
+from kohort.coordinator.commands.groups import JoinedMember, JoinGroupReply, SyncGroupReply
 from kohort.errors import ErrorCode
 
 

@@ -19,7 +19,7 @@ from kohort.coordinator.classic.replies import build_join_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
 from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
-from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.records import StaticMemberOusted
 from kohort.coordinator.settings import GroupSettings

@@ -16,12 +16,13 @@ from kohort.coordinator.classic.checks import (
 )
 from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.due import note_done
+from kohort.coordinator.classic.presence import decide_back
 from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance
 from kohort.coordinator.classic.replies import build_sync_error, build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
 from kohort.coordinator.classic.volatile import SyncReceived
-from kohort.coordinator.commands import SyncGroup
+from kohort.coordinator.commands.groups import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import write_assignment
 from kohort.coordinator.model import GroupsState
@@ -43,6 +44,8 @@ def decide_sync(
 ) -> Decision:
     """Park a follower's SyncGroup until the leader's; the leader's makes the group Stable.
 
+    A SyncGroup brings its member back in a static group.
+
     Args:
         image: the existing topics, `None` where they do not matter.
         groups: state with the clocks of static groups.
@@ -51,6 +54,22 @@ def decide_sync(
         Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
             INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS; UNKNOWN_SERVER_ERROR if the assignments are too large.
     """
+
+    def decide(found: ClassicGroup | None) -> Decision:
+        return _take_sync(found, command, settings, now_ms=now_ms, image=image, groups=groups)
+
+    return decide_back(group, command.member_id, groups, decide, now_ms=now_ms)
+
+
+def _take_sync(
+    group: ClassicGroup | None,
+    command: SyncGroup,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    image: TopicImage | None,
+    groups: GroupsState | None,
+) -> Decision:
     member = check_member(group, command.member_id, command.instance_id)
     assert group is not None
     # A SyncGroup of an older generation must not get an assignment of this one.

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.published import apply_metadata_forgotten, put_metadata
 from kohort.coordinator.consumer.reconciliation.standing import note_standing
@@ -27,7 +28,6 @@ from kohort.coordinator.model import (
     Target,
 )
 from kohort.coordinator.records import (
-    ClassicMemberFacts,
     ConsumerGroupEpochSet,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,

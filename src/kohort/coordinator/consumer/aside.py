@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, Partitions, WatchMember
+from kohort.coordinator.commands.base import Partitions
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, WatchMember
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.records import VolatileRecord
 from kohort.errors import ErrorCode, Refused

@@ -22,17 +22,16 @@ from kohort.coordinator.classic.checks import (
 from kohort.coordinator.classic.join import check_form
 from kohort.coordinator.classic.replies import build_join_error
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
-from kohort.coordinator.commands import (
+from kohort.coordinator.commands.base import Done, Partitions, Refusal
+from kohort.coordinator.commands.groups import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
-    Done,
     Heartbeat,
     JoinGroup,
-    Partitions,
-    Refusal,
     SyncGroup,
     SyncGroupReply,
 )
+from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
 from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.heartbeat import decide_member
@@ -49,13 +48,7 @@ from kohort.coordinator.embeddedcodec import (
 from kohort.coordinator.migration.downgrade import decide_succession, is_last_of_its_kind
 from kohort.coordinator.migration.upgrade import build_hosted_join_reply
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records import (
-    ClassicMemberFacts,
-    CurrentAssignmentSet,
-    MemberConnectionSeen,
-    MemberState,
-    Record,
-)
+from kohort.coordinator.records import CurrentAssignmentSet, MemberConnectionSeen, MemberState, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused

@@ -5,11 +5,7 @@ Source: Apache Kafka's `ConsumerGroup.asDescribedGroup`; states as KIP-848 names
 
 from __future__ import annotations
 
-from kohort.coordinator.commands import (
-    DescribeConsumerGroup,
-    DescribeConsumerGroupReply,
-    DescribedConsumerMember,
-)
+from kohort.coordinator.commands.admin import DescribeConsumerGroup, DescribeConsumerGroupReply, DescribedConsumerMember
 from kohort.coordinator.consumer.clientside.choice import choice_of
 from kohort.coordinator.consumer.published import metadata_of
 from kohort.coordinator.consumer.reconciliation.standing import known_epoch

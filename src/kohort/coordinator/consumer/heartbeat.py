@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
+from kohort.coordinator.commands.base import Partitions
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.aside import check_epoch, heard_now
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.consumer.change import joining, topics_of, unite_topics

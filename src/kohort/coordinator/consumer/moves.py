@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kohort.coordinator.commands import DescribeMoves, DescribeMovesReply, MoveStatus
+from kohort.coordinator.commands.admin import DescribeMoves, DescribeMovesReply, MoveStatus
 from kohort.coordinator.consumer.describe import find_moving
 from kohort.coordinator.consumer.reconciliation.following import granted_epoch_of
 from kohort.coordinator.decision import Decision, Reply

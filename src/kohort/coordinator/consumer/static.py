@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal
 from kohort.coordinator.consumer.reconciliation.way import target_in

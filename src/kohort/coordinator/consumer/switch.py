@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from kohort.coordinator.commands import AskedMove, MoveAnswer, SubmitMoves, SubmitMovesReply
+from kohort.coordinator.commands.admin import AskedMove, MoveAnswer, SubmitMoves, SubmitMovesReply
 from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.describe import find_moving
 from kohort.coordinator.consumer.moves import move_id

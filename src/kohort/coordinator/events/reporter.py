@@ -14,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import parking
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.state import ClassicMember
 from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroup
+from kohort.coordinator.commands.assignors import InstallAssignment
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.offsets import CommitOffsets, CommitTransactionOffsets, FetchOffsets
 from kohort.coordinator.consumer.reconciliation.way import MovesHeldBack
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.events.classicevents import CLASSIC_EVENTS, read_owned
@@ -78,12 +82,12 @@ _COUNTED_RECORDS: Final = frozenset(
         facts.MemberMetadataForgotten,
     }
 )
-_COUNTED: Final[dict[type[asked.Command], str]] = {
+_COUNTED: Final[dict[type[Command], str]] = {
     asked.ConsumerGroupHeartbeat: "heartbeats",
     asked.Heartbeat: "heartbeats",
-    asked.CommitOffsets: "commits",
-    asked.CommitTransactionOffsets: "commits",
-    asked.FetchOffsets: "offset_fetches",
+    CommitOffsets: "commits",
+    CommitTransactionOffsets: "commits",
+    FetchOffsets: "offset_fetches",
 }
 
 
@@ -142,17 +146,17 @@ class Reporter:
             return []
         counted = count_of(stimulus, decision)
         # A heartbeat that was counted when it arrived is not counted again with its response.
-        if counted is not None and isinstance(stimulus, asked.GroupCommand):
+        if counted is not None and isinstance(stimulus, GroupCommand):
             return self.count(journal, stimulus, counted, decision.records, now_ms=now_ms) if is_new else []
         entries = self.tell(groups, stimulus, decision, timers=timers, now_ms=now_ms)
         if entries:
             # A passed deadline has no cause id of its own.
-            cause = stimulus.cause if isinstance(stimulus, asked.Command) else next_cause()
+            cause = stimulus.cause if isinstance(stimulus, Command) else next_cause()
             journal.record(entries, cause=cause, now_ms=now_ms)
         return entries
 
     def count(
-        self, journal: Journal, command: asked.GroupCommand, what: str, records: Sequence[facts.Record], *, now_ms: int
+        self, journal: Journal, command: GroupCommand, what: str, records: Sequence[facts.Record], *, now_ms: int
     ) -> list[Entry]:
         """Count a decision without changes; return entries if others have waited for that member."""
         journal.count(command.group_id, what)
@@ -198,7 +202,7 @@ class Reporter:
                 journal.record(entries, cause=next_cause(), now_ms=now_ms)
 
     def _on_commit(
-        self, journal: Journal, command: asked.GroupCommand, records: Sequence[facts.Record], *, now_ms: int
+        self, journal: Journal, command: GroupCommand, records: Sequence[facts.Record], *, now_ms: int
     ) -> None:
         """Report that a member without visible fetches has read the partitions that it commits."""
         named = [(record.topic, record.partition) for record in records if isinstance(record, facts.OffsetCommitted)]
@@ -302,7 +306,7 @@ class Reporter:
                 by_group.setdefault(record.group_id, []).append(record)
         for group_id, records in by_group.items():
             scene = self._scene(groups, group_id, records, timers, now_ms=now_ms)
-            if isinstance(stimulus, asked.InstallAssignment):
+            if isinstance(stimulus, InstallAssignment):
                 scene.computed_by = stimulus.member_id
             if MovesHeldBack in scene.kinds:
                 scene.pace = self._pace(groups, group_id, records)
@@ -404,7 +408,7 @@ class Reporter:
                 if told:
                     return told
                 # The deadline of an assignment follows from a change that was reported; only a step has its own epoch.
-                if isinstance(stimulus, asked.TargetComputed | asked.InstallAssignment) or (
+                if isinstance(stimulus, asked.TargetComputed | InstallAssignment) or (
                     isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
                 ):
                     return reason
@@ -453,20 +457,20 @@ def _connection_lost(stimulus: asked.MemberDisconnected) -> Entry:
     )
 
 
-def _refusal(stimulus: Stimulus, decision: Decision) -> asked.Refusal | None:
+def _refusal(stimulus: Stimulus, decision: Decision) -> Refusal | None:
     """Return the refusal of the stimulus itself; the decision may refuse other waiting requests, too."""
-    request = stimulus.request if isinstance(stimulus, asked.GroupCommand) else None
+    request = stimulus.request if isinstance(stimulus, GroupCommand) else None
     for effect in decision.effects:
-        if type(effect) is Reply and type(effect.body) is asked.Refusal and effect.request == request:
+        if type(effect) is Reply and type(effect.body) is Refusal and effect.request == request:
             return effect.body
     return None
 
 
-def _refused(stimulus: Stimulus, refusal: asked.Refusal) -> list[Entry]:
+def _refused(stimulus: Stimulus, refusal: Refusal) -> list[Entry]:
     # A tool that describes a group asks for each type in turn; the refusal of the wrong type is no event of the group.
     # Neither is a watch of a member that has just left.
-    quiet = asked.DescribeConsumerGroup | asked.WatchMember
-    if not isinstance(stimulus, asked.GroupCommand) or isinstance(stimulus, quiet):
+    quiet = DescribeConsumerGroup | asked.WatchMember
+    if not isinstance(stimulus, GroupCommand) or isinstance(stimulus, quiet):
         return []
     details = [("api", type(stimulus).__name__), ("error", refusal.code.name)]
     if refusal.message:

@@ -10,9 +10,12 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.volatile import MemberRemoved
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import AlterGroupConfigs, SubmitMoves
+from kohort.coordinator.commands.assignors import InstallAssignment
+from kohort.coordinator.commands.base import Command
 from kohort.coordinator.consumer.moves import BY_ADMINISTRATOR
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.embeddedcodec import read_subscription
@@ -23,7 +26,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.staticmode.mode import forces_rebalance
 
 #: Stimulus of a decision: a command, or a passed deadline.
-Stimulus = asked.Command | TimerKey
+Stimulus = Command | TimerKey
 
 #: Kinds of deadlines in words.
 TIMERS: Final = {
@@ -68,13 +71,13 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
         case asked.TopicsChanged():
             return "topics changed"
         # Only a step raises an epoch with its result.
-        case asked.TargetComputed() | asked.InstallAssignment():
+        case asked.TargetComputed() | InstallAssignment():
             return STEP
-        case asked.SubmitMoves():
+        case SubmitMoves():
             return BY_ADMINISTRATOR
         case asked.LeaveGroup():
             return REMOVED if is_removal(groups, stimulus) else "member left"
-        case asked.AlterGroupConfigs():
+        case AlterGroupConfigs():
             # No other config makes a group rebalance at once.
             return DYNAMIC if "group.membership" in stimulus.changes else FORCED
         case asked.ConsumerGroupHeartbeat():

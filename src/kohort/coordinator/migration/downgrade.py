@@ -17,17 +17,14 @@ from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, build_stored_member
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.classic.volatile import MemberPut
-from kohort.coordinator.commands import JoinGroup
+from kohort.coordinator.commands.groups import JoinGroup
+from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.embeddedcodec import write_assignment
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records import (
-    ClassicGroupStored,
-    ClassicMemberFacts,
-    Record,
-)
+from kohort.coordinator.records import ClassicGroupStored, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 

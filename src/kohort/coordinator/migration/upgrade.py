@@ -17,7 +17,8 @@ from kohort.coordinator.classic.parked import dismiss_parked
 from kohort.coordinator.classic.replies import build_sync_error
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
-from kohort.coordinator.commands import JoinGroupReply
+from kohort.coordinator.commands.groups import JoinGroupReply
+from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.bounds import check_topics
 from kohort.coordinator.consumer.targets.target import hash_topics
@@ -27,7 +28,6 @@ from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment, r
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
-    ClassicMemberFacts,
     ClassicRebalanceDone,
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,

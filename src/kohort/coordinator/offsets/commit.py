@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator.classic.requests import check_commit, decide_sign, former_share
-from kohort.coordinator.commands import CommitOffsets, CommitOffsetsReply, OffsetToCommit
+from kohort.coordinator.classic.commits import check_commit, decide_sign, former_share
+from kohort.coordinator.commands.offsets import CommitOffsets, CommitOffsetsReply, OffsetToCommit
 from kohort.coordinator.consumer.classicmembers import check_generation
 from kohort.coordinator.consumer.static import bearer_of
 from kohort.coordinator.decision import Arm, Decision, Reply

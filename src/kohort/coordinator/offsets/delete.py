@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterator
 
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
-from kohort.coordinator.commands import DeleteGroup, DeleteOffsets, DeleteOffsetsReply, Done
+from kohort.coordinator.commands.admin import DeleteGroup, DeleteOffsets, DeleteOffsetsReply
+from kohort.coordinator.commands.base import Done
 from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply

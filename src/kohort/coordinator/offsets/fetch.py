@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kohort.coordinator.commands import CommittedOffset, FetchOffsets, FetchOffsetsReply
+from kohort.coordinator.commands.offsets import CommittedOffset, FetchOffsets, FetchOffsetsReply
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import OffsetCommitted

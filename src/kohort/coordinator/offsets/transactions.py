@@ -9,8 +9,9 @@ Source: KIP-98, KIP-447 (the consumer's identity fences it), KIP-1251, KIP-1319;
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.requests import check_commit, decide_sign
-from kohort.coordinator.commands import CommitOffsetsReply, CommitTransactionOffsets, CompleteTransaction, Done, Refusal
+from kohort.coordinator.classic.commits import check_commit, decide_sign
+from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator.commands.offsets import CommitOffsetsReply, CommitTransactionOffsets, CompleteTransaction
 from kohort.coordinator.decision import Decision, Effect, Reply
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.offsets.commit import check_consumer_member, examine_partitions

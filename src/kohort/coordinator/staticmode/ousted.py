@@ -11,14 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator.commands import (
-    CommitOffsets,
-    ConsumerGroupHeartbeat,
-    GroupCommand,
-    Heartbeat,
-    JoinGroup,
-    SyncGroup,
-)
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, Heartbeat, JoinGroup, SyncGroup
+from kohort.coordinator.commands.offsets import CommitOffsets
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import StaticMemberOusted
 from kohort.errors import ErrorCode, Refused

@@ -20,12 +20,8 @@ from kohort.broker.groups.listening import Listening
 from kohort.broker.groups.push import Pushing
 from kohort.broker.groups.runtime import Runtime
 from kohort.clock import Clock
-from kohort.coordinator.commands import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    Refusal,
-    WatchMember,
-)
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
 from kohort.coordinator.decision import Decision, Reply, TimerKey
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup

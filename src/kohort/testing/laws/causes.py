@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import AlterGroupConfigs, SubmitMoves
+from kohort.coordinator.commands.assignors import InstallAssignment
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.model import GroupsState
@@ -85,11 +87,11 @@ class CauseLaws:
                 return _DEADLINES.get(stimulus.kind, frozenset())
             case asked.TopicsChanged():
                 return frozenset({"topics changed"})
-            case asked.TargetComputed() | asked.InstallAssignment():
+            case asked.TargetComputed() | InstallAssignment():
                 return _STEPS
-            case asked.SubmitMoves():
+            case SubmitMoves():
                 return frozenset({"administrator moved partitions"})
-            case asked.AlterGroupConfigs():
+            case AlterGroupConfigs():
                 return frozenset({_BY_CONFIG[name] for name in stimulus.changes if name in _BY_CONFIG})
             case asked.LeaveGroup():
                 is_removal = self._is_by_administrator(stimulus)

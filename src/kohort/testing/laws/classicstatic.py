@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
 from kohort.coordinator.classic.volatile import MemberRemoved, NewcomerHosted, RebalanceBegun, StaticMemberReplaced
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.model import GroupsState
@@ -65,7 +66,7 @@ class ClassicStaticLaws:
 
     def on_decided(self, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Note an accepted request of a member."""
-        code = body.code if isinstance(body, asked.Refusal) else getattr(body, "error", ErrorCode.NONE)
+        code = body.code if isinstance(body, Refusal) else getattr(body, "error", ErrorCode.NONE)
         if isinstance(command, _SIGNS) and code == ErrorCode.NONE:
             member_id = body.member_id if isinstance(body, asked.JoinGroupReply) else command.member_id
             self._decided[command.request] = (command.group_id, member_id), now_ms

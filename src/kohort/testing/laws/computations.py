@@ -6,7 +6,10 @@ Source: KIP-848 as drafted (client-side assignors); requirement G9.
 from __future__ import annotations
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, ConsumerGroupHeartbeatReply, GroupCommand, InstallAssignment, ReplyBody
+from kohort.coordinator.commands.assignors import InstallAssignment
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.decision import ComputeTarget, Decision
 from kohort.coordinator.model import NO_TARGET, GroupsState

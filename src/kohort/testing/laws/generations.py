@@ -6,10 +6,11 @@ KAFKA-12984 (two members with one partition in one generation); KIP-345 (a stati
 
 from __future__ import annotations
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator.classic.invariants import check_classic_group, check_generation_step
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import ClassicGroupStored

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Done, GroupCommand
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.parking import HeartbeatHeld, HeartbeatReleased
@@ -79,7 +80,7 @@ class HoldLaws:
 
 def _is_quiet(command: asked.AnyHeartbeat, body: ReplyBody) -> bool:
     if not isinstance(body, asked.ConsumerGroupHeartbeatReply) or isinstance(command, asked.Heartbeat):
-        return isinstance(body, asked.Done)
+        return isinstance(body, Done)
     if body.should_compute:
         return False
     if command.member_epoch == JOIN_EPOCH:

@@ -13,7 +13,10 @@ from typing import Final
 
 from kohort.assign.external import External
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, InstallAssignment, SubmitMoves, TargetComputed
+from kohort.coordinator.commands.admin import SubmitMoves
+from kohort.coordinator.commands.assignors import InstallAssignment
+from kohort.coordinator.commands.base import Command
+from kohort.coordinator.commands.groups import TargetComputed
 from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.targets.assignable import chosen_assignor
 from kohort.coordinator.decision import Decision

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.errors import ErrorCode

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import Command, GroupCommand, ReplyBody
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerMember, GroupsState
@@ -70,7 +71,7 @@ class OwnerLaws:
 
     def check_release(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
         """ReleaseIsHeard: check that a list of owned partitions acknowledges the absence of the others."""
-        if not isinstance(command, asked.ConsumerGroupHeartbeat) or isinstance(body, asked.Refusal):
+        if not isinstance(command, asked.ConsumerGroupHeartbeat) or isinstance(body, Refusal):
             return
         group, owned = groups.consumer.get(command.group_id), command.topic_partitions
         member = None if group is None else group.members.get(command.member_id)

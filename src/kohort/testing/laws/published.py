@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.commands import Command, ConsumerGroupHeartbeat
+from kohort.coordinator.commands.base import Command
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.shard import Shard

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.volatile import MemberPut, MemberRemoved
-from kohort.coordinator.commands import GroupCommand, Heartbeat, JoinGroup, ReplyBody, SyncGroup
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
+from kohort.coordinator.commands.groups import Heartbeat, JoinGroup, SyncGroup
+from kohort.coordinator.commands.offsets import CommitOffsets
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.parking import HeartbeatReleased
@@ -30,7 +33,7 @@ _SIGNS: Final = (
     JoinGroup,
     SyncGroup,
     Heartbeat,
-    asked.CommitOffsets,
+    CommitOffsets,
 )
 
 
@@ -94,16 +97,16 @@ class SessionLaws:
     def on_released(self, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
         """Note whether the answer to a held heartbeat tells a classic member to rejoin."""
         who = command.group_id, command.member_id
-        if isinstance(body, asked.Done):
+        if isinstance(body, Done):
             self._to_rejoin.pop(who, None)
-        elif isinstance(body, asked.Refusal) and body.code == ErrorCode.REBALANCE_IN_PROGRESS:
+        elif isinstance(body, Refusal) and body.code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._to_rejoin.setdefault(who, now_ms)
 
     def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Note that a member is alive, if its request was accepted."""
         groups = shard.groups
         if not isinstance(command, _SIGNS) or (
-            isinstance(command, asked.CommitOffsets) and command.group_id in groups.consumer
+            isinstance(command, CommitOffsets) and command.group_id in groups.consumer
         ):
             return
         if isinstance(command, asked.ConsumerGroupHeartbeat) and command.member_epoch < 0:
@@ -112,7 +115,7 @@ class SessionLaws:
         member_id = getattr(command, "member_id", "")
         if isinstance(body, asked.JoinGroupReply):
             member_id = body.member_id
-        code = body.code if isinstance(body, asked.Refusal) else getattr(body, "error", ErrorCode.NONE)
+        code = body.code if isinstance(body, Refusal) else getattr(body, "error", ErrorCode.NONE)
         who = (command.group_id, member_id)
         is_sent_back = isinstance(command, Heartbeat) or isinstance(body, asked.SyncGroupReply)
         is_to_rejoin = is_sent_back and code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -255,7 +258,7 @@ class SessionLaws:
 def _is_good(held: asked.AnyHeartbeat, decision: Decision) -> bool:
     """Whether a held heartbeat was answered without a refusal."""
     bodies = (each.body for each in decision.effects if isinstance(each, Reply) and each.request == held.request)
-    return not any(isinstance(body, asked.Refusal) for body in bodies)
+    return not any(isinstance(body, Refusal) for body in bodies)
 
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:

@@ -10,7 +10,7 @@ Source: kohort's own rule.
 
 from __future__ import annotations
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.parking import HeartbeatHeld, HeartbeatReleased, hold_key

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Final, TypeVar
 
-from kohort.coordinator import commands as asked
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.volatile import MemberPut
-from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DeleteGroup, SubmitMoves
+from kohort.coordinator.commands.base import GroupCommand, Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.settings import GroupSettings
@@ -25,7 +27,7 @@ from kohort.testing.story import LawBroken
 
 _Key = TypeVar("_Key")
 #: Requests of a member or an administrator by which members are removed.
-_WORDS: Final = (asked.LeaveGroup, asked.DeleteGroup)
+_WORDS: Final = (asked.LeaveGroup, DeleteGroup)
 
 
 class StaticLaws:
@@ -44,7 +46,7 @@ class StaticLaws:
         if getattr(command, "member_epoch", 0) < 0 and not shard.settings_for(command.group_id).is_static:
             # A member that leaves for a while keeps the rest of its session, by which it is known to be offline.
             return
-        if not isinstance(body, asked.Refusal):
+        if not isinstance(body, Refusal):
             self._heard[command.group_id, command.member_id or getattr(body, "member_id", "")] = now_ms
 
     def on_held(self, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
@@ -122,7 +124,7 @@ class StaticLaws:
             if waited_ms < settings.group_expansion_timeout_ms and group_id in self._waiting:
                 why = f"new members waited for {waited_ms} ms, and not for {settings.group_expansion_timeout_ms} ms"
                 raise LawBroken("OneRebalancePerWindow", why, group_id=group_id)
-        if is_raised and not isinstance(command, asked.SubmitMoves):
+        if is_raised and not isinstance(command, SubmitMoves):
             self._waiting.pop(group_id, None)
         elif is_new:
             self._waiting.setdefault(group_id, now_ms)

@@ -10,14 +10,9 @@ Source: requirement H10; `kohort.coordinator.watching`.
 
 from __future__ import annotations
 
-from kohort.coordinator.commands import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    GroupCommand,
-    Refusal,
-    ReplyBody,
-    WatchMember,
-)
+from kohort.coordinator.commands.base import GroupCommand, Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.aside import MemberWatched
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import ConsumerMember

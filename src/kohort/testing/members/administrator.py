@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.commands import admin as asked
+from kohort.coordinator.commands import groups as groups_commands
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.groups import LeavingMember
+from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST
 from kohort.testing.network import Connection
@@ -23,9 +27,9 @@ class Administrator:
         self._world = world
         self._connection: Connection | None = None
         #: The member to be removed, by each of its requests.
-        self._removals: list[tuple[asked.LeavingMember, ...]] = []
+        self._removals: list[tuple[LeavingMember, ...]] = []
 
-    def has_asked(self, command: asked.LeaveGroup) -> bool:
+    def has_asked(self, command: groups_commands.LeaveGroup) -> bool:
         """Whether the administrator has sent a request; the broker has numbered it since."""
         return any(command.members is members for members in self._removals)
 
@@ -46,10 +50,10 @@ class Administrator:
 
     def remove_member(self, group_id: str, *, member_id: str, instance_id: str | None) -> None:
         """Send LeaveGroup in the name of a member."""
-        leaving = asked.LeavingMember(member_id=member_id, instance_id=instance_id)
+        leaving = LeavingMember(member_id=member_id, instance_id=instance_id)
         self._removals.append((leaving,))
         self._ask(
-            asked.LeaveGroup(
+            groups_commands.LeaveGroup(
                 cause=NO_CAUSE,
                 request=NO_REQUEST,
                 group_id=group_id,
@@ -69,9 +73,9 @@ class Administrator:
 
     def reset_offset(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """Commit an offset without a member, as tools do; only a group without members accepts it."""
-        wanted = asked.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
+        wanted = OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
         self._ask(
-            asked.CommitOffsets(
+            CommitOffsets(
                 cause=NO_CAUSE,
                 request=NO_REQUEST,
                 group_id=group_id,

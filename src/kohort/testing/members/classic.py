@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import ReplyBody
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import GroupCommand, Refusal
+from kohort.coordinator.commands.offsets import CommitOffsets, FetchOffsets, OffsetToCommit
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.testing.members.leader import Partition, plan_cooperative, plan_eager
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned
@@ -126,13 +128,13 @@ class ClassicMember(MemberProcess):
         """Whether the member has a generation."""
         return self.generation >= 0
 
-    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> FetchOffsets:
         """Build an OffsetFetch, which names no member before version 9."""
-        return asked.FetchOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, partitions=partitions)
+        return FetchOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, partitions=partitions)
 
-    def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
+    def build_commit(self, offsets: tuple[OffsetToCommit, ...]) -> CommitOffsets:
         """Build an OffsetCommit with the generation."""
-        return asked.CommitOffsets(
+        return CommitOffsets(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -155,7 +157,7 @@ class ClassicMember(MemberProcess):
         # Answers come in the order of the requests: while JoinGroup is parked, so are those behind it.
         return usual_ms + self.settings.rebalance_timeout_ms if self.is_rejoining else usual_ms
 
-    def may_send_again(self, command: asked.GroupCommand) -> bool:
+    def may_send_again(self, command: GroupCommand) -> bool:
         """Whether a request may be sent again; of JoinGroup only the latest."""
         if isinstance(command, asked.JoinGroup):
             # A static member without an id would take its own place.
@@ -202,7 +204,7 @@ class ClassicMember(MemberProcess):
     def _on_joined(self, number: int, body: ReplyBody) -> None:
         if self._round != number:
             return
-        if isinstance(body, asked.Refusal):
+        if isinstance(body, Refusal):
             self._on_error(body.code)
             return
         assert isinstance(body, asked.JoinGroupReply), body
@@ -269,7 +271,7 @@ class ClassicMember(MemberProcess):
     def _on_synced(self, number: int, body: ReplyBody) -> None:
         if self._round != number:
             return
-        if isinstance(body, asked.Refusal):
+        if isinstance(body, Refusal):
             self._on_error(body.code)
             return
         assert isinstance(body, asked.SyncGroupReply), body
@@ -330,7 +332,7 @@ class ClassicMember(MemberProcess):
         def on_reply(body: ReplyBody) -> None:
             if self._chain != chain:
                 return
-            code = body.code if isinstance(body, asked.Refusal) else ErrorCode.NONE
+            code = body.code if isinstance(body, Refusal) else ErrorCode.NONE
             # While the application gives partitions up the member stays alive, and knows already.
             is_known = code == ErrorCode.REBALANCE_IN_PROGRESS and self.is_rejoining
             if code == ErrorCode.NONE or is_known:

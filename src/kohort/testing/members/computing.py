@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.assign.interface import Assignable
 from kohort.assign.registry import built_in
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import ReplyBody
+from kohort.coordinator.commands import assignors as asked
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commands.values import ClientAssignor
 from kohort.errors import ErrorCode
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST
 
@@ -52,11 +54,11 @@ class Computation:
         self._metadata = 0
         self._reason = 0
 
-    def assignors(self) -> tuple[asked.ClientAssignor, ...]:
+    def assignors(self) -> tuple[ClientAssignor, ...]:
         """Return the assignors that the member names in its heartbeat."""
         reason, self._reason = self._reason, 0
         metadata = str(self._metadata).encode()
-        return (asked.ClientAssignor("own", 0, 3, reason, 2, metadata), asked.ClientAssignor("other", 1, 1, 0, 1, b""))
+        return (ClientAssignor("own", 0, 3, reason, 2, metadata), ClientAssignor("other", 1, 1, 0, 1, b""))
 
     def change(self) -> None:
         """Change the assignor's metadata, or give a reason to compute again."""
@@ -91,7 +93,7 @@ class Computation:
             self._prepare()
 
     def _on_prepared(self, body: ReplyBody) -> None:
-        if isinstance(body, asked.Refusal):
+        if isinstance(body, Refusal):
             self._on_refused(body)
             return
         assert isinstance(body, asked.PrepareAssignmentReply), body
@@ -104,7 +106,7 @@ class Computation:
         act: Callable[[asked.PrepareAssignmentReply], None] = getattr(self, how)
         self._member.later(self._random.randint(0, _USUAL_MS), partial(act, body))
 
-    def _on_refused(self, body: asked.Refusal) -> None:
+    def _on_refused(self, body: Refusal) -> None:
         if body.code == ErrorCode.STALE_MEMBER_EPOCH and self._is_busy:
             # An answer to a heartbeat that tells the epoch is on its way.
             self._member.later(_AGAIN_MS, self._on_failure)
@@ -127,7 +129,7 @@ class Computation:
         member.ask(replace(command, **fields), self._on_installed, self._on_failure)
 
     def _on_installed(self, body: ReplyBody) -> None:
-        if isinstance(body, asked.Refusal) and body.code == ErrorCode.STALE_MEMBER_EPOCH:
+        if isinstance(body, Refusal) and body.code == ErrorCode.STALE_MEMBER_EPOCH:
             self._on_refused(body)
         else:
             self._is_busy = False

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from re import fullmatch
 from typing import TYPE_CHECKING
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import GroupCommand, Partitions, ReplyBody
+from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands.base import GroupCommand, Partitions, Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.testing.members.computing import Computation
@@ -201,7 +203,7 @@ class ConsumerMember(MemberProcess):
 
     def may_send_again(self, command: GroupCommand) -> bool:
         """Whether a request may be sent again; a heartbeat only if it is complete."""
-        if isinstance(command, asked.ConsumerGroupHeartbeat):
+        if isinstance(command, ConsumerGroupHeartbeat):
             # KIP-848 has no other way to learn of an assignment that was lost.
             return command.member_epoch >= 0 and command.rebalance_timeout_ms >= 0
         return super().may_send_again(command)
@@ -236,7 +238,7 @@ class ConsumerMember(MemberProcess):
 
         self.later(delay_ms, act)
 
-    def _build(self, epoch: int) -> asked.ConsumerGroupHeartbeat:
+    def _build(self, epoch: int) -> ConsumerGroupHeartbeat:
         is_full = epoch == 0 or (self._says_everything and epoch > 0)
         says_topics = is_full or self._has_new_topics
         says_owned = self._is_listing = is_full or self._acknowledges
@@ -250,7 +252,7 @@ class ConsumerMember(MemberProcess):
         if says_topics and (self.pattern or self._said_pattern):
             # A member that has dropped its pattern says so until it joins anew; one that never had one says nothing.
             self._said_pattern, pattern = self.pattern or self._said_pattern, self.pattern or ""
-        return asked.ConsumerGroupHeartbeat(
+        return ConsumerGroupHeartbeat(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -307,7 +309,7 @@ class ConsumerMember(MemberProcess):
         self._says_everything = True
         self._heartbeat_at_once()
 
-    def take_news(self, body: asked.ConsumerGroupHeartbeatReply) -> None:
+    def take_news(self, body: ConsumerGroupHeartbeatReply) -> None:
         """Take an assignment of the coordinator, from a heartbeat or an update."""
         self.member_epoch = max(body.member_epoch, self.member_epoch)
         assert body.assignment is not None
@@ -319,7 +321,7 @@ class ConsumerMember(MemberProcess):
         self._is_asking = self._is_listing = False
         if self.is_leaving:
             return
-        if isinstance(body, asked.Refusal):
+        if isinstance(body, Refusal):
             self._on_refused(body.code)
             return
         assert isinstance(body, NumberedReply), body

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, GroupCommand, ReplyBody
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.replies import ReplyBody
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

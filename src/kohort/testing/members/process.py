@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import GroupCommand, ReplyBody
+from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands.base import GroupCommand, Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.testing.members.exchange import Exchange
@@ -241,7 +243,7 @@ class MemberProcess:
     def on_timeout(self, command: GroupCommand) -> None:
         """Handle a request without an answer in time."""
         self.tell("waits no longer for an answer")
-        if self.world.is_at_peace and isinstance(command, asked.ConsumerGroupHeartbeat):
+        if self.world.is_at_peace and isinstance(command, ConsumerGroupHeartbeat):
             why = f"{self.name} gives its connection up, since a heartbeat is not answered in the time that it has"
             raise LawBroken("HoldsEndInTime", why, group_id=self.group_id)
 
@@ -352,7 +354,7 @@ class MemberProcess:
             return
 
         def on_reply(body: ReplyBody) -> None:
-            if isinstance(body, asked.Refusal):
+            if isinstance(body, Refusal):
                 self.on_commit_refused(body.code)
 
         self.ask(self.build_commit(offsets), on_reply, lambda: None, timeout_ms=self.patience_ms())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
 
 #: How often a member that publishes has something new to say, ms.
 PUBLISHES_EVERY_MS = (300, 6_000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from kohort.coordinator.commands import ReplyBody
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.testing.members.exchange import Exchange
 from kohort.testing.network import Connection, SimulatedNetwork
 from kohort.testing.story import LawBroken

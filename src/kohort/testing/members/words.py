@@ -14,8 +14,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from kohort.coordinator import commands as asked
-from kohort.coordinator.commands import ReplyBody
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.testing.members.exchange import Exchange, NumberedReply
 from kohort.testing.members.process import NO_CAUSE, NO_REQUEST
@@ -115,7 +116,7 @@ class Words:
         member = self._member
         if era != self._era or member.is_leaving:
             return
-        if isinstance(body, asked.Refusal):
+        if isinstance(body, Refusal):
             is_asked_about = body.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
             if is_asked_about and epoch == member.member_epoch:
                 member.say_everything()

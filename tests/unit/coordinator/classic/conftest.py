@@ -6,25 +6,27 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.coordinator.classic import requests
 from kohort.coordinator.classic.apply import apply_classic
+from kohort.coordinator.classic.commits import check_commit, decide_sign
+from kohort.coordinator.classic.expiry import decide_expiry, decide_loaded
+from kohort.coordinator.classic.heartbeat import decide_heartbeat
+from kohort.coordinator.classic.join import decide_join
+from kohort.coordinator.classic.leave import decide_leave
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, durable_view
-from kohort.coordinator.commands import (
-    CommitOffsets,
-    Done,
-    GroupCommand,
+from kohort.coordinator.classic.sync import decide_sync
+from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
+from kohort.coordinator.commands.groups import (
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
     LeaveGroup,
     LeaveGroupReply,
     LeavingMember,
-    OffsetToCommit,
-    Refusal,
-    ReplyBody,
     SyncGroup,
     SyncGroupReply,
 )
+from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
+from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
 from kohort.coordinator.groupid import check_group_id
 from kohort.coordinator.records import Record, VolatileRecord
@@ -95,7 +97,7 @@ class ClassicDialogue:
             requires_known_member_id=requires_known_member_id,
             supports_skip_assignment=supports_skip_assignment,
         )
-        self._decide(command, lambda: requests.decide_join(self.group, command, self.settings, now_ms=self.now_ms))
+        self._decide(command, lambda: decide_join(self.group, command, self.settings, now_ms=self.now_ms))
         return command.request
 
     def sync(
@@ -121,9 +123,7 @@ class ClassicDialogue:
             protocol_name=protocol_name,
             assignments=assignments or {},
         )
-        self._decide(
-            command, lambda: requests.decide_sync(self.group, command, self.settings, now_ms=self.now_ms, image=None)
-        )
+        self._decide(command, lambda: decide_sync(self.group, command, self.settings, now_ms=self.now_ms, image=None))
         return command.request
 
     def heartbeat(
@@ -138,14 +138,14 @@ class ClassicDialogue:
             member_id=member_id,
             instance_id=instance_id,
         )
-        self._decide(command, lambda: requests.decide_heartbeat(self.group, command, now_ms=self.now_ms))
+        self._decide(command, lambda: decide_heartbeat(self.group, command, now_ms=self.now_ms))
         return self.error(command.request)
 
     def leave(self, *members: str | LeavingMember, group_id: str = GROUP) -> list[ErrorCode]:
         """Send LeaveGroup; one outcome for each."""
         leaving = tuple(m if isinstance(m, LeavingMember) else LeavingMember(member_id=m) for m in members)
         command = LeaveGroup(cause=CauseId(0), request=self._token(), group_id=group_id, members=leaving)
-        self._decide(command, lambda: requests.decide_leave(self.group, command, self.settings, now_ms=self.now_ms))
+        self._decide(command, lambda: decide_leave(self.group, command, self.settings, now_ms=self.now_ms))
         body = self.answers[command.request]
         if isinstance(body, Refusal):
             return [body.code]
@@ -166,8 +166,8 @@ class ClassicDialogue:
         )
 
         def decide() -> Decision:
-            requests.check_commit(self.group, command)
-            sign = requests.decide_sign(self.group, command, now_ms=self.now_ms)
+            check_commit(self.group, command)
+            sign = decide_sign(self.group, command, now_ms=self.now_ms)
             return Decision(sign.records, (*sign.effects, Reply(command.request, Done())))
 
         self._decide(command, decide)
@@ -183,7 +183,7 @@ class ClassicDialogue:
             key = self.timers.pop_due(self.now_ms)
             assert key is not None
             before = snapshot(self.group)
-            decision = requests.decide_expiry(self.group, key, self.settings, now_ms=self.now_ms)
+            decision = decide_expiry(self.group, key, self.settings, now_ms=self.now_ms)
             assert snapshot(self.group) == before, "deciding changed the group"
             self._carry_out(decision)
         self.now_ms = until_ms
@@ -194,7 +194,7 @@ class ClassicDialogue:
             self.answers[request] = Refusal(code=ErrorCode.NETWORK_EXCEPTION)
         self.groups, self.timers = self.fold(), TimerTable()
         for group in self.groups.values():
-            self._carry_out(requests.decide_loaded(group, self.settings, now_ms=self.now_ms))
+            self._carry_out(decide_loaded(group, self.settings, now_ms=self.now_ms))
 
     # What there is to see.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.requests import describe
+from kohort.coordinator.classic.describe import describe
 from kohort.errors import ErrorCode
 
 

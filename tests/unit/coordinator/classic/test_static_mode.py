@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import JoinGroup, JoinGroupReply, LeavingMember
+from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply, LeavingMember
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import StaticMemberOusted
 from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeClassicGroupReply
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ConsumerGroupForgotten,
@@ -53,7 +54,7 @@ def test_consumer_group_knows_no_classic_members_that_did_not_join(group: MixedD
     group.ask(
         asked.Heartbeat(cause=group.cause(), request=group.request(), group_id="g", generation_id=1, member_id="x")
     ).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
-    described = group.describe_classic().body_as(asked.DescribeClassicGroupReply)
+    described = group.describe_classic().body_as(DescribeClassicGroupReply)
     assert (described.error, described.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
     assert group.new_records() == []
 
@@ -101,7 +102,7 @@ def test_lists_are_filtered_by_state_and_type_in_any_case(group: MixedDialogue) 
 
 def test_classic_group_is_described_by_its_own_kind_only(classic: MixedDialogue) -> None:
     classic.describe().is_refused(ErrorCode.GROUP_ID_NOT_FOUND, saying="not a consumer group")
-    described = classic.describe_classic().body_as(asked.DescribeClassicGroupReply)
+    described = classic.describe_classic().body_as(DescribeClassicGroupReply)
     assert (described.state, described.members[0].assignment) == ("Stable", b"mine")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeClassicGroupReply, DescribeConsumerGroupReply
+from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.records import (
     ClassicGroupForgotten,
     ClassicGroupStored,
-    ClassicMemberFacts,
     ConsumerGroupEpochSet,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
@@ -704,11 +705,11 @@ def test_late_commit_does_not_count_for_what_was_given_up_before_the_group_becam
 def test_both_kinds_are_told_apart_in_descriptions(mixed: MixedDialogue) -> None:
     """ConsumerGroupDescribe v1: 0 is classic, 1 speaks the consumer protocol."""
     upgraded(mixed, x=[0, 1, 2, 3])
-    described = mixed.describe().body_as(asked.DescribeConsumerGroupReply)
+    described = mixed.describe().body_as(DescribeConsumerGroupReply)
     assert {member.member_id: member.member_type for member in described.members} == {"a": 1, "x": 0}
     assert described.state == "Stable"
     assert mixed.list_groups() == [("g", "consumer", "Stable", "consumer")]
-    dead = mixed.describe_classic().body_as(asked.DescribeClassicGroupReply)
+    dead = mixed.describe_classic().body_as(DescribeClassicGroupReply)
     assert (dead.error, dead.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import admin as asked
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
@@ -342,7 +343,7 @@ def test_back_in_dynamic_mode_who_waited_gets_its_share(group: StaticGroup) -> N
 
 def test_a_join_without_a_name_makes_a_stable_group_dynamic_if_it_may(group: StaticGroup) -> None:
     """KIP-345's draft: the first join of a stable group decides on the next round."""
-    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERRORS[asked.ConsumerGroupHeartbeat])
+    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERRORS[ConsumerGroupHeartbeat])
     group.alter_configs({"group.static.fallback": "join"}).is_done()
     group.away("a")
     group.heartbeat("n", epoch=0)
@@ -356,7 +357,7 @@ def test_a_join_without_a_name_is_refused_while_the_group_is_not_stable(group: S
     group.alter_configs({"group.static.fallback": "join", "group.rebalance.token": "x"}).is_done()
     group.set_topics({"t": 9})
     assert group.group.epoch > group.group.target_epoch or state_of(group.group) != "Stable"
-    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERRORS[asked.ConsumerGroupHeartbeat])
+    group.heartbeat("n", epoch=0).is_refused(NAMELESS_ERRORS[ConsumerGroupHeartbeat])
 
 
 def test_the_brokers_time_off_does_not_count(group: StaticGroup) -> None:

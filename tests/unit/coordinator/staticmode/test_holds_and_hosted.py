@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import commands as asked
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.wire import embedded
 from support.hold_dialogue import HoldDialogue
@@ -113,7 +114,7 @@ def test_a_silent_classic_member_is_away_and_comes_back_to_what_it_had() -> None
 
 def test_a_classic_member_without_a_name_is_refused_by_a_static_group_of_the_other_protocol() -> None:
     group = hosted_group()
-    refusal = group.join(fresh="n").body_as(asked.Refusal)
+    refusal = group.join(fresh="n").body_as(Refusal)
     assert "the group g is static" in str(refusal.message)
 
 

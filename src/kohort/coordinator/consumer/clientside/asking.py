@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import Final
 
 from kohort.assign.answers import find_fault
-from kohort.coordinator.assigncommands import (
-    ClientAssignment,
+from kohort.coordinator.clientside import EVERYBODY
+from kohort.coordinator.commands.assignors import (
     InstallAssignment,
     InstallAssignmentReply,
     PrepareAssignment,
     PrepareAssignmentReply,
 )
-from kohort.coordinator.clientside import EVERYBODY
+from kohort.coordinator.commands.values import ClientAssignment
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange
 from kohort.coordinator.consumer.clientside.bounds import check_said
 from kohort.coordinator.consumer.clientside.choice import client_choice

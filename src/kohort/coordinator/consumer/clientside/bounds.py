@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.assigncommands import ClientAssignor
 from kohort.coordinator.clientside import size_of
+from kohort.coordinator.commands.values import ClientAssignor
 from kohort.coordinator.model import ConsumerGroup
 from kohort.errors import ErrorCode, Refused
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kohort.coordinator.clientside import NOTHING_SAID
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.clientside.asking import compute_key
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Effect, Reply

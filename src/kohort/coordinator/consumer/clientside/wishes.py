@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.assigncommands import ClientAssignor
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands.values import ClientAssignor
 from kohort.coordinator.consumer.bounds import JOIN_EPOCH
 from kohort.coordinator.consumer.change import MembershipChange
 from kohort.coordinator.consumer.clientside.bounds import check_assignors, check_room

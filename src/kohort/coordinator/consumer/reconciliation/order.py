@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.coordinator.commands import LogsMeasured
+from kohort.coordinator.commands.groups import LogsMeasured
 from kohort.coordinator.decision import Arm, Decision, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState, Place, Weights
 from kohort.coordinator.records import VolatileRecord

@@ -18,7 +18,7 @@ from typing import Final
 
 from kohort.assign.answers import find_fault
 from kohort.assign.registry import built_in
-from kohort.coordinator.commands import TargetComputed
+from kohort.coordinator.commands.groups import TargetComputed
 from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange
 from kohort.coordinator.consumer.reconciliation.pace import hold_back
 from kohort.coordinator.consumer.targets.assignable import build_assignable, build_target, chosen_assignor

@@ -1,4 +1,4 @@
-"""Commands of administrators to a coordinator and its replies; `commands` has these names, too.
+"""Commands of administrators to a coordinator and its replies.
 
 Laws: those of `commands`.
 Source: Apache Kafka's Admin: groups, their offsets and their configs.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
+from kohort.coordinator.commands.base import Command, GroupCommand, Partitions
 from kohort.errors import ErrorCode
 from kohort.ids import RequestToken, TopicId
 

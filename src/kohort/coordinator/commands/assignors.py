@@ -6,33 +6,10 @@ Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstall
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.stimulus import GroupCommand
+from kohort.coordinator.commands.base import GroupCommand
 from kohort.errors import ErrorCode
-
-
-class ClientAssignor(NamedTuple):
-    """A client-side assignor of a member: KIP-848 as drafted.
-
-    `version` is that of `metadata`, between the other two; `reason` other than 0 asks for a computation.
-    """
-
-    name: str
-    minimum_version: int
-    maximum_version: int
-    reason: int
-    version: int
-    metadata: bytes
-
-
-class ClientAssignment(NamedTuple):
-    """Message of a client-side assignor to one member; `error` other than 0: the assignor failed."""
-
-    error: int
-    version: int
-    metadata: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""Commands to a coordinator and its replies: version-free values, free of wire types.
+"""Commands of members about their group, those of the broker, and the replies to them.
 
-Laws: a command carries its identity and chance (request token, cause, fresh ids) with it; nothing here depends on
-the version of the API that it came by. `broker/apis` translates both ways.
-Source: architecture rules 2, 4, 5, 9.
+Laws: those of `commands`.
+Source: KIP-848; Apache Kafka's JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 """
 
 from __future__ import annotations
@@ -13,106 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.admincommands import (
-    AlterGroupConfigs,
-    AskedMove,
-    DeleteGroup,
-    DeleteOffsets,
-    DeleteOffsetsReply,
-    DescribeClassicGroup,
-    DescribeClassicGroupReply,
-    DescribeConsumerGroup,
-    DescribeConsumerGroupReply,
-    DescribedClassicMember,
-    DescribedConsumerMember,
-    DescribeGroupConfigs,
-    DescribeGroupConfigsReply,
-    DescribeMoves,
-    DescribeMovesReply,
-    ListedGroup,
-    ListGroupConfigs,
-    ListGroupConfigsReply,
-    ListGroups,
-    ListGroupsReply,
-    MoveAnswer,
-    MoveStatus,
-    SubmitMoves,
-    SubmitMovesReply,
-)
-from kohort.coordinator.assigncommands import (
-    ClientAssignment,
-    ClientAssignor,
-    InstallAssignment,
-    InstallAssignmentReply,
-    PrepareAssignment,
-    PrepareAssignmentReply,
-)
-from kohort.coordinator.offsetcommands import (
-    CommitOffsets,
-    CommitOffsetsReply,
-    CommittedOffset,
-    CommitTransactionOffsets,
-    CompleteTransaction,
-    ExpireOffsets,
-    ExpireOffsetsReply,
-    FetchOffsets,
-    FetchOffsetsReply,
-    OffsetToCommit,
-)
-from kohort.coordinator.records import ClassicMemberFacts
-from kohort.coordinator.stimulus import Command, GroupCommand, Partitions
+from kohort.coordinator.commands.base import Command, GroupCommand, Partitions
+from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.topics import TopicImage
-from kohort.coordinator.watchcommands import WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
-
-#: Names declared elsewhere and exported here as well, so that every command has one address.
-__all__ = [
-    "AlterGroupConfigs",
-    "AskedMove",
-    "ClientAssignment",
-    "ClientAssignor",
-    "Command",
-    "CommitOffsets",
-    "CommitOffsetsReply",
-    "CommitTransactionOffsets",
-    "CommittedOffset",
-    "CompleteTransaction",
-    "DeleteGroup",
-    "DeleteOffsets",
-    "DeleteOffsetsReply",
-    "DescribeClassicGroup",
-    "DescribeClassicGroupReply",
-    "DescribeConsumerGroup",
-    "DescribeConsumerGroupReply",
-    "DescribeGroupConfigs",
-    "DescribeGroupConfigsReply",
-    "DescribeMoves",
-    "DescribeMovesReply",
-    "DescribedClassicMember",
-    "DescribedConsumerMember",
-    "ExpireOffsets",
-    "ExpireOffsetsReply",
-    "FetchOffsets",
-    "FetchOffsetsReply",
-    "GroupCommand",
-    "InstallAssignment",
-    "InstallAssignmentReply",
-    "ListGroupConfigs",
-    "ListGroupConfigsReply",
-    "ListGroups",
-    "ListGroupsReply",
-    "ListedGroup",
-    "MoveAnswer",
-    "MoveStatus",
-    "OffsetToCommit",
-    "Partitions",
-    "PrepareAssignment",
-    "PrepareAssignmentReply",
-    "SubmitMoves",
-    "SubmitMovesReply",
-    "WatchMember",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,36 +266,14 @@ class LeaveGroupReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """Reply to a command that succeeded and has no result."""
+class WatchMember(GroupCommand):
+    """Ask for the news of a member since a known state.
 
+    Answered by a `ConsumerGroupHeartbeatReply` or a `Refusal`. `member_epoch`, `assigned`: the state that the member
+    was told last. `is_look`: the reply does not wait for news.
+    """
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Reply to a command that was refused as a whole; nothing was changed."""
-
-    code: ErrorCode
-    message: str | None = None
-
-
-ReplyBody = (
-    ConsumerGroupHeartbeatReply
-    | JoinGroupReply
-    | SyncGroupReply
-    | LeaveGroupReply
-    | CommitOffsetsReply
-    | FetchOffsetsReply
-    | DeleteOffsetsReply
-    | ExpireOffsetsReply
-    | ListGroupsReply
-    | DescribeClassicGroupReply
-    | DescribeConsumerGroupReply
-    | DescribeGroupConfigsReply
-    | ListGroupConfigsReply
-    | SubmitMovesReply
-    | DescribeMovesReply
-    | PrepareAssignmentReply
-    | InstallAssignmentReply
-    | Done
-    | Refusal
-)
+    member_id: str
+    member_epoch: int
+    assigned: Partitions
+    is_look: bool = False

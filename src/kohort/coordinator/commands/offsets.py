@@ -1,4 +1,4 @@
-"""Commands about offsets from clients and the broker, and replies; `commands` has these names, too.
+"""Commands about offsets from clients and the broker, and replies.
 
 Laws: those of `commands`.
 Source: Apache Kafka's OffsetCommit and OffsetFetch.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kohort.coordinator.stimulus import Command, GroupCommand
+from kohort.coordinator.commands.base import Command, GroupCommand
 from kohort.errors import ErrorCode
 from kohort.ids import RequestToken, TopicId
 
