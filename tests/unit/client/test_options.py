@@ -154,7 +154,7 @@ def test_contradictions_are_refused(options: dict[str, object], words: str) -> N
 def test_a_member_may_be_named_as_the_draft_of_static_membership_does() -> None:
     """S1: `member.name` is `group.instance.id` by another name."""
     settings = consumer_settings(CONSUMER_OPTIONS.parse({"group.id": "g", "member.name": "till-7"}))
-    assert (settings.group_instance_id, settings.registration_timeout_ms) == ("till-7", -1)
+    assert (settings.options["group_instance_id"], settings.registration_timeout_ms) == ("till-7", -1)
 
 
 @given(seed=st.integers(0, 2**64), attempts=st.integers(0, 200))

@@ -102,7 +102,7 @@ class OffsetSide(PositionSide):
 
     def _check_group(self) -> None:
         self._check_open()
-        if self._settings.group_id is None:
+        if self._settings.options["group_id"] is None:
             raise StateError(
                 "there is no group to commit for: create the consumer with group_id, or keep the offsets yourself"
             )
@@ -127,7 +127,7 @@ class OffsetSide(PositionSide):
         self._progress.store(chosen)
         now_s = time.monotonic()
         # Stored offsets are reported at intervals: a report costs as much as a dozen records.
-        if self._settings.enable_auto_commit and now_s - self._stored_s >= self._progress_every_s:
+        if self._settings.options["enable_auto_commit"] and now_s - self._stored_s >= self._progress_every_s:
             self._stored_s = now_s
             self._progress.tell(lambda done: self._host.post(OffsetsStored(offsets=done)))
 

@@ -36,7 +36,9 @@ class ReadingSide(PublishingSide):
     """The calls of a consumer that return records."""
 
     def _poll_steps(self, timeout: float, max_records: int | None) -> Steps[list[ConsumerRecord]]:
-        limit = self._settings.max_poll_records if max_records is None else to_count(max_records, "max_records")
+        limit = (
+            self._settings.options["max_poll_records"] if max_records is None else to_count(max_records, "max_records")
+        )
         return self._read_steps("poll", timeout, partial(self._handler.take, limit))
 
     def _arrow_steps(
@@ -152,7 +154,7 @@ class ReadingSide(PublishingSide):
 
     def _iteration_steps(self) -> Steps[ConsumerRecord | None]:
         """Return the next record; `None`: the consumer is closed, or consumer.timeout.ms has passed."""
-        patience_ms = self._settings.consumer_timeout_ms
+        patience_ms = self._settings.options["consumer_timeout_ms"]
         record: ConsumerRecord | None = None
         while record is None and not self._is_closed:
             record = yield from self._one_steps("iteration", ITERATION_S if patience_ms < 0 else patience_ms / 1000)

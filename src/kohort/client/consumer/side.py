@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from weakref import WeakSet
@@ -102,12 +101,13 @@ class ConsumerSide(OneProcess):
         identity = uuid4()
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
         self._settings = consumer_settings(values, given)
-        self._default_timeout_s = values["default.api.timeout.ms"] / 1000
+        own = self._settings.options
+        self._default_timeout_s = own["default_api_timeout_ms"] / 1000
         functions = values["key.deserializer"], values["value.deserializer"]
         self._handler = FetchHandler(
-            check_crcs=self._settings.check_crcs,
+            check_crcs=own["check_crcs"],
             is_read_committed=self._settings.is_read_committed,
-            skips_corrupt=values["on.corrupt.records"] == "skip",
+            skips_corrupt=own["on_corrupt_records"] == "skip",
             deserialize=Deserializing(*functions).read if any(functions) else None,
         )
         self._deliveries = Deliveries(self._handler, member_id=str(identity), signal=signal)
@@ -120,14 +120,9 @@ class ConsumerSide(OneProcess):
             farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
             counts_sleep=True,
         )
-        self._progress = Progress(self._handler, is_stored=not self._settings.enable_auto_offset_store)
-        self._rebalancing = Rebalancing[Any](
-            self._handler,
-            self._deliveries,
-            self._progress,
-            partial(tell, self._host),
-            commits=self._settings.enable_auto_commit,
-        )
+        self._progress = Progress(self._handler, is_stored=not own["enable_auto_offset_store"])
+        told = self._handler, self._deliveries, self._progress, partial(tell, self._host)
+        self._rebalancing = Rebalancing[Any](*told, commits=own["enable_auto_commit"])
         self._topics: tuple[str, ...] = ()
         self._pattern: str | None = None
         self._is_assigned_by_hand = False
@@ -144,8 +139,8 @@ class ConsumerSide(OneProcess):
         self._noted_s = self._released_s = 0.0
         #: Until then `poll` may hand out ready records without looking at anything else.
         self._quick_until_s = 0.0
-        self._note_every_s = min(_NOTE_S, self._settings.max_poll_interval_ms / 3000)
-        self._progress_every_s = min(_PROGRESS_S, self._note_every_s, self._settings.auto_commit_interval_ms / 10_000)
+        self._note_every_s = min(_NOTE_S, own["max_poll_interval_ms"] / 3000)
+        self._progress_every_s = min(_PROGRESS_S, self._note_every_s, own["auto_commit_interval_ms"] / 10_000)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Self:
@@ -186,7 +181,7 @@ class ConsumerSide(OneProcess):
         """
         changes = changed_limits(config, options)
         self._check_open()
-        self._settings = replace(self._settings, **changes)
+        self._settings = self._settings.changed(**changes)
         self._host.post(Configured(settings=self._settings))
 
     def metrics(self) -> dict[str, float]:
@@ -314,10 +309,10 @@ class ConsumerSide(OneProcess):
 
     @property
     def _has_news(self) -> bool:
-        return self._settings.enable_auto_commit and self._progress.has_news
+        return self._settings.options["enable_auto_commit"] and self._progress.has_news
 
     def _note_progress(self, *, but_the_last: bool = False) -> None:
-        if self._settings.enable_auto_commit:
+        if self._settings.options["enable_auto_commit"]:
             self._progress.tell(lambda done: self._host.post(Polled(consumed=done)), but_the_last=but_the_last)
         else:
             self._host.post(Polled(consumed={}))

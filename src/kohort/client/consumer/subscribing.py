@@ -66,7 +66,7 @@ class SubscribingSide(ConsumerSide):
             to_callback(on_revoked, "on_revoked"),
             to_callback(on_lost, "on_lost") or on_revoked,
         )
-        if self._settings.group_id is None:
+        if self._settings.options["group_id"] is None:
             raise ConfigError("subscribe needs the option group_id; assign reads partitions without a group")
         if not names and chosen is None:
             self._subscribe_to_nothing()
@@ -184,11 +184,14 @@ class SubscribingSide(ConsumerSide):
         Raises:
             StateError: there is no group.
         """
-        if self._settings.group_id is None:
+        if self._settings.options["group_id"] is None:
             raise StateError("there is no group: create the consumer with group_id")
         identity = self._deliveries.identity
         return GroupMetadata(
-            self._settings.group_id, identity.epoch, identity.member_id, self._settings.group_instance_id
+            self._settings.options["group_id"],
+            identity.epoch,
+            identity.member_id,
+            self._settings.options["group_instance_id"],
         )
 
     @property
