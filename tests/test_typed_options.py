@@ -1,20 +1,41 @@
-"""Options as keyword arguments with types: made from the tables, and seen by whoever checks types."""
+"""Options as keyword arguments with types: the tables themselves, as type checkers see them."""
 
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import NoneType
+from typing import Any, ForwardRef, Literal, get_args, get_origin
 
 import pytest
 
-from kohort.client import typed_options
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import OptionSet, as_keyword
+from kohort.client.typed_options import AdminOptions, ConsumerOptions, ProducerOptions
+from kohort.config import (
+    Option,
+    OptionSet,
+    as_keyword,
+    parse_bool,
+    parse_function,
+    parse_int,
+    parse_list,
+    parse_str,
+)
+from kohort.spark.option_table import OPTIONS, SINK_OPTIONS, OwnReadOptions, SinkTable
 
 ROOT = Path(__file__).resolve().parents[1]
+
+#: Text in the tables, and objects as keyword arguments.
+SPARKS_OBJECTS = {
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+}
 
 #: Each line that is wrong ends with a word of what mypy says of it; all others are right.
 SNIPPET = """
@@ -40,6 +61,8 @@ kohort.Producer(compression_type="zip")  # compression_type
 kohort.Admin(acks="all")  # acks
 kohort.aio.Consumer(enable_auto_commit="no")  # enable_auto_commit
 kohort.aio.Admin(acks="all")  # acks
+kohort.Consumer(fetch_max_wait_ms="x")  # fetch_max_wait_ms
+kohort.Consumer(ssl_cafile=5)  # ssl_cafile
 
 
 async def describe(admin: kohort.aio.Admin) -> str:
@@ -48,26 +71,40 @@ async def describe(admin: kohort.aio.Admin) -> str:
 """
 
 
-def test_types_are_those_of_the_tables() -> None:
-    """An option was changed: make the module anew and commit it with the change."""
-    made = runpy.run_path(str(ROOT / "tools" / "typed_options.py"))["document"]()
-    there = (ROOT / "src" / "kohort" / "client" / "typed_options.py").read_text()
-    assert made == there, "run: python tools/typed_options.py > src/kohort/client/typed_options.py"
+#: What a value may be given as, by its parser; a `Literal` where there are choices.
+TYPES = {
+    parse_bool: bool,
+    parse_int: int,
+    parse_str: str,
+    parse_list: str | Sequence[str],
+    parse_function: Callable[[Any], Any],
+}
 
 
-def test_types_of_spark_are_those_of_its_tables() -> None:
-    """The same for its source and sink."""
-    made = runpy.run_path(str(ROOT / "tools" / "typed_options.py"))["spark_document"]()
-    there = (ROOT / "src" / "kohort" / "spark" / "typed_options.py").read_text()
-    assert made == there, "run: python tools/typed_options.py spark > src/kohort/spark/typed_options.py"
+@pytest.mark.parametrize("table", [ConsumerOptions, ProducerOptions, OwnReadOptions, SinkTable])
+def test_type_of_a_field_is_that_of_its_option(table: type) -> None:
+    """Numbers and switches as such, not as text; nothing may be given where nothing is the default."""
+    for annotation in table.__annotations__.values():
+        option, kind = annotation.__metadata__[0], annotation.__origin__
+        if not isinstance(option, Option) or isinstance(kind, ForwardRef):
+            continue
+        assert (NoneType in get_args(kind)) == (option.default is None), option.name
+        words = {word for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)}
+        if words:
+            assert option.default is None or option.default in words, option.name
+        elif option.parse in TYPES and option.name not in SPARKS_OBJECTS:
+            expected = TYPES[option.parse]
+            assert kind == (expected | None if option.default is None else expected), option.name
 
 
 @pytest.mark.parametrize(
     ("options", "typed"),
     [
-        (CONSUMER_OPTIONS, typed_options.ConsumerOptions),
-        (PRODUCER_OPTIONS, typed_options.ProducerOptions),
-        (ADMIN_OPTIONS, typed_options.AdminOptions),
+        (CONSUMER_OPTIONS, ConsumerOptions),
+        (PRODUCER_OPTIONS, ProducerOptions),
+        (ADMIN_OPTIONS, AdminOptions),
+        (OPTIONS, OwnReadOptions),
+        (SINK_OPTIONS, SinkTable),
     ],
     ids=lambda value: getattr(value, "what", ""),
 )

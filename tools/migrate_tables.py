@@ -13,7 +13,7 @@ import confluent_kafka
 import kafka.errors
 
 from kohort.client import kafkaoptions
-from kohort.client.securityoptions import SECURITY
+from kohort.client.options import ADMIN_OPTIONS
 from kohort.config import Verdict
 from kohort.errors import ErrorCode
 
@@ -22,7 +22,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "migrate.md"
 
 def spellings() -> list[str]:
     """Which names of others each option takes."""
-    rows = [f"| `{each.name}` | {quoted(sorted(each.also))} |" for each in SECURITY if each.also]
+    rows = [f"| `{each.name}` | {quoted(sorted(each.also))} |" for each in ADMIN_OPTIONS if each.also]
     return ["| option here | also taken |", "| --- | --- |", *rows]
 
 

@@ -8,11 +8,12 @@ Names are Kafka's own dotted ones; Python callers write them in snake_case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from math import isnan, nan
 from os import PathLike
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 from kohort.errors import ConfigError, UnknownOptionError
 
@@ -149,6 +150,43 @@ class Option:
         return None if is_so_anyway else self.idle.words
 
 
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Another client's name for the option `of`, taken as well."""
+
+    name: str
+    of: str
+
+
+def options_of(table: type) -> list[Option]:
+    """Read the options from a `TypedDict`: each field is annotated with its own, or with a `Spelling` of another's.
+
+    The words of a `Literal` are the option's choices. A field that is annotated with neither is passed over.
+
+    >>> from typing import Annotated, TypedDict
+    >>> acks = Option(name="acks", parse=parse_str, default="all", doc="Copies.")
+    >>> Words = Literal["all", "0", 0]
+    >>> fields = {"acks": Annotated[Words, acks], "copies": Annotated[Words, Spelling("copies", of="acks")]}
+    >>> Table = TypedDict("Table", fields, total=False)
+    >>> [(option.name, option.choices, option.also) for option in options_of(Table)]
+    [('acks', ('all', '0'), ('copies',))]
+    """
+    found: dict[str, Option] = {}
+    for annotation in table.__annotations__.values():
+        for entry in getattr(annotation, "__metadata__", ()):
+            if isinstance(entry, Option):
+                words = _words_of(annotation.__origin__)
+                found[entry.name] = replace(entry, choices=words) if words else entry
+            elif isinstance(entry, Spelling):
+                found[entry.of] = replace(found[entry.of], also=(*found[entry.of].also, entry.name))
+    return list(found.values())
+
+
+def _words_of(kind: object) -> tuple[str, ...]:
+    words = (get_args(each) for each in (kind, *get_args(kind)) if get_origin(each) is Literal)
+    return tuple(word for word in next(words, ()) if isinstance(word, str))
+
+
 class Verdict(Enum):
     """The reason for which another program's option is none here."""
 
@@ -201,20 +239,34 @@ class OptionSet:
     """
 
     def __init__(
-        self, what: str, options: Iterable[Option], *, unserved: Callable[[], Iterable[Unserved]] = tuple
+        self,
+        what: str,
+        options: Iterable[Option] | Callable[[], Iterable[Option]],
+        *,
+        unserved: Callable[[], Iterable[Unserved]] = tuple,
     ) -> None:
         """Create a set of options.
 
-        `unserved`: options known elsewhere; called only when a name is unknown.
+        `options`: a function is called on first use. `unserved`: options known elsewhere; called only when a name is
+        unknown.
         """
         self.what: Final = what
-        self._by_name: Final = {option.name: option for option in options}
-        #: By keyword, and by what others call it.
-        self._by_keyword: Final = {option.keyword: option for option in self._by_name.values()}
+        self._options: Final = options
+        self._unserved: Final = unserved
+
+    @cached_property
+    def _by_name(self) -> dict[str, Option]:
+        options = self._options() if callable(self._options) else self._options
+        return {option.name: option for option in options}
+
+    @cached_property
+    def _by_keyword(self) -> dict[str, Option]:
+        """The options by keyword, and by the names of other clients."""
+        found = {option.keyword: option for option in self._by_name.values()}
         for option in self._by_name.values():
             for name in option.also:
-                self._by_keyword[name] = self._by_keyword[as_keyword(name)] = option
-        self._unserved: Final = unserved
+                found[name] = found[as_keyword(name)] = option
+        return found
 
     def __iter__(self) -> Iterator[Option]:
         return iter(self._by_name.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -303,7 +302,7 @@ def test_fetcher_configuration_is_dynamic(member: ConsumerDialogue) -> None:
     at_rest(member, 0)
     assert member.expect(FetchRequest).max_wait_ms == 500
 
-    member.take(Configured(settings=replace(member.settings, fetch_max_wait_ms=50)))
+    member.take(Configured(settings=member.settings.changed(fetch_max_wait_ms=50)))
     member.serve()
 
     assert member.fetching() == {orders(0)[0]: 0}

@@ -152,7 +152,7 @@ def test_fetch_that_reserves_what_it_cannot_bring(monkeypatch: pytest.MonkeyPatc
     send = FetchSender._send
 
     def send_greedily(self: FetchSender, source: Any, due: Any, room: int) -> None:
-        self._settings, before = replace(self._settings, max_partition_fetch_bytes=room * 2), self._settings
+        self._settings, before = self._settings.changed(max_partition_fetch_bytes=room * 2), self._settings
         send(self, source, due, room * 4 // 3 + 1)
         self._settings = before
 
@@ -371,7 +371,9 @@ def test_reading_that_goes_on_where_it_was_in_another_topic(monkeypatch: pytest.
 
 def test_member_that_counts_its_own_session_where_the_groups_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads on beside its successor."""
-    monkeypatch.setattr(ConsumerMember, "_session_ms", property(lambda self: self._settings.session_timeout_ms))
+    monkeypatch.setattr(
+        ConsumerMember, "_session_ms", property(lambda self: self._settings.options["session_timeout_ms"])
+    )
     assert law_that_finds(TORN) == "FreedIsLetGo"
 
 

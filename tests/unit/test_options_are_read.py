@@ -27,7 +27,7 @@ def syntax(room: str) -> tuple[ast.AST, ...]:
 
 
 def subscripts(room: str) -> Counter[str]:
-    """Names in square brackets, as in `values["linger.ms"]`, that are read in a room."""
+    """Names in square brackets, as in `values["linger.ms"]` or `options["linger_ms"]`, that are read in a room."""
     return Counter(
         node.slice.value
         for node in syntax(room)
@@ -89,4 +89,6 @@ def test_every_setting_of_the_clients_is_read(settings: type) -> None:
 @pytest.mark.parametrize("options", [CONSUMER_OPTIONS, PRODUCER_OPTIONS], ids=lambda options: options.what)
 def test_every_option_of_the_clients_is_read(options: list[Option]) -> None:
     read = subscripts("client")
-    assert {option.name for option in options if not (read[option.name] or has_one_value(option))} == set()
+    assert {
+        option.name for option in options if not (read[option.name] or read[option.keyword] or has_one_value(option))
+    } == set()

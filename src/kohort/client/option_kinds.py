@@ -1,22 +1,24 @@
-"""The kinds of client options, each as one call in the tables of `options.py`.
+"""The kinds of client options, each as one call in the tables of `typed_options.py`.
 
 Source: Apache Kafka's ConfigDef.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from kohort.client.actions import Endpoint
 from kohort.config import Option, parse_bool, parse_function, parse_int, parse_list, parse_str
 from kohort.errors import ConfigError
 
-_INT32_MAX: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 #: Values of `security.protocol`.
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+Protocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+PROTOCOLS: Final = get_args(Protocol)
 
 
-def number(name: str, default: int, doc: str, *, minimum: int = 0, maximum: int = _INT32_MAX) -> Option:
+def number(name: str, default: int | None, doc: str, *, minimum: int = 0, maximum: int | None = INT32_MAX) -> Option:
     """Declare an option for a whole number within limits."""
     return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=minimum, maximum=maximum)
 
@@ -26,19 +28,14 @@ def switch(name: str, default: bool, doc: str) -> Option:
     return Option(name=name, parse=parse_bool, default=default, doc=doc)
 
 
-def choice(name: str, default: str, doc: str, *choices: str) -> Option:
-    """Declare an option for one of several words."""
-    return Option(name=name, parse=parse_str, default=default, doc=doc, choices=choices)
+def text(name: str, default: str | None, doc: str) -> Option:
+    """Declare an option for any text, or for the words of a `Literal`; `None`: there is none by default."""
+    return Option(name=name, parse=parse_str, default=default, doc=doc)
 
 
-def text(name: str, default: str | None, doc: str, *, also: tuple[str, ...] = ()) -> Option:
-    """Declare an option for any text; `None` by default means that there is none."""
-    return Option(name=name, parse=parse_str, default=default, doc=doc, also=also)
-
-
-def secret(name: str, doc: str, *, also: tuple[str, ...] = ()) -> Option:
+def secret(name: str, doc: str) -> Option:
     """Declare an option for a text that no message shows; none by default."""
-    return Option(name=name, parse=parse_str, default=None, doc=doc, also=also, is_secret=True)
+    return Option(name=name, parse=parse_str, default=None, doc=doc, is_secret=True)
 
 
 def function(name: str, doc: str) -> Option:
@@ -46,9 +43,14 @@ def function(name: str, doc: str) -> Option:
     return Option(name=name, parse=parse_function, default=None, doc=doc)
 
 
-def codec(name: str, doc: str, *choices: str) -> Option:
+def codec(name: str, doc: str) -> Option:
     """Declare an option for a codec; "none" by default, which kafka-python and aiokafka call `None`."""
-    return Option(name=name, parse=_parse_codec, default="none", doc=doc, choices=("none", *choices))
+    return Option(name=name, parse=_parse_codec, default="none", doc=doc)
+
+
+def parsed(name: str, parse: Callable[[object], Any], default: object, doc: str) -> Option:
+    """Declare an option that has a parser of its own."""
+    return Option(name=name, parse=parse, default=default, doc=doc)
 
 
 def _parse_codec(given: object) -> str:

@@ -1,4 +1,4 @@
-"""Options of TLS and SASL, and the settings that a client makes of them.
+"""The parsers of the options of TLS and SASL, and the settings that a client makes of them.
 
 Laws: a secret is in no text, in no representation and in no error. Options that cannot work together are refused when
 the client is made, and so is a login that the chosen protocol would never use.
@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from kohort.client.option_kinds import PROTOCOLS, choice, secret, switch, text
-from kohort.config import Option, parse_bool, parse_function, parse_str
+from kohort.config import parse_bool, parse_function, parse_str
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 
     from kohort.security.jaas import Login
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+#: Values of `sasl.mechanism`.
+Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+MECHANISMS: Final = get_args(Mechanism)
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -86,93 +87,6 @@ def _without_arguments(provider: Callable[..., object]) -> Callable[[], object]:
 def _call_named(module: str, name: str) -> object:
     # Imported when it is called: settings travel to processes that make tokens of their own.
     return getattr(import_module(module), name)()
-
-
-SECURITY: Final = (
-    Option(
-        name="security.protocol",
-        parse=parse_upper,
-        default="PLAINTEXT",
-        doc="How brokers are spoken to: with TLS (SSL), with a login (SASL_), with both (SASL_SSL).",
-        choices=PROTOCOLS,
-    ),
-    Option(
-        name="ssl.context",
-        parse=parse_context,
-        default=None,
-        doc="An ssl.SSLContext in place of all other ssl options (kafka-python's, not Kafka's).",
-    ),
-    text(
-        "ssl.ca.location",
-        None,
-        "Certificates to believe: a file, a folder, or the PEM itself; none: those of the system (in Kafka "
-        "ssl.truststore.location).",
-        also=("ssl.ca.pem", "ssl.truststore.location", "ssl.truststore.certificates", "ssl.cafile"),
-    ),
-    text(
-        "ssl.certificate.location",
-        None,
-        "This client's certificate, its chain behind it: a file, or the PEM itself (in Kafka ssl.keystore.location).",
-        also=(
-            "ssl.certificate.pem",
-            "ssl.keystore.location",
-            "ssl.keystore.certificate.chain",
-            "ssl.certfile",
-        ),
-    ),
-    secret(
-        "ssl.key.location",
-        "The key of this client's certificate: a file, or the PEM itself; none: it stands in the certificate's file "
-        "(in Kafka ssl.keystore.key).",
-        also=("ssl.key.pem", "ssl.keystore.key", "ssl.keyfile"),
-    ),
-    secret("ssl.key.password", "What opens an encrypted key.", also=("ssl.password", "ssl.keystore.password")),
-    text(
-        "ssl.crl.location",
-        None,
-        "A file of revoked certificates, PEM (librdkafka's, not Kafka's).",
-        also=("ssl.crlfile",),
-    ),
-    text("ssl.cipher.suites", None, "Ciphers of TLS 1.2 in OpenSSL's words (in Kafka Java's).", also=("ssl.ciphers",)),
-    Option(
-        name="ssl.endpoint.identification.algorithm",
-        parse=parse_identification,
-        default="https",
-        doc="Whether a broker's certificate has to name it: https, or none.",
-        also=("ssl.check.hostname",),
-    ),
-    switch(
-        "enable.ssl.certificate.verification",
-        True,
-        "Off believes every certificate, so that anybody may read along (librdkafka's, not Kafka's).",
-    ),
-    choice(
-        "ssl.truststore.type",
-        "PEM",
-        "What ssl.truststore.location holds; keytool and openssl turn other stores into PEM (Kafka: JKS).",
-        "PEM",
-    ),
-    choice("ssl.keystore.type", "PEM", "What ssl.keystore.location holds; likewise (Kafka: JKS).", "PEM"),
-    Option(
-        name="sasl.mechanism",
-        parse=parse_mechanism,
-        default=None,
-        doc="How the login is proven (Kafka: GSSAPI, which is not spoken).",
-        choices=MECHANISMS,
-        also=("sasl.mechanisms",),
-    ),
-    text("sasl.username", None, "Name of the user (in Kafka within sasl.jaas.config).", also=("sasl.plain.username",)),
-    secret("sasl.password", "Password of the user (in Kafka within sasl.jaas.config).", also=("sasl.plain.password",)),
-    secret("sasl.jaas.config", "Name and password as Java's clients are given them, of PLAIN or SCRAM."),
-    Option(
-        name="sasl.oauth.token.provider",
-        parse=parse_provider,
-        default=None,
-        doc="A function that returns a token of OAUTHBEARER: text, or a pair with the time at which it ends, seconds "
-        "since 1970; called in a thread of its own. Or its name, module:function (in Kafka a class).",
-        also=("oauth.cb",),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

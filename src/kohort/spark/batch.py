@@ -68,7 +68,7 @@ def _plan(consumer: Consumer, options: SourceOptions) -> list[SpanToRead]:
         # A batch whose end is gone has lost its records; it is not turned round.
         starts[partition] = min(begins[partition], ends[partition])
     _check_order(starts, ends, starting, ending)
-    starts = settle_positions(starts, begins=begins, ends=ends, fails=options.fails_on_data_loss)
+    starts = settle_positions(starts, begins=begins, ends=ends, fails=options.own["failOnDataLoss"])
     spans = {partition: Span(start, max(start, ends[partition])) for partition, start in starts.items()}
     topic_ids = {name: topic.topic_id for name, topic in topics.items()}
     return plan_tasks(spans, options, open_starts=open_starts, open_ends=open_ends, topic_ids=topic_ids)

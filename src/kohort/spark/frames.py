@@ -17,10 +17,9 @@ from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.config import OptionSet, as_keyword
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicPartition
-from kohort.spark.option_table import OPTIONS
+from kohort.spark.option_table import OPTIONS, SINK_OPTIONS, ReadOptions, WriteOptions
 from kohort.spark.options import for_batch, for_stream, parse_options
-from kohort.spark.sinkoptions import SINK_OPTIONS, parse_sink_options
-from kohort.spark.typed_options import ReadOptions, WriteOptions
+from kohort.spark.sinkoptions import parse_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,8 +19,8 @@ class BatchLimits:
     """All limits that the options set; where Spark asks for one of them, all hold."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._max_offsets = options.max_offsets_per_trigger
-        least, most = options.min_offsets_per_trigger, options.max_bytes_per_trigger
+        self._max_offsets = options.own["maxOffsetsPerTrigger"]
+        least, most = options.own["minOffsetsPerTrigger"], options.own["maxBytesPerTrigger"]
         #: `None` where a batch may be as small as it likes.
         self._delay = (
             None if least is None else BatchDelay(min_offsets=least, max_delay_ms=options.max_trigger_delay_ms)

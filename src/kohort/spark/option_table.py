@@ -1,14 +1,27 @@
-"""The options of reading by `format("kohort")`, as data: Spark's Kafka source's and kohort's own.
+"""The options of reading and writing by `format("kohort")`: those of Spark's Kafka source and kohort's own.
+
+Type checkers see the fields as the keyword arguments of `read_topic` and its like. Each field is annotated with the
+option that checks its value.
 
 Laws: Spark's names have Spark's values and defaults; what means nothing here is taken, and a line of the log says why.
 Source: Spark's Kafka integration guide and `KafkaSourceProvider`; P1 to P3.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: the annotations of a compiled module take a fifth of the time of texts.
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal, TypeAlias, TypedDict
 
-from kohort.config import Idle, Option, OptionSet, parse_bool, parse_int, parse_list, parse_str
+from kohort.client.option_kinds import number, parsed, switch, text
+from kohort.client.typed_options import ReaderOptions, WriterOptions
+from kohort.config import Idle, Option, OptionSet, options_of, parse_bool, parse_int, parse_list, parse_str
+from kohort.ids import TopicPartition
+
+BATCH_HEADERS: Final = "kohort.batchHeaders"
+EXACTLY_ONCE: Final = "kohort.exactlyOnce"
+
+#: earliest, latest or committed, or a number for each partition; milliseconds where timestamps are wanted.
+ByPartition: TypeAlias = str | Mapping[TopicPartition, int] | Mapping[str, Mapping[str, int]]
 
 
 def _parse_word(text: object) -> str:
@@ -16,196 +29,277 @@ def _parse_word(text: object) -> str:
     return parse_str(text).strip().lower()
 
 
-_WHAT: Final = (
-    Option(name="subscribe", parse=parse_list, default=None, doc="Topics, with commas."),
-    Option(
-        name="subscribePattern",
-        parse=parse_str,
-        default=None,
-        doc="A regular expression that whole names of topics match, in Python's syntax (Spark: Java's); with a group "
-        "the coordinator matches, by RE2. Topics that are made later count, too.",
-    ),
-    Option(name="assign", parse=parse_str, default=None, doc='Partitions as JSON: {"orders": [0, 1]}.'),
-)
-_BOUNDS: Final = (
-    Option(
-        name="startingOffsets",
-        parse=parse_str,
-        default=None,
-        doc="For a new query: earliest (default of a batch), latest (default of a stream), "
-        'JSON like {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest), or committed: where the group of '
-        "kafka.group.id stands, from the beginning where it stands nowhere (not Spark's).",
-    ),
-    Option(
-        name="startingOffsetsByTimestamp",
-        parse=parse_str,
-        default=None,
-        doc='JSON like {"orders": {"0": 1700000000000}}, milliseconds; goes before startingOffsets.',
-    ),
-    Option(
-        name="startingTimestamp",
-        parse=parse_int,
-        default=None,
-        doc="One timestamp for all partitions, milliseconds; goes before startingOffsetsByTimestamp.",
-        minimum=0,
-    ),
-    Option(
-        name="startingOffsetsByTimestampStrategy",
-        parse=_parse_word,
-        default="error",
-        doc="Where no record is that young: error, or start at the latest offset.",
-        choices=("error", "latest"),
-    ),
-    Option(name="endingOffsets", parse=parse_str, default=None, doc="latest (default) or JSON; batch only."),
-    Option(
-        name="endingOffsetsByTimestamp",
-        parse=parse_str,
-        default=None,
-        doc="As startingOffsetsByTimestamp, the latest offset where no record is that young; batch only.",
-    ),
-    Option(
-        name="endingTimestamp",
-        parse=parse_int,
-        default=None,
-        doc="One timestamp for all partitions; goes before endingOffsetsByTimestamp; batch only.",
-        minimum=0,
-    ),
-    Option(
-        name="failOnDataLoss",
-        parse=parse_bool,
-        default=True,
-        doc="Whether the query ends where records were deleted before they were read, or a topic was made anew; "
-        "otherwise that partition goes on at its first record, and a line of the log says what was skipped.",
-    ),
-)
-_SIZES: Final = (
-    Option(
-        name="maxOffsetsPerTrigger",
-        parse=parse_int,
-        default=None,
-        doc="Cap of a micro-batch, records, shared over partitions by their backlog; stream only.",
-        minimum=1,
-    ),
-    Option(
-        name="maxBytesPerTrigger",
-        parse=parse_int,
-        default=None,
-        doc="About how many bytes of keys, values and headers a micro-batch reads, by the records with which it begins "
-        "in each partition (Spark's Kafka source has none); stream only.",
-        minimum=1,
-    ),
-    Option(
-        name="minOffsetsPerTrigger",
-        parse=parse_int,
-        default=None,
-        doc="Wait for so many records, but not longer than maxTriggerDelay; AvailableNow does not wait; stream only.",
-        minimum=1,
-    ),
-    Option(
-        name="maxTriggerDelay",
-        parse=parse_str,
-        default="15m",
-        doc="Longest wait for minOffsetsPerTrigger; stream only.",
-    ),
-    Option(
-        name="minPartitions",
-        parse=parse_int,
-        default=None,
-        doc="Cut long ranges until there are about so many tasks.",
-        minimum=1,
-    ),
-    Option(
-        name="maxRecordsPerPartition",
-        parse=parse_int,
-        default=None,
-        doc="Cut ranges that are longer (Spark: no limit; here 2500000 where neither this nor minPartitions is given).",
-        minimum=1,
-    ),
-)
-_ROWS: Final = (
-    Option(name="includeHeaders", parse=parse_bool, default=False, doc="Adds the column headers."),
-    Option(
-        name="columns",
-        parse=parse_list,
-        default=None,
-        doc="The columns to produce, in this order; fewer are faster (not Spark's).",
-    ),
-)
-_WAITS: Final = (
-    Option(
-        name="kafkaConsumer.pollTimeoutMs",
-        parse=parse_int,
-        default=None,
-        doc="How long a task waits for records at one offset (Spark: spark.network.timeout; here by default "
-        "kafka.default.api.timeout.ms).",
-        minimum=1,
-    ),
-    Option(
-        name="fetchOffset.numRetries",
-        parse=parse_int,
-        default=3,
-        doc="Of Spark's questions about offsets.",
-        minimum=0,
-        idle=Idle(words="questions about offsets are asked again until kafka.default.api.timeout.ms"),
-    ),
-    Option(
-        name="fetchOffset.retryIntervalMs",
-        parse=parse_int,
-        default=1000,
-        doc="Pause between them.",
-        minimum=0,
-        idle=Idle(words="kafka.retry.backoff.ms is the pause before a question is asked again"),
-    ),
-)
-_GROUP: Final = (
-    Option(
-        name="groupIdPrefix",
-        parse=parse_str,
-        default=None,
-        doc="Of the names that Spark makes up for groups.",
-        idle=Idle(words="no group is made up: kafka.group.id names one, and without it there is none"),
-    ),
-    Option(
-        name="groupJoinTimeout",
-        parse=parse_str,
-        default=None,
-        doc="How long a plan waits to be a member of the group; AvailableNow: to own partitions. By default 15 s "
-        "longer than kafka.session.timeout.ms, so that the session of a member that was killed has ended.",
-    ),
-    Option(
-        name="groupRebalanceTimeout",
-        parse=parse_str,
-        default="30min",
-        doc="How long a revoked partition may stay with a running batch; longer than batch plus trigger.",
-    ),
-    Option(
-        name="inDoubt",
-        parse=_parse_word,
-        default="wait",
-        doc="What becomes of a batch that was planned and is not known to be finished when its query ends: wait, its "
-        "partitions are kept for the query's return until its session has ended; release, others have them at once and "
-        "may read it again.",
-        choices=("wait", "release"),
-    ),
-    Option(
-        name="externalOffsets",
-        parse=_parse_word,
-        default="follow",
-        doc="Offsets of the group that are set from outside, by a tool or by members that are no queries, while the "
-        "query is down: follow, it goes there, back or on; ignore, its checkpoint counts, but for what lies before "
-        "them. A line of the log says for each partition from where to where.",
-        choices=("follow", "ignore"),
-    ),
-    Option(
-        name="checkpointLocation",
-        parse=parse_str,
-        default=None,
-        doc="The query's checkpointLocation on a local file system: a query that ends looks there whether its last "
-        "batch is finished.",
-    ),
-)
+def _word(name: str, default: str, doc: str) -> Option:
+    return parsed(name, _parse_word, default, doc)
 
-OPTIONS: Final = OptionSet("kohort source option", (*_WHAT, *_BOUNDS, *_SIZES, *_ROWS, *_WAITS, *_GROUP))
+
+class OwnReadOptions(TypedDict, total=False):
+    """Options that Spark's source has beside those of Kafka's consumer."""
+
+    subscribe: Annotated[str | Sequence[str] | None, parsed("subscribe", parse_list, None, "Topics, with commas.")]
+    subscribePattern: Annotated[
+        str | None,
+        text(
+            "subscribePattern",
+            None,
+            "A regular expression that whole names of topics match, in Python's syntax (Spark: Java's); with a group "
+            "the coordinator matches, by RE2. Topics that are made later count, too.",
+        ),
+    ]
+    assign: Annotated[
+        str | Sequence[TopicPartition] | None, text("assign", None, 'Partitions as JSON: {"orders": [0, 1]}.')
+    ]
+    startingOffsets: Annotated[
+        ByPartition | None,
+        text(
+            "startingOffsets",
+            None,
+            'For a new query: earliest (default of a batch), latest (default of a stream), JSON like {"orders": '
+            '{"0": 23, "1": -2}} (-2 earliest, -1 latest), or committed: where the group of kafka.group.id stands, '
+            "from the beginning where it stands nowhere (not Spark's).",
+        ),
+    ]
+    startingOffsetsByTimestamp: Annotated[
+        ByPartition | None,
+        text(
+            "startingOffsetsByTimestamp",
+            None,
+            'JSON like {"orders": {"0": 1700000000000}}, milliseconds; goes before startingOffsets.',
+        ),
+    ]
+    startingTimestamp: Annotated[
+        int | None,
+        number(
+            "startingTimestamp",
+            None,
+            "One timestamp for all partitions, milliseconds; goes before startingOffsetsByTimestamp.",
+            maximum=None,
+        ),
+    ]
+    startingOffsetsByTimestampStrategy: Annotated[
+        Literal["error", "latest"],
+        _word(
+            "startingOffsetsByTimestampStrategy",
+            "error",
+            "Where no record is that young: error, or start at the latest offset.",
+        ),
+    ]
+    endingOffsets: Annotated[ByPartition | None, text("endingOffsets", None, "latest (default) or JSON; batch only.")]
+    endingOffsetsByTimestamp: Annotated[
+        ByPartition | None,
+        text(
+            "endingOffsetsByTimestamp",
+            None,
+            "As startingOffsetsByTimestamp, the latest offset where no record is that young; batch only.",
+        ),
+    ]
+    endingTimestamp: Annotated[
+        int | None,
+        number(
+            "endingTimestamp",
+            None,
+            "One timestamp for all partitions; goes before endingOffsetsByTimestamp; batch only.",
+            maximum=None,
+        ),
+    ]
+    failOnDataLoss: Annotated[
+        bool,
+        switch(
+            "failOnDataLoss",
+            True,
+            "Whether the query ends where records were deleted before they were read, or a topic was made anew; "
+            "otherwise that partition goes on at its first record, and a line of the log says what was skipped.",
+        ),
+    ]
+    maxOffsetsPerTrigger: Annotated[
+        int | None,
+        number(
+            "maxOffsetsPerTrigger",
+            None,
+            "Cap of a micro-batch, records, shared over partitions by their backlog; stream only.",
+            minimum=1,
+            maximum=None,
+        ),
+    ]
+    maxBytesPerTrigger: Annotated[
+        int | None,
+        number(
+            "maxBytesPerTrigger",
+            None,
+            "About how many bytes of keys, values and headers a micro-batch reads, by the records with which it "
+            "begins in each partition (Spark's Kafka source has none); stream only.",
+            minimum=1,
+            maximum=None,
+        ),
+    ]
+    minOffsetsPerTrigger: Annotated[
+        int | None,
+        number(
+            "minOffsetsPerTrigger",
+            None,
+            "Wait for so many records, but not longer than maxTriggerDelay; AvailableNow does not wait; stream only.",
+            minimum=1,
+            maximum=None,
+        ),
+    ]
+    maxTriggerDelay: Annotated[
+        str, text("maxTriggerDelay", "15m", "Longest wait for minOffsetsPerTrigger; stream only.")
+    ]
+    minPartitions: Annotated[
+        int | None,
+        number("minPartitions", None, "Cut long ranges until there are about so many tasks.", minimum=1, maximum=None),
+    ]
+    maxRecordsPerPartition: Annotated[
+        int | None,
+        number(
+            "maxRecordsPerPartition",
+            None,
+            "Cut ranges that are longer (Spark: no limit; here 2500000 where neither this nor minPartitions is given).",
+            minimum=1,
+            maximum=None,
+        ),
+    ]
+    includeHeaders: Annotated[bool, switch("includeHeaders", False, "Adds the column headers.")]
+    columns: Annotated[
+        str | Sequence[str] | None,
+        parsed("columns", parse_list, None, "The columns to produce, in this order; fewer are faster (not Spark's)."),
+    ]
+    kafkaConsumer_pollTimeoutMs: Annotated[
+        int | None,
+        number(
+            "kafkaConsumer.pollTimeoutMs",
+            None,
+            "How long a task waits for records at one offset (Spark: spark.network.timeout; here by default "
+            "kafka.default.api.timeout.ms).",
+            minimum=1,
+            maximum=None,
+        ),
+    ]
+    fetchOffset_numRetries: Annotated[
+        int,
+        Option(
+            name="fetchOffset.numRetries",
+            parse=parse_int,
+            default=3,
+            doc="Of Spark's questions about offsets.",
+            minimum=0,
+            idle=Idle(words="questions about offsets are asked again until kafka.default.api.timeout.ms"),
+        ),
+    ]
+    fetchOffset_retryIntervalMs: Annotated[
+        int,
+        Option(
+            name="fetchOffset.retryIntervalMs",
+            parse=parse_int,
+            default=1000,
+            doc="Pause between them.",
+            minimum=0,
+            idle=Idle(words="kafka.retry.backoff.ms is the pause before a question is asked again"),
+        ),
+    ]
+    groupIdPrefix: Annotated[
+        str | None,
+        Option(
+            name="groupIdPrefix",
+            parse=parse_str,
+            default=None,
+            doc="Of the names that Spark makes up for groups.",
+            idle=Idle(words="no group is made up: kafka.group.id names one, and without it there is none"),
+        ),
+    ]
+    groupJoinTimeout: Annotated[
+        str | None,
+        text(
+            "groupJoinTimeout",
+            None,
+            "How long a plan waits to be a member of the group; AvailableNow: to own partitions. By default 15 s "
+            "longer than kafka.session.timeout.ms, so that the session of a member that was killed has ended.",
+        ),
+    ]
+    groupRebalanceTimeout: Annotated[
+        str,
+        text(
+            "groupRebalanceTimeout",
+            "30min",
+            "How long a revoked partition may stay with a running batch; longer than batch plus trigger.",
+        ),
+    ]
+    inDoubt: Annotated[
+        Literal["wait", "release"],
+        _word(
+            "inDoubt",
+            "wait",
+            "What becomes of a batch that was planned and is not known to be finished when its query ends: wait, its "
+            "partitions are kept for the query's return until its session has ended; release, others have them at "
+            "once and may read it again.",
+        ),
+    ]
+    externalOffsets: Annotated[
+        Literal["follow", "ignore"],
+        _word(
+            "externalOffsets",
+            "follow",
+            "Offsets of the group that are set from outside, by a tool or by members that are no queries, while the "
+            "query is down: follow, it goes there, back or on; ignore, its checkpoint counts, but for what lies "
+            "before them. A line of the log says for each partition from where to where.",
+        ),
+    ]
+    checkpointLocation: Annotated[
+        str | None,
+        text(
+            "checkpointLocation",
+            None,
+            "The query's checkpointLocation on a local file system: a query that ends looks there whether its last "
+            "batch is finished.",
+        ),
+    ]
+
+
+class ReadOptions(OwnReadOptions, ReaderOptions, total=False):
+    """Options of reading: Spark's, then Kafka's."""
+
+
+class OwnWriteOptions(TypedDict, total=False):
+    """Options that Spark's sink has beside those of Kafka's producer."""
+
+    includeHeaders: Annotated[
+        bool,
+        Option(
+            name="includeHeaders",
+            parse=parse_bool,
+            default=False,
+            doc="Whether headers are written.",
+            idle=Idle(words="as by Spark's sink, a column headers is written where there is one", unless=(True,)),
+        ),
+    ]
+    kohort_batchHeaders: Annotated[
+        bool,
+        switch(
+            BATCH_HEADERS,
+            False,
+            "Adds the headers kohort.query and kohort.batch, by which readers drop doubles; for streaming queries.",
+        ),
+    ]
+    kohort_exactlyOnce: Annotated[
+        bool, switch(EXACTLY_ONCE, False, "Refused until there are transactions: the sink writes at least once.")
+    ]
+
+
+class SinkTable(OwnWriteOptions, total=False):
+    """Options of the sink; `write_topic` and `write_stream` have the topic as an argument."""
+
+    topic: Annotated[str | None, text("topic", None, "The topic of every row; it wins over a column topic.")]
+
+
+class WriteOptions(OwnWriteOptions, WriterOptions, total=False):
+    """Options of writing: Spark's, then Kafka's."""
+
+    #: As in `ProducerOptions`, but for functions: they do not travel as text.
+    partitioner: str
+
+
+OPTIONS: Final = OptionSet("kohort source option", options_of(OwnReadOptions))
+SINK_OPTIONS: Final = OptionSet("kohort sink option", options_of(SinkTable))
 
 #: Kafka settings that the source owns; giving them is an error, as in Spark's Kafka source.
 REFUSED: Final = {

@@ -10,14 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from kohort.client.options import CONSUMER_OPTIONS
+from kohort.config import as_keyword
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import REMOTE, TELL_THE_END, to_local_path
 from kohort.spark.kafka_settings import check_security, split_options
-from kohort.spark.option_table import IDLE, OF_BATCHES, OF_MEMBERS, OF_STREAMS, OPTIONS, REFUSED
+from kohort.spark.option_table import IDLE, OF_BATCHES, OF_MEMBERS, OF_STREAMS, OPTIONS, REFUSED, OwnReadOptions
 from kohort.spark.option_values import (
     COMMITTED,
     EARLIEST,
@@ -42,25 +43,21 @@ _JOIN_MARGIN_MS = 15_000
 class SourceOptions:
     """The options of one `load()`, checked. Picklable: readers travel to the executors with it.
 
-    Exactly one of `topics`, `partitions` and `pattern` is there. `starting`/`ending`: `None` where the default of batch
-    or stream applies. `group_id` `None`: no membership. Limits are records, bytes or tasks, `None` for no limit.
-    `api_timeout_ms`: how long a broker may be away or silent; `poll_timeout_ms`: how long records may be. `client`:
-    Kafka's dotted names, `bootstrap.servers` among them. `given`: names of our own options that are not left at their
-    defaults. `remarks`: a sentence for each that changes nothing.
+    `own`: checked values of the options without kafka. in front, by keyword; the rest is what follows from them and
+    from Kafka's. Exactly one of `topics`, `partitions` and `pattern` is there. `starting`/`ending`: `None` where the
+    default of batch or stream applies. `group_id` `None`: no membership. `api_timeout_ms`: how long a broker may be
+    away or silent; `poll_timeout_ms`: how long records may be. `client`: Kafka's dotted names, `bootstrap.servers`
+    among them. `given`: names of our own options that are not left at their defaults. `remarks`: a sentence for each
+    that changes nothing.
     """
 
+    own: OwnReadOptions
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
     pattern: str | None
     starting: Offsets | None
     ending: Offsets | None
-    fails_on_data_loss: bool
-    max_offsets_per_trigger: int | None
-    max_bytes_per_trigger: int | None
-    min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
-    min_partitions: int | None
-    max_records_per_partition: int | None
     columns: tuple[str, ...]
     group_id: str | None
     group_instance_id: str | None
@@ -94,18 +91,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         remarks.append(f"option checkpointLocation changes nothing: {location} is {REMOTE}; {TELL_THE_END}")
         location = None
     options = SourceOptions(
+        own=cast("OwnReadOptions", {as_keyword(name): value for name, value in values.items()}),
         topics=tuple(sorted(set(values["subscribe"] or ()))),
         partitions=() if values["assign"] is None else parse_assign(values["assign"]),
         pattern=None if values["subscribePattern"] is None else parse_pattern(values["subscribePattern"]),
         starting=_parse_bound(values, "starting", is_latest_else=_is_latest_else(values)),
         ending=_parse_bound(values, "ending", is_latest_else=True),
-        fails_on_data_loss=values["failOnDataLoss"],
-        max_offsets_per_trigger=values["maxOffsetsPerTrigger"],
-        max_bytes_per_trigger=values["maxBytesPerTrigger"],
-        min_offsets_per_trigger=values["minOffsetsPerTrigger"],
         max_trigger_delay_ms=parse_duration_ms(values["maxTriggerDelay"], option="maxTriggerDelay"),
-        min_partitions=values["minPartitions"],
-        max_records_per_partition=values["maxRecordsPerPartition"],
         columns=parse_columns(values["columns"], has_headers=values["includeHeaders"]),
         group_id=group_id,
         group_instance_id=group_instance_id,
@@ -189,7 +181,7 @@ def _check_together(options: SourceOptions) -> None:
         raise ConfigError(f"{idle[0]} is for members of a group: give kafka.group.id, too, or leave it out")
     if options.group_id is None and options.starting == COMMITTED:
         raise ConfigError("startingOffsets cannot be committed without a group: give kafka.group.id, too")
-    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    least, most = options.own["minOffsetsPerTrigger"], options.own["maxOffsetsPerTrigger"]
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger cannot be {least}: maxOffsetsPerTrigger is {most}, which is less")
 

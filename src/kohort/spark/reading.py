@@ -86,7 +86,7 @@ def _read(consumer: Consumer, options: SourceOptions, task: SpanToRead) -> Itera
     # Where the span ends inside a batch, offsets tell.
     fetched = columns if "offset" in columns else [*columns, "offset"]
     patience_s = options.poll_timeout_ms / 1000
-    if not options.fails_on_data_loss and _is_renewed(consumer, task):
+    if not options.own["failOnDataLoss"] and _is_renewed(consumer, task):
         # The next plan reads the new one from its beginning.
         go_on_at(partition, task.start, task.end, MADE_ANEW, fails=False)
         return
@@ -141,11 +141,11 @@ def _find_next(consumer: Consumer, partition: TopicPartition, position: int, end
     begin = consumer.beginning_offsets([partition])[partition]
     if position < begin:
         why = f"its log begins at {begin}"
-        return go_on_at(partition, position, min(begin, end), why, fails=options.fails_on_data_loss)
+        return go_on_at(partition, position, min(begin, end), why, fails=options.own["failOnDataLoss"])
     log_end = consumer.end_offsets([partition])[partition]
     if position > log_end:
         # Records behind its end belong to the next plan.
-        return go_on_at(partition, position, end, f"its log ends at {log_end}", fails=options.fails_on_data_loss)
+        return go_on_at(partition, position, end, f"its log ends at {log_end}", fails=options.own["failOnDataLoss"])
     return position
 
 

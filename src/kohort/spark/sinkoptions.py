@@ -11,38 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kohort.client.options import PRODUCER_OPTIONS
-from kohort.config import Idle, Option, OptionSet, parse_bool, parse_str
 from kohort.errors import ConfigError
 from kohort.spark.kafka_settings import check_security, split_options
-
-EXACTLY_ONCE: Final = "kohort.exactlyOnce"
-BATCH_HEADERS: Final = "kohort.batchHeaders"
-
-SINK_OPTIONS: Final = OptionSet(
-    "kohort sink option",
-    [
-        Option(name="topic", parse=parse_str, default=None, doc="The topic of every row; it wins over a column topic."),
-        Option(
-            name="includeHeaders",
-            parse=parse_bool,
-            default=False,
-            doc="Whether headers are written.",
-            idle=Idle(words="as by Spark's sink, a column headers is written where there is one", unless=(True,)),
-        ),
-        Option(
-            name=BATCH_HEADERS,
-            parse=parse_bool,
-            default=False,
-            doc="Adds the headers kohort.query and kohort.batch, by which readers drop doubles; for streaming queries.",
-        ),
-        Option(
-            name=EXACTLY_ONCE,
-            parse=parse_bool,
-            default=False,
-            doc="Refused until there are transactions: the sink writes at least once.",
-        ),
-    ],
-)
+from kohort.spark.option_table import BATCH_HEADERS, EXACTLY_ONCE, SINK_OPTIONS
 
 #: Kafka settings that the sink owns; giving them is an error, as in Spark's Kafka sink.
 REFUSED: Final = {

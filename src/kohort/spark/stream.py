@@ -112,12 +112,12 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return one of the options that limit a batch, if one is set."""
         options = self._options
         # A limit of Spark's is one option; in kohort all that are set hold.
-        if options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(options.max_offsets_per_trigger)
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        if options.min_offsets_per_trigger is not None:
-            return ReadMinRows(options.min_offsets_per_trigger)
+        if options.own["maxOffsetsPerTrigger"] is not None:
+            return ReadMaxRows(options.own["maxOffsetsPerTrigger"])
+        if options.own["maxBytesPerTrigger"] is not None:
+            return ReadMaxBytes(options.own["maxBytesPerTrigger"])
+        if options.own["minOffsetsPerTrigger"] is not None:
+            return ReadMinRows(options.own["minOffsetsPerTrigger"])
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -163,7 +163,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._note_first(ownership, topics, existing, is_new=False)
                 renewed = self._find_renewed(topics, wanted)
                 spans = ownership.resume(before, wanted, existing, renewed)
-                spans = drop_renewed(spans, renewed, fails=self._options.fails_on_data_loss)
+                spans = drop_renewed(spans, renewed, fails=self._options.own["failOnDataLoss"])
             self._planned = end
             ownership.note_planned(end)
         assert self._ownership is not None
@@ -298,7 +298,7 @@ class KohortStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins=begins,
             ends=self._ends,
             renewed=[each for each in partitions if each.topic in renewed and is_own(places[each])],
-            fails=self._options.fails_on_data_loss,
+            fails=self._options.own["failOnDataLoss"],
         )
         self._has_skipped = settled != positions
         positions = settled

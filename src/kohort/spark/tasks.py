@@ -53,12 +53,12 @@ def plan_tasks(
 
 def split_spans(spans: Mapping[TopicPartition, Span], options: SourceOptions) -> dict[TopicPartition, list[Span]]:
     """Split each span into pieces of nearly equal length, in order; an empty span stays one piece."""
-    most = options.max_records_per_partition
-    if most is None and options.min_partitions is None:
+    most = options.own["maxRecordsPerPartition"]
+    if most is None and options.own["minPartitions"] is None:
         most = RECORDS_PER_TASK
     parts = {partition: 1 if most is None else max(1, -(-span.size // most)) for partition, span in spans.items()}
-    if options.min_partitions is not None:
-        parts = _raise_to(options.min_partitions, spans, parts)
+    if options.own["minPartitions"] is not None:
+        parts = _raise_to(options.own["minPartitions"], spans, parts)
     return {partition: _cut(span, parts[partition]) for partition, span in sorted(spans.items())}
 
 

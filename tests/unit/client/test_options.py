@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import kohort
 from kohort.client.actions import Endpoint
 from kohort.client.option_kinds import endpoint_of
-from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, consumer_settings
+from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, client_settings, consumer_settings
 from kohort.client.retry import Backoff
 from kohort.errors import ConfigError, UnknownOptionError
 
@@ -154,7 +154,7 @@ def test_contradictions_are_refused(options: dict[str, object], words: str) -> N
 def test_a_member_may_be_named_as_the_draft_of_static_membership_does() -> None:
     """S1: `member.name` is `group.instance.id` by another name."""
     settings = consumer_settings(CONSUMER_OPTIONS.parse({"group.id": "g", "member.name": "till-7"}))
-    assert (settings.group_instance_id, settings.registration_timeout_ms) == ("till-7", -1)
+    assert (settings.options["group_instance_id"], settings.registration_timeout_ms) == ("till-7", -1)
 
 
 @given(seed=st.integers(0, 2**64), attempts=st.integers(0, 200))
@@ -170,3 +170,26 @@ def test_pauses_grow_to_a_limit_and_are_spread(seed: int, attempts: int) -> None
 def test_clients_of_different_seeds_part() -> None:
     """So that they do not all come back at once."""
     assert len({Backoff(base_ms=100, max_ms=1_000, seed=seed).delay_ms(3) for seed in range(50)}) > 25
+
+
+def test_settings_of_a_machine_lead_back_to_no_application_and_show_no_secret() -> None:
+    """A machine that held a function of the application's could hold its own client: it would never be forgotten."""
+    given = {
+        "value_deserializer": bytes.decode,
+        "sasl_password": "tulip",
+        "sasl_username": "ann",
+        "max_poll_records": 7,
+    }
+    values = CONSUMER_OPTIONS.parse({**given, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"})
+    for settings in (client_settings(values), consumer_settings(values)):
+        assert not [name for name, value in settings.options.items() if callable(value)]
+        assert "tulip" not in repr(settings)
+        with pytest.raises(TypeError):
+            settings.options["client_id"] = "other"
+
+
+def test_changed_settings_differ_in_what_was_changed_alone() -> None:
+    settings = consumer_settings(CONSUMER_OPTIONS.parse({"max_poll_records": 7}))
+    changed = settings.changed(fetch_min_bytes=9)
+    assert (settings.options["fetch_min_bytes"], changed.options["fetch_min_bytes"]) == (1, 9)
+    assert changed.changed(fetch_min_bytes=1) == settings

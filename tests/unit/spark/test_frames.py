@@ -11,10 +11,9 @@ from kohort import TopicPartition
 from kohort.client.options import CONSUMER_OPTIONS
 from kohort.config import as_keyword
 from kohort.errors import ConfigError, UnknownOptionError
-from kohort.spark import read_stream, read_topic, typed_options, write_stream, write_topic
+from kohort.spark import read_stream, read_topic, write_stream, write_topic
 from kohort.spark.frames import to_texts
-from kohort.spark.option_table import IDLE, OPTIONS, REFUSED
-from kohort.spark.sinkoptions import SINK_OPTIONS
+from kohort.spark.option_table import IDLE, OPTIONS, REFUSED, SINK_OPTIONS, ReadOptions, WriteOptions
 
 BATCH: Any = SimpleNamespace(isStreaming=False)
 STREAM: Any = SimpleNamespace(isStreaming=True)
@@ -119,12 +118,10 @@ def test_every_option_has_its_keyword() -> None:
     taken = [option for option in CONSUMER_OPTIONS if option.name not in REFUSED and option.name not in IDLE]
     theirs = {as_keyword(name) for option in taken for name in (option.name, *option.also)}
     # One of the options that all clients share cannot travel.
-    assert typed_options.ReadOptions.__optional_keys__ - {"ssl_context"} == theirs | {
-        option.keyword for option in OPTIONS
-    }
-    assert {option.keyword for option in SINK_OPTIONS} - {"topic"} < typed_options.WriteOptions.__optional_keys__
-    assert {"acks", "compression_type", "bootstrap_servers"} < typed_options.WriteOptions.__optional_keys__
-    given = dict.fromkeys(typed_options.ReadOptions.__optional_keys__, "1")
+    assert ReadOptions.__optional_keys__ - {"ssl_context"} == theirs | {option.keyword for option in OPTIONS}
+    assert {option.keyword for option in SINK_OPTIONS} - {"topic"} < WriteOptions.__optional_keys__
+    assert {"acks", "compression_type", "bootstrap_servers"} < WriteOptions.__optional_keys__
+    given = dict.fromkeys(ReadOptions.__optional_keys__, "1")
     named = to_texts(given, own=OPTIONS, settings=CONSUMER_OPTIONS)
     assert all(name.startswith("kafka.") or name in OPTIONS for name in named)
 

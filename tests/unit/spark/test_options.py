@@ -27,15 +27,15 @@ def test_defaults() -> None:
     options = parse()
     assert options.topics == ("orders",)
     assert options.partitions == ()
-    assert (options.starting, options.ending, options.max_offsets_per_trigger) == (None, None, None)
+    assert (options.starting, options.ending, options.own["maxOffsetsPerTrigger"]) == (None, None, None)
     assert options.columns == ALL_COLUMNS
     assert options.group_id is None
     assert (options.group_join_timeout_ms, options.group_rebalance_timeout_ms) == (60_000, 1_800_000)
     assert (options.waits_in_doubt, options.checkpoint_location) == (True, None)
     assert (options.api_timeout_ms, options.poll_timeout_ms) == (60_000, 60_000)
-    assert (options.min_partitions, options.max_records_per_partition) == (None, None)
-    assert (options.min_offsets_per_trigger, options.max_trigger_delay_ms) == (None, 900_000)
-    assert options.fails_on_data_loss
+    assert (options.own["minPartitions"], options.own["maxRecordsPerPartition"]) == (None, None)
+    assert (options.own["minOffsetsPerTrigger"], options.max_trigger_delay_ms) == (None, 900_000)
+    assert options.own["failOnDataLoss"]
     assert options.client == {"bootstrap.servers": "127.0.0.1:9092", "allow.auto.create.topics": "false"}
     assert options.remarks == ()
 
@@ -55,7 +55,7 @@ def test_names_come_in_any_case() -> None:
     assert options.client["bootstrap.servers"] == "a:1"
     assert options.topics == ("orders",)
     assert options.starting == EARLIEST
-    assert options.max_offsets_per_trigger == 7
+    assert options.own["maxOffsetsPerTrigger"] == 7
     assert options.group_id == "Billing"
     assert options.columns[-1] == "headers"
     assert options.group_join_timeout_ms == 60_000

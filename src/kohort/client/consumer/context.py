@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, ref
@@ -119,13 +118,13 @@ class ConsumerContext:
             farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
             counts_sleep=True,
         )
-        self.progress: Final = Progress(self.handler, is_stored=not self.settings.enable_auto_offset_store)
+        self.progress: Final = Progress(self.handler, is_stored=not self.settings.options["enable_auto_offset_store"])
         self.rebalancing: Final = Rebalancing[Any](
             self.handler,
             self.deliveries,
             self.progress,
             partial(tell, self.host),
-            commits=self.settings.enable_auto_commit,
+            commits=self.settings.options["enable_auto_commit"],
         )
         self.turn: Final = Turn()
         self.is_closed = False
@@ -141,9 +140,9 @@ class ConsumerContext:
         #: The thread of the latest poll.
         self.poller: int | None = None
         self._noted_s = self._released_s = 0.0
-        self.note_every_s: Final = min(_NOTE_S, self.settings.max_poll_interval_ms / 3000)
+        self.note_every_s: Final = min(_NOTE_S, self.settings.options["max_poll_interval_ms"] / 3000)
         self.progress_every_s: Final = min(
-            _PROGRESS_S, self.note_every_s, self.settings.auto_commit_interval_ms / 10_000
+            _PROGRESS_S, self.note_every_s, self.settings.options["auto_commit_interval_ms"] / 10_000
         )
 
     def wait(self, wait: Wait) -> object:
@@ -169,7 +168,7 @@ class ConsumerContext:
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Change limits of fetching while it goes on."""
         self.check_open()
-        self.settings = replace(self.settings, **changes)
+        self.settings = self.settings.changed(**changes)
         self.host.post(Configured(settings=self.settings))
 
     # -- waiting ----------------------------------------------------------------------------------------------------
@@ -292,11 +291,11 @@ class ConsumerContext:
     @property
     def has_news(self) -> bool:
         """Whether automatic commits have new offsets to contain."""
-        return self.settings.enable_auto_commit and self.progress.has_news
+        return self.settings.options["enable_auto_commit"] and self.progress.has_news
 
     def note_progress(self, *, but_the_last: bool = False) -> None:
         """Tell the background that the application is there, and what it has done."""
-        if self.settings.enable_auto_commit:
+        if self.settings.options["enable_auto_commit"]:
             self.progress.tell(lambda done: self.host.post(Polled(consumed=done)), but_the_last=but_the_last)
         else:
             self.host.post(Polled(consumed={}))
@@ -371,7 +370,7 @@ class ConsumerContext:
 def _build_handler(settings: ConsumerSettings, values: Mapping[str, Any]) -> FetchHandler:
     functions = values["key.deserializer"], values["value.deserializer"]
     return FetchHandler(
-        check_crcs=settings.check_crcs,
+        check_crcs=settings.options["check_crcs"],
         is_read_committed=settings.is_read_committed,
         skips_corrupt=values["on.corrupt.records"] == "skip",
         deserialize=Deserializing(*functions).read if any(functions) else None,

@@ -128,7 +128,7 @@ class Offsets:
 
     def _check_group(self) -> None:
         self._context.check_open()
-        if self._context.settings.group_id is None:
+        if self._context.settings.options["group_id"] is None:
             raise StateError(
                 "there is no group to commit for: create the consumer with group_id, or keep the offsets yourself"
             )
@@ -153,7 +153,10 @@ class Offsets:
         self._context.progress.store(chosen)
         now_s = time.monotonic()
         # Stored offsets are reported at intervals: a report costs as much as a dozen records.
-        if self._context.settings.enable_auto_commit and now_s - self._stored_s >= self._context.progress_every_s:
+        if (
+            self._context.settings.options["enable_auto_commit"]
+            and now_s - self._stored_s >= self._context.progress_every_s
+        ):
             self._stored_s = now_s
             self._context.progress.tell(lambda done: self._context.host.post(OffsetsStored(offsets=done)))
 

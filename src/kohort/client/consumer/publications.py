@@ -74,7 +74,7 @@ class Publications:
 
     def _check_publishes(self, what: str) -> None:
         self._context.check_open()
-        if self._context.settings.group_id is None:
+        if self._context.settings.options["group_id"] is None:
             raise ConfigError(f"{what} needs the option group_id: it is the members of a group that publish")
-        if self._context.settings.group_protocol == "classic":
+        if self._context.settings.options["group_protocol"] == "classic":
             raise ConfigError(f"{what} needs group_protocol=consumer: members of classic groups publish nothing")

@@ -58,7 +58,11 @@ class Reader:
             UnknownTopicError: a partition assigned by hand does not exist.
             StateError: the consumer is closed, neither subscribed nor assigned, or in use by another thread.
         """
-        limit = self._context.settings.max_poll_records if max_records is None else to_count(max_records, "max_records")
+        limit = (
+            self._context.settings.options["max_poll_records"]
+            if max_records is None
+            else to_count(max_records, "max_records")
+        )
         return await self._read("poll", timeout, partial(self._handler.take, limit))
 
     async def poll_arrow(
@@ -192,7 +196,7 @@ class Reader:
 
     async def next(self) -> ConsumerRecord | None:
         """Return the next record; `None`: the consumer is closed, or consumer.timeout.ms has passed."""
-        patience_ms = self._context.settings.consumer_timeout_ms
+        patience_ms = self._context.settings.options["consumer_timeout_ms"]
         record: ConsumerRecord | None = None
         while record is None and not self._context.is_closed:
             record = await self.one("iteration", ITERATION_S if patience_ms < 0 else patience_ms / 1000)

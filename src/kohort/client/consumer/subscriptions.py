@@ -72,7 +72,7 @@ class Subscriptions:
             to_callback(on_revoked, "on_revoked"),
             to_callback(on_lost, "on_lost") or on_revoked,
         )
-        if self._context.settings.group_id is None:
+        if self._context.settings.options["group_id"] is None:
             raise ConfigError("subscribe needs the option group_id; assign reads partitions without a group")
         if not names and chosen is None:
             self._context.finish(self.unsubscribe(), "subscribe names no topic; await unsubscribe() to read none")
@@ -189,14 +189,14 @@ class Subscriptions:
         Raises:
             StateError: there is no group.
         """
-        if self._context.settings.group_id is None:
+        if self._context.settings.options["group_id"] is None:
             raise StateError("there is no group: create the consumer with group_id")
         identity = self._context.deliveries.identity
         return GroupMetadata(
-            self._context.settings.group_id,
+            self._context.settings.options["group_id"],
             identity.epoch,
             identity.member_id,
-            self._context.settings.group_instance_id,
+            self._context.settings.options["group_instance_id"],
         )
 
     @property

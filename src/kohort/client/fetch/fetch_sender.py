@@ -70,7 +70,7 @@ class FetchSender:
         self._readings = readings
         self._settings = settings
         self._retry = retry
-        self.buffer = FetchBuffer(limit_bytes=settings.fetch_buffer_bytes)
+        self.buffer = FetchBuffer(limit_bytes=settings.options["fetch_buffer_bytes"])
         #: Bytes of records that have arrived since the start.
         self.fetched_bytes = 0
         self._sources = Sources(cluster, readings, self.buffer)
@@ -101,7 +101,7 @@ class FetchSender:
     def configure(self, settings: ConsumerSettings) -> None:
         """Take other limits, from the next fetch on; data beyond them is held until it is taken."""
         self._settings = settings
-        self.buffer.limit_bytes = settings.fetch_buffer_bytes
+        self.buffer.limit_bytes = settings.options["fetch_buffer_bytes"]
         self._sources.look_at_all()
 
     def end_sessions(self) -> None:
@@ -143,7 +143,7 @@ class FetchSender:
         """Return the bytes below which a fetch is not worth sending: it would cost more than it brings."""
         settings = self._settings
         quarter = max(1, self.buffer.share(brokers) // 4)
-        return min(settings.fetch_max_bytes, settings.max_partition_fetch_bytes, quarter)
+        return min(settings.options["fetch_max_bytes"], settings.options["max_partition_fetch_bytes"], quarter)
 
     def _share_left(self, source: Source, brokers: int) -> int:
         """Return the bytes left of the broker's share; 0: too little for a fetch."""
@@ -178,7 +178,7 @@ class FetchSender:
     def _send(self, source: Source, due: dict[TopicPartition, Reading], room: int) -> None:
         settings = self._settings
         lane = Lane.FETCH if source.long is None else Lane.FETCH_AT_ONCE
-        size = min(settings.fetch_max_bytes, len(due) * settings.max_partition_fetch_bytes, room)
+        size = min(settings.options["fetch_max_bytes"], len(due) * settings.options["max_partition_fetch_bytes"], room)
         if lane is Lane.FETCH:
             # The rest is for a short fetch of partitions that become ready while this one is under way.
             size = min(size, max(1, room * 3 // 4))
@@ -191,15 +191,15 @@ class FetchSender:
             contents = Contents(0, NO_SESSION, topics_of(asked.items()), [], has_ids)
         request = FetchRequest(
             # A short fetch does not wait, so that the next one can ask for partitions that become ready meanwhile.
-            max_wait_ms=settings.fetch_max_wait_ms if lane is Lane.FETCH else 0,
-            min_bytes=settings.fetch_min_bytes,
+            max_wait_ms=settings.options["fetch_max_wait_ms"] if lane is Lane.FETCH else 0,
+            min_bytes=settings.options["fetch_min_bytes"],
             max_bytes=size,
             isolation_level=1 if settings.is_read_committed else 0,
             session_id=contents.session_id,
             session_epoch=contents.session_epoch,
             topics=contents.topics,
             forgotten_topics_data=contents.forgotten,
-            rack_id=settings.client_rack,
+            rack_id=settings.options["client_rack"],
             member=self._say(source) if lane is Lane.FETCH else None,
         )
         token = self._requests.send(
@@ -259,7 +259,7 @@ class FetchSender:
             current_leader_epoch=-1 if info is None else info.leader_epoch,
             fetch_offset=reading.offset,
             last_fetched_epoch=reading.offset_epoch,
-            partition_max_bytes=self._settings.max_partition_fetch_bytes,
+            partition_max_bytes=self._settings.options["max_partition_fetch_bytes"],
         )
         return Asked(reading, self._cluster.topic_id(reading.partition.topic), entry)
 

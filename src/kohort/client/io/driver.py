@@ -309,7 +309,7 @@ class Driver(Generic[E]):
 
     def _build_connection(self, link: Link, sign_in: SignIn | None) -> Connection:
         return Connection(
-            client_id=self._settings.client_id,
+            client_id=self._settings.options["client_id"],
             frame_limit_bytes=_FRAME_LIMIT_BYTES,
             pool=self._pool,
             traffic=self._traffic,
@@ -332,7 +332,9 @@ class Driver(Generic[E]):
         finally:
             link.renewing = None
         if connection.is_ready and sign_in is not None:
-            connection.sign_in_again(sign_in, deadline_ms=self._clock.now_ms() + self._settings.request_timeout_ms)
+            connection.sign_in_again(
+                sign_in, deadline_ms=self._clock.now_ms() + self._settings.options["request_timeout_ms"]
+            )
             self._rearm()
 
     def _on_ready(self, link: Link) -> None:

@@ -47,7 +47,7 @@ class Opener:
         """Return a login for one connection; `None`: none is wanted. Raise `Unopened` without a token."""
         if self._credentials is None:
             return None
-        limit_ms = self._settings.request_timeout_ms
+        limit_ms = self._settings.options["request_timeout_ms"]
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 return await self._credentials.sign_in()
@@ -80,10 +80,10 @@ class Opener:
 
     def _size_buffers(self, transport: asyncio.Transport) -> None:
         handle = transport.get_extra_info("socket")
-        if self._settings.receive_buffer_bytes >= 0:
-            handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
-        if self._settings.send_buffer_bytes >= 0:
-            handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.send_buffer_bytes)
+        if self._settings.options["receive_buffer_bytes"] >= 0:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.options["receive_buffer_bytes"])
+        if self._settings.options["send_buffer_bytes"] >= 0:
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.options["send_buffer_bytes"])
 
 
 def _reason(error: Exception, *, is_tls: bool) -> str:

@@ -35,13 +35,13 @@ class Reach:
 
     def connect_timeout_ms(self, to: Endpoint, failures: int) -> int:
         """Return the timeout of an attempt to connect, after so many failures in a row."""
-        limit_ms = self._settings.connect_timeout_ms
+        limit_ms = self._settings.options["socket_connection_setup_timeout_ms"]
         is_doubtful = to not in self._known and to not in self._settings.bootstrap
         return min(limit_ms, _NAMED_CONNECT_MS) if is_doubtful and failures == 0 else limit_ms
 
     def first_answer_timeout_ms(self, failures: int) -> int:
         """Return the timeout of the answer to ApiVersions, after so many failures in a row."""
-        return min(self._settings.request_timeout_ms, _FIRST_ANSWER_MS << min(failures, 8))
+        return min(self._settings.options["request_timeout_ms"], _FIRST_ANSWER_MS << min(failures, 8))
 
     def on_ready(self, to: Endpoint) -> None:
         """Note that a broker has answered at an address."""

@@ -133,7 +133,7 @@ class ClassicMember(Member):
 
     @property
     def _session_ms(self) -> int:
-        return self._settings.session_timeout_ms
+        return self._settings.options["session_timeout_ms"]
 
     def _is_watched(self) -> bool:
         # JoinGroup and SyncGroup under way have time limits of their own.
@@ -249,7 +249,7 @@ class ClassicMember(Member):
             request,
             lambda answer, endpoint, now_ms: self._on_joined(answer, endpoint, sent_ms, now_ms),
             timeout_ms=self._rebalance_patience_ms(),
-            min_version=None if self._settings.group_instance_id is None else words.FIRST_STATIC,
+            min_version=None if self._settings.options["group_instance_id"] is None else words.FIRST_STATIC,
         )
 
     def _on_joined(self, answer: Answer, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
@@ -260,7 +260,7 @@ class ClassicMember(Member):
             self._due_ms = now_ms
             return
         is_unsupported = isinstance(answer, RequestFailed) and answer.failure is Failure.UNSUPPORTED
-        if is_unsupported and self._settings.group_instance_id is not None:
+        if is_unsupported and self._settings.options["group_instance_id"] is not None:
             self._refuse(ErrorCode.UNSUPPORTED_VERSION, "this broker knows no group.instance.id", now_ms)
             return
         if response is None or code is not ErrorCode.NONE:
@@ -337,7 +337,7 @@ class ClassicMember(Member):
 
     def _rebalance_patience_ms(self) -> int:
         # A broker answers JoinGroup when every member has joined, for which it waits max.poll.interval.ms.
-        return max(self._settings.max_poll_interval_ms + _JOIN_MARGIN_MS, self._requests.request_timeout_ms)
+        return max(self._settings.options["max_poll_interval_ms"] + _JOIN_MARGIN_MS, self._requests.request_timeout_ms)
 
     def _on_synced(self, answer: Answer, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
         response = message_of(answer, SyncGroupResponse)
@@ -368,7 +368,7 @@ class ClassicMember(Member):
             group_id=self.group_id,
             generation_id=self.epoch,
             member_id=self.member_id,
-            group_instance_id=self._settings.group_instance_id,
+            group_instance_id=self._settings.options["group_instance_id"],
         )
         interval_ms = self._interval_ms
 
@@ -410,7 +410,7 @@ class ClassicMember(Member):
             if then is not None:
                 then(now_ms)
             return
-        name = self._settings.group_instance_id
+        name = self._settings.options["group_instance_id"]
         request = words.build_leave(self._settings, self.member_id)
         self.member_id = ""
         if self._in_flight is not None and not self._is_beating:

@@ -43,19 +43,20 @@ def build_join(
         generation_id: its latest generation.
         reason: why it joins, for people.
     """
-    assert settings.group_id is not None
+    options = settings.options
+    assert options["group_id"] is not None
     subscription = encode_subscription(
         list(topics),
         owned_partitions=by_topic(owned),
         generation_id=generation_id if owned else -1,
-        rack_id=settings.client_rack or None,
+        rack_id=options["client_rack"] or None,
     )
     return JoinGroupRequest(
-        group_id=settings.group_id,
-        session_timeout_ms=settings.session_timeout_ms,
-        rebalance_timeout_ms=settings.max_poll_interval_ms,
+        group_id=options["group_id"],
+        session_timeout_ms=options["session_timeout_ms"],
+        rebalance_timeout_ms=options["max_poll_interval_ms"],
         member_id=member_id,
-        group_instance_id=settings.group_instance_id,
+        group_instance_id=options["group_instance_id"],
         protocol_type=_PROTOCOL_TYPE,
         reason=reason[:_LONGEST_REASON],
         protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in settings.assignment_strategy],
@@ -81,12 +82,13 @@ def build_sync(
         protocol_name: the assignor that JoinGroup has returned.
         assignment: member id -> topic -> partitions; empty unless the member leads.
     """
-    assert settings.group_id is not None
+    options = settings.options
+    assert options["group_id"] is not None
     return SyncGroupRequest(
-        group_id=settings.group_id,
+        group_id=options["group_id"],
         generation_id=generation_id,
         member_id=member_id,
-        group_instance_id=settings.group_instance_id,
+        group_instance_id=options["group_instance_id"],
         protocol_type=_PROTOCOL_TYPE,
         protocol_name=protocol_name,
         assignments=[
@@ -98,11 +100,12 @@ def build_sync(
 
 def build_leave(settings: ConsumerSettings, member_id: str) -> LeaveGroupRequest:
     """Build the request to leave the group."""
-    assert settings.group_id is not None
+    options = settings.options
+    assert options["group_id"] is not None
     identity = MemberIdentity(
-        member_id=member_id, group_instance_id=settings.group_instance_id, reason="the consumer is leaving"
+        member_id=member_id, group_instance_id=options["group_instance_id"], reason="the consumer is leaving"
     )
-    return LeaveGroupRequest(group_id=settings.group_id, member_id=member_id, members=[identity])
+    return LeaveGroupRequest(group_id=options["group_id"], member_id=member_id, members=[identity])
 
 
 def explain_refusal(settings: ConsumerSettings, code: ErrorCode) -> str | None:

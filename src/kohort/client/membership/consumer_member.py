@@ -78,7 +78,7 @@ class ConsumerMember(UnansweredMember):
             self._lookup,
             self._settings.local_assignors,
             group_id=self.group_id,
-            timeout_ms=self._settings.max_poll_interval_ms,
+            timeout_ms=self._settings.options["max_poll_interval_ms"],
             retry=self._retry,
             on_begun=self._hurry,
         )
@@ -147,7 +147,10 @@ class ConsumerMember(UnansweredMember):
 
     @property
     def _session_ms(self) -> int:
-        return min(self._settings.session_timeout_ms, self._told_session_ms or self._settings.session_timeout_ms)
+        return min(
+            self._settings.options["session_timeout_ms"],
+            self._told_session_ms or self._settings.options["session_timeout_ms"],
+        )
 
     def _is_watched(self) -> bool:
         return self._has_epoch and self.state in ACTIVE
@@ -216,12 +219,12 @@ class ConsumerMember(UnansweredMember):
             member_id="" if self._version == 0 and self.epoch == 0 else self.member_id,
             member_epoch=self.epoch,
             # With every heartbeat: one without it would be a dynamic member's.
-            instance_id=self._settings.group_instance_id,
-            rack_id=(self._settings.client_rack or None) if is_full else None,
-            rebalance_timeout_ms=self._settings.max_poll_interval_ms if is_full else -1,
+            instance_id=self._settings.options["group_instance_id"],
+            rack_id=(self._settings.options["client_rack"] or None) if is_full else None,
+            rebalance_timeout_ms=self._settings.options["max_poll_interval_ms"] if is_full else -1,
             subscribed_topic_names=list(self.topics) if says_topics else None,
             subscribed_topic_regex=self._regex() if says_topics else None,
-            server_assignor=self._settings.group_remote_assignor if is_full else None,
+            server_assignor=self._settings.options["group_remote_assignor"] if is_full else None,
             topic_partitions=self._list() if lists_owned else None,
             # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
@@ -389,7 +392,7 @@ class ConsumerMember(UnansweredMember):
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=epoch,
-            instance_id=self._settings.group_instance_id,
+            instance_id=self._settings.options["group_instance_id"],
         )
 
         def then(answer: Answer, answered_ms: int) -> None:
@@ -418,7 +421,7 @@ class ConsumerMember(UnansweredMember):
         endpoint = self._lookup.endpoint
         # A join under way may succeed after all, so it is undone too.
         is_known = self.epoch > 0 or bool(self._in_flight)
-        name = self._settings.group_instance_id
+        name = self._settings.options["group_instance_id"]
         request = consumer_requests.build_leave(self.group_id, self.member_id, name, self.goes_for_good)
         if endpoint is None or request is None or not is_known:
             if then is not None:

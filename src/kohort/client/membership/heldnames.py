@@ -14,9 +14,13 @@ _RELEASE_MARGIN_MS = 5_000
 
 def may_be_released(since_ms: int, requests: Requests, settings: ConsumerSettings, now_ms: int) -> bool:
     """Return whether to wait on for a name held by another since `since_ms`; warn at the first time."""
+    options = settings.options
+    session_ms = options["session_timeout_ms"]
+    options = settings.options
+    session_ms = options["session_timeout_ms"]
     if since_ms == now_ms:
         requests.warn(
-            f"{settings.group_instance_id} of group {settings.group_id} is held by another member; this one "
-            f"joins when it is released, or gives up after session.timeout.ms, {settings.session_timeout_ms}"
+            f"{options['group_instance_id']} of group {options['group_id']} is held by another member; this one "
+            f"joins when it is released, or gives up after session.timeout.ms, {session_ms}"
         )
-    return now_ms < since_ms + settings.session_timeout_ms + _RELEASE_MARGIN_MS
+    return now_ms < since_ms + session_ms + _RELEASE_MARGIN_MS

@@ -72,8 +72,8 @@ class Member(ABC):
         member_id: str,
         retry: Backoff,
     ) -> None:
-        assert settings.group_id is not None
-        self.group_id = settings.group_id
+        assert settings.options["group_id"] is not None
+        self.group_id = settings.options["group_id"]
         self.member_id = member_id
         #: Member epoch (classic: generation); 0 or below: not a member at present.
         self.epoch = -1
@@ -84,10 +84,12 @@ class Member(ABC):
         #: The regular expression that topic names have to match as a whole; `None`: `topics` counts.
         self.pattern: str | None = None
         self.callbacks = Callbacks(
-            requests, timeout_ms=settings.max_poll_interval_ms, policy=settings.revocation_timeout_policy
+            requests,
+            timeout_ms=settings.options["max_poll_interval_ms"],
+            policy=settings.options["revocation_timeout_policy"],
         )
         self._beats = Beats()
-        self._idleness = Idleness(requests, group_id=settings.group_id, is_classic=self.is_classic)
+        self._idleness = Idleness(requests, group_id=settings.options["group_id"], is_classic=self.is_classic)
         self._host = host
         self._requests = requests
         self._cluster = cluster
@@ -370,7 +372,7 @@ class Member(ABC):
                 self._on_revocation_committed(now_ms)
 
         # The group waits for max.poll.interval.ms at most, and the commit is one request.
-        deadline = now_ms + min(self._settings.max_poll_interval_ms, self._requests.request_timeout_ms)
+        deadline = now_ms + min(self._settings.options["max_poll_interval_ms"], self._requests.request_timeout_ms)
         self._host.commit_before_revocation(sorted(partitions), deadline, committed, now_ms)
 
     def _on_revocation_committed(self, now_ms: int) -> None:
@@ -461,7 +463,7 @@ class Member(ABC):
 
     def _refuse(self, code: ErrorCode, message: str | None, now_ms: int) -> None:
         """End the membership for good, and report the coordinator's refusal to the application."""
-        name = self._settings.group_instance_id
+        name = self._settings.options["group_instance_id"]
         error = left_out(code, message, group=self.group_id, member=self.member_id, epoch=self.epoch, name=name)
         if self.state is MemberState.LEAVING:
             # It wants to leave anyway: to the application that succeeds.
@@ -484,7 +486,7 @@ class Member(ABC):
     def _shared_deadline(self) -> int | None:
         deadlines = [self.callbacks.next_deadline(), self._idleness.next_deadline()]
         if self._is_counted():
-            deadlines.append(self._polled_ms + self._settings.max_poll_interval_ms)
+            deadlines.append(self._polled_ms + self._settings.options["max_poll_interval_ms"])
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _check_application(self, now_ms: int) -> None:
@@ -495,10 +497,10 @@ class Member(ABC):
         self._idleness.on_tick(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
         if self.callbacks.must_leave(now_ms):
             self._abandon("its revocation callback took too long", now_ms)
-        elif self._is_counted() and now_ms >= self._polled_ms + self._settings.max_poll_interval_ms:
+        elif self._is_counted() and now_ms >= self._polled_ms + self._settings.options["max_poll_interval_ms"]:
             self._is_waiting_for_poll = True
             self._abandon(
-                f"no poll for {self._settings.max_poll_interval_ms} ms (max.poll.interval.ms); "
+                f"no poll for {self._settings.options['max_poll_interval_ms']} ms (max.poll.interval.ms); "
                 "poll more often, or take fewer records at a time",
                 now_ms,
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.client.options import machine_options
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,19 +34,13 @@ def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
     # Part of the machine, so imported only when a producer is created.
     from kohort.client.producer.core.sender import SenderSettings
 
-    compression = values["compression.type"]
     levels = {
         "gzip": values["compression.gzip.level"],
         "lz4": values["compression.lz4.level"],
         "zstd": values["compression.zstd.level"],
     }
     return SenderSettings(
+        options=machine_options(values),
         acks=_ACKS[values["acks"]],
-        compression=compression,
-        compression_level=levels.get(compression),
-        max_in_flight=values["max.in.flight.requests.per.connection"],
-        max_request_bytes=values["max.request.size"],
-        request_timeout_ms=values["request.timeout.ms"],
-        delivery_timeout_ms=values["delivery.timeout.ms"],
-        retries=values["retries"],
+        compression_level=levels.get(values["compression.type"]),
     )

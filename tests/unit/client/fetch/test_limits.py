@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -26,7 +25,7 @@ def reading(**options: object) -> ConsumerDialogue:
 
 
 def configure(consumer: ConsumerDialogue, **changes: int) -> None:
-    consumer.take(Configured(settings=replace(consumer.settings, **changes)))
+    consumer.take(Configured(settings=consumer.settings.changed(**changes)))
     consumer.settle()
 
 
@@ -106,7 +105,7 @@ def test_other_options_do_not_change(consumer: Consumer) -> None:
         consumer.configure(max_poll_record=1)
     with pytest.raises(ConfigError, match=r"fetch\.max\.bytes"):
         consumer.configure(fetch_max_bytes=0)
-    assert consumer._context.settings.max_poll_records == 500
+    assert consumer._context.settings.options["max_poll_records"] == 500
 
     consumer.close()
     with pytest.raises(StateError, match="closed"):

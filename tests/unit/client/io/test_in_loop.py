@@ -18,9 +18,9 @@ from kohort.client.io.in_loop import InLoop
 from kohort.client.options import ADMIN_OPTIONS, PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
 from kohort.client.producer.core.producer_machine import ProducerMachine
-from kohort.client.producer.core.sender import SenderSettings
 from kohort.client.producer.core.submissions import Submissions
 from kohort.client.producer.record_future import RecordFuture
+from kohort.client.producer.settings import sender_settings
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -65,19 +65,12 @@ class Sending:
     """A producer's machine on the running loop."""
 
     def __init__(self, address: str, *, linger_ms: int = 0) -> None:
-        settings = client_settings(PRODUCER_OPTIONS.parse({"bootstrap_servers": address}))
+        values = PRODUCER_OPTIONS.parse({"bootstrap_servers": address, "retries": 10})
+        settings = client_settings(values)
         self._submissions = Submissions(wake_bytes=1)
         machine = ProducerMachine(
             settings,
-            SenderSettings(
-                acks=-1,
-                compression="none",
-                max_in_flight=5,
-                max_request_bytes=1 << 20,
-                request_timeout_ms=30_000,
-                delivery_timeout_ms=120_000,
-                retries=10,
-            ),
+            sender_settings(values),
             submissions=self._submissions,
             batch_bytes=16_384,
             linger_ms=linger_ms,

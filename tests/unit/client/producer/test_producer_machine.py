@@ -18,10 +18,10 @@ from kohort.client.producer.core.producer_events import (
     RecordsSubmitted,
 )
 from kohort.client.producer.core.producer_machine import ProducerMachine
-from kohort.client.producer.core.sender import SenderSettings
 from kohort.client.producer.core.submissions import Submissions
 from kohort.client.producer.many import Bulk, ListColumns, ManyFuture
 from kohort.client.producer.record_future import RecordFuture
+from kohort.client.producer.settings import sender_settings
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
     AdvertisedAddressError,
@@ -67,20 +67,14 @@ class Dialogue:
         idempotent: bool = True,
         bootstrap: str = "127.0.0.1:9092",
     ) -> None:
-        values = PRODUCER_OPTIONS.parse({"bootstrap.servers": bootstrap, "retry.backoff.ms": 100})
+        values = PRODUCER_OPTIONS.parse(
+            {"bootstrap.servers": bootstrap, "retry.backoff.ms": 100, "acks": acks, "retries": 1_000}
+        )
         self.submissions = Submissions(wake_bytes=batch_bytes)
         self.released = 0
         self.machine = ProducerMachine(
             client_settings(values),
-            SenderSettings(
-                acks=acks,
-                compression="none",
-                max_in_flight=5,
-                max_request_bytes=1 << 20,
-                request_timeout_ms=30_000,
-                delivery_timeout_ms=120_000,
-                retries=1_000,
-            ),
+            sender_settings(values),
             submissions=self.submissions,
             batch_bytes=batch_bytes,
             linger_ms=linger_ms,

@@ -124,12 +124,12 @@ class AdminMachine:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._requests = Requests(request_timeout_ms=settings.request_timeout_ms)
+        self._requests = Requests(request_timeout_ms=settings.options["request_timeout_ms"])
         self._cluster = Cluster(
             self._requests,
             bootstrap=settings.bootstrap,
             retry=settings.retry,
-            max_age_ms=settings.metadata_max_age_ms,
+            max_age_ms=settings.options["metadata_max_age_ms"],
             on_change=lambda _: None,
             on_unreachable=self._on_unreachable,
         )
@@ -218,7 +218,7 @@ class AdminMachine:
             lambda answer, later_ms: self._on_answer(call, endpoint, answer, later_ms),
             min_version=call.asked.min_version,
             max_version=call.asked.max_version,
-            timeout_ms=min(self._settings.request_timeout_ms, call.asked.deadline_ms - now_ms),
+            timeout_ms=min(self._settings.options["request_timeout_ms"], call.asked.deadline_ms - now_ms),
         )
 
     def _may_be_asked_again(self, target: Endpoint | Coordinator | CoordinatorAt | None) -> bool:

@@ -74,12 +74,12 @@ class ConsumerMachine:
         self._client = client
         self._settings = settings
         self._member_id = member_id
-        self._requests = Requests(request_timeout_ms=client.request_timeout_ms)
+        self._requests = Requests(request_timeout_ms=client.options["request_timeout_ms"])
         self._cluster = Cluster(
             self._requests,
             bootstrap=client.bootstrap,
             retry=client.retry,
-            max_age_ms=client.metadata_max_age_ms,
+            max_age_ms=client.options["metadata_max_age_ms"],
             on_change=self._on_cluster_change,
             on_unreachable=self._on_unreachable,
         )
@@ -87,17 +87,11 @@ class ConsumerMachine:
             self._requests, self._cluster, is_read_committed=settings.is_read_committed, retry=client.retry
         )
         self._silence = Silence(self._requests, self._cluster, settings)
-        self.publishing = Publishing(self._requests, group_id=settings.group_id or "")
+        self.publishing = Publishing(self._requests, group_id=settings.options["group_id"] or "")
         self._group: Group | None = None
-        if settings.group_id is not None:
-            self._group = Group(
-                self._requests,
-                self._cluster,
-                self,
-                settings,
-                retry=client.retry,
-                on_refused=self._on_group_refused,
-            )
+        if settings.options["group_id"] is not None:
+            asked = self._requests, self._cluster, self, settings
+            self._group = Group(*asked, retry=client.retry, on_refused=self._on_group_refused)
         committed = None if self._group is None else self._group.committed
         #: Partitions whose refusal has passed since the last line about it.
         self._back: list[TopicPartition] = []
@@ -105,7 +99,7 @@ class ConsumerMachine:
             self._queries,
             known_id=self._cluster.known_id,
             committed=committed,
-            reset=settings.auto_offset_reset,
+            reset=settings.options["auto_offset_reset"],
             retry=client.retry,
             on_trouble=self._on_partition_trouble,
             on_back=self._back.append,
@@ -120,12 +114,13 @@ class ConsumerMachine:
             None if self._group is None else self._group.lookup,
             settings,
             retry=client.retry,
-            preference_ms=client.metadata_max_age_ms,
+            preference_ms=client.options["metadata_max_age_ms"],
         )
-        asked = self._requests, self._cluster, self._queries, self._readings, committed
-        self._lookups = Lookups(*asked, retry=client.retry)
+        looked_up = self._requests, self._cluster, self._queries, self._readings, committed
+        self._lookups = Lookups(*looked_up, retry=client.retry)
         self._member: Member | None = None
-        self._subscription = Subscription(self._requests, self._cluster, may_create=settings.allow_auto_create_topics)
+        may_create = settings.options["allow_auto_create_topics"]
+        self._subscription = Subscription(self._requests, self._cluster, may_create=may_create)
         self._is_unreachable = self._is_over = False
         #: topic -> id of the topic made again that was reported last.
         self._told_remade: dict[str, TopicId] = {}
@@ -254,10 +249,10 @@ class ConsumerMachine:
                 assert_never(event)
 
     def _subscribe(self, wanted: Subscribed, now_ms: int) -> None:
-        assert self._settings.group_id is not None, "the door refuses this"
+        assert self._settings.options["group_id"] is not None, "the door refuses this"
         self._subscription.replace(wanted.topics, wanted.pattern)
         if self._member is None:
-            self._member = self._build_member(is_classic=self._settings.group_protocol == "classic")
+            self._member = self._build_member(is_classic=self._settings.options["group_protocol"] == "classic")
         self._member.subscribe(wanted, now_ms)
 
     def _build_member(self, *, is_classic: bool) -> Member:
@@ -403,7 +398,7 @@ class ConsumerMachine:
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
         """Return the topic id under which a partition is read, or that of the present topic."""
-        if not self._settings.fetch_buffer_bytes:
+        if not self._settings.options["fetch_buffer_bytes"]:
             # Its records are read by another client, so only that one knows the topic: the commit goes by name.
             return ZERO_TOPIC_ID
         reading = self._readings.get(partition)
@@ -449,7 +444,7 @@ class ConsumerMachine:
         """Go on with the classic protocol."""
         assert self._member is not None
         self.publishing.fall_back_to_classic()
-        lost = "; group.remote.assignor has no effect there" if self._settings.group_remote_assignor else ""
+        lost = "; group.remote.assignor has no effect there" if self._settings.options["group_remote_assignor"] else ""
         lost = "; group.local.assignors have no effect there" if self._settings.local_assignors else lost
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
         before, self._member = self._member, self._build_member(is_classic=True)

@@ -42,8 +42,9 @@ class Group:
         retry: Backoff,
         on_refused: Callable[[KohortError, int], None],
     ) -> None:
-        assert settings.group_id is not None
-        group_id = self._group_id = settings.group_id
+        options = settings.options
+        assert options["group_id"] is not None
+        group_id = self._group_id = options["group_id"]
         self._requests = requests
         #: Asynchronous commits whose end the application was not told yet, in order.
         self._asynchronous: deque[AsynchronousCommitAsked] = deque()
@@ -55,7 +56,7 @@ class Group:
             group_id=group_id,
             retry=retry,
             on_refused=on_refused,
-            hears=settings.fetch_carries_membership,
+            hears=options["fetch_carries_membership"],
         )
         self.commits = Commits(
             requests,
@@ -63,8 +64,8 @@ class Group:
             cluster,
             committer,
             group_id=group_id,
-            instance_id=settings.group_instance_id,
-            auto_interval_ms=settings.auto_commit_interval_ms if settings.enable_auto_commit else None,
+            instance_id=options["group_instance_id"],
+            auto_interval_ms=options["auto_commit_interval_ms"] if options["enable_auto_commit"] else None,
             retry=retry,
         )
         self.committed = CommittedOffsets(requests, self.lookup, committer, group_id=group_id, retry=retry)

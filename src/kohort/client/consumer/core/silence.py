@@ -67,7 +67,7 @@ class Silence:
         """Warn of records before the ends at which partitions without a committed offset start."""
         records = "1 older record is" if count == 1 else f"{count} older records are"
         self._requests.warn(
-            f"group {self._settings.group_id} starts at the end of the log; "
+            f"group {self._settings.options['group_id']} starts at the end of the log; "
             f"{records} read with auto_offset_reset='earliest'"
         )
 
@@ -84,7 +84,7 @@ class Silence:
         """Look whether records have come since the last look; tell the reason if none have."""
         is_reached = self._cluster.generation > 0 and not self._cluster.is_cut_off
         is_member = member is not None and member.state is not MemberState.UNSUBSCRIBED
-        if not (is_reached and self._settings.fetch_buffer_bytes and (is_member or readings.topics)):
+        if not (is_reached and self._settings.options["fetch_buffer_bytes"] and (is_member or readings.topics)):
             self._due_ms = None
             self._told.clear()
         elif self._due_ms is None:
@@ -138,7 +138,7 @@ class Silence:
         known = [each for each in active if each.is_readable and each.watermarks is not None]
         behind = [each for each in known if _missing(each) > 0]
         if behind and sender.is_full:
-            limit = f"fetch.buffer.bytes ({self._settings.fetch_buffer_bytes})"
+            limit = f"fetch.buffer.bytes ({self._settings.options['fetch_buffer_bytes']})"
             return Reason("full", f"{limit} is full of records that the application has not taken")
         if behind:
             return self._reason_of_delay(behind)

@@ -83,17 +83,17 @@ class ProducerMachine:
         self._batch_bytes = batch_bytes
         self._on_release = on_release
         self._is_room_wanted = is_room_wanted
-        self._requests = Requests(request_timeout_ms=client.request_timeout_ms)
+        self._requests = Requests(request_timeout_ms=client.options["request_timeout_ms"])
         self._cluster = Cluster(
             self._requests,
             bootstrap=client.bootstrap,
             retry=client.retry,
-            max_age_ms=client.metadata_max_age_ms,
+            max_age_ms=client.options["metadata_max_age_ms"],
             on_change=self._on_metadata,
             on_unreachable=self._on_unreachable,
         )
         chosen_by = Partitioner(partitioner, batch_bytes=batch_bytes, seed=client.retry.seed)
-        limit_bytes = settings.max_request_bytes
+        limit_bytes = settings.options["max_request_size"]
         self._accumulator = Accumulator(
             batch_bytes=batch_bytes, linger_ms=linger_ms, limit_bytes=limit_bytes, partitioner=chosen_by
         )

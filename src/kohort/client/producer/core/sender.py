@@ -9,9 +9,9 @@ Source: Kafka's Produce API and Sender; KIP-98 for the meaning of duplicates and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
@@ -38,6 +38,9 @@ from kohort.wire.messages.produce import (
     TopicProduceData,
 )
 
+if TYPE_CHECKING:
+    from kohort.client.typed_options import ProducerOptions
+
 #: Refusals of a batch that smaller batches may escape.
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 #: Refusals under idempotence which say that an earlier batch is missing.
@@ -46,17 +49,14 @@ _GAPS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderSettings:
-    """The options of a sender; `acks` is 0, 1 or -1 (all), times are milliseconds, sizes bytes."""
+    """The checked values of a producer's options, and values derived from them."""
 
+    #: As in `ClientSettings`.
+    options: ProducerOptions = field(repr=False)
+    #: 0, 1 or -1 (all).
     acks: int
-    compression: str
     #: Level of the codec; `None`: its default.
-    compression_level: int | None = None
-    max_in_flight: int
-    max_request_bytes: int
-    request_timeout_ms: int
-    delivery_timeout_ms: int
-    retries: int
+    compression_level: int | None
 
 
 class Sender:
@@ -98,7 +98,7 @@ class Sender:
         self._on_ended = on_ended
         self.losses = Losses()
         self.tally = Tally()
-        self.complaints = Complaints(requests, delivery_timeout_ms=settings.delivery_timeout_ms)
+        self.complaints = Complaints(requests, delivery_timeout_ms=settings.options["delivery_timeout_ms"])
         #: Requests without an answer, by broker.
         self._in_flight: dict[Endpoint, int] = {}
         #: The latest failure; `None` after a batch that was stored. It is the reason of batches that were never sent.
@@ -145,11 +145,11 @@ class Sender:
                         ErrorCode.LEADER_NOT_AVAILABLE, during=f"producing to {partition}"
                     )
                 continue
-            if self._in_flight.get(leader, 0) >= self._settings.max_in_flight:
+            if self._in_flight.get(leader, 0) >= self._settings.options["max_in_flight_requests_per_connection"]:
                 continue
             size = sizes.get(leader, 0) + batch.size_bytes
             # The first batch goes in any case, however large.
-            if leader in loads and size > self._settings.max_request_bytes:
+            if leader in loads and size > self._settings.options["max_request_size"]:
                 continue
             loads.setdefault(leader, []).append(batch)
             sizes[leader] = size
@@ -187,7 +187,9 @@ class Sender:
         # Version 13 on names topics by id only.
         are_ids_known = all(data.topic_id != ZERO_TOPIC_ID for data in topics.values())
         request = ProduceRequest(
-            acks=self._settings.acks, timeout_ms=self._settings.request_timeout_ms, topic_data=list(topics.values())
+            acks=self._settings.acks,
+            timeout_ms=self._settings.options["request_timeout_ms"],
+            topic_data=list(topics.values()),
         )
         self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
         self._requests.send(
@@ -213,7 +215,7 @@ class Sender:
                 count=batch.count,
                 base_timestamp=(batch.bulk or batch.records[0]).timestamp_ms,
                 room_bytes=batch.size_bytes + batch.count * (RECORD_ROOM_BYTES - RECORD_OVERHEAD_BYTES),
-                compression=self._settings.compression,
+                compression=self._settings.options["compression_type"],
                 level=self._settings.compression_level,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
@@ -302,8 +304,8 @@ class Sender:
 
     def _try_again(self, batch: Batch, error: KohortError, now_ms: int) -> None:
         self.trouble = error
-        is_late = now_ms - batch.created_ms >= self._settings.delivery_timeout_ms
-        if is_late or batch.attempts >= self._settings.retries:
+        is_late = now_ms - batch.created_ms >= self._settings.options["delivery_timeout_ms"]
+        if is_late or batch.attempts >= self._settings.options["retries"]:
             self.fail(batch, error)
             return
         batch.state, batch.last_error = BatchState.CLOSED, error
@@ -388,7 +390,7 @@ class Sender:
 
     def expire(self, now_ms: int) -> None:
         """Fail the batches that wait for longer than `delivery.timeout.ms`, and seal those that wait for long."""
-        limit_ms = self._settings.delivery_timeout_ms
+        limit_ms = self._settings.options["delivery_timeout_ms"]
         for queue in list(self._accumulator.queues.values()):
             error = self.trouble
             if queue[0].last_error is not None and now_ms - queue[-1].created_ms >= limit_ms // 8:
@@ -407,7 +409,7 @@ class Sender:
         """Return when a pause before a retry, or the time of a waiting batch, is over."""
         deadlines = [batch.not_before_ms for batch in self._pausing]
         deadlines += [
-            queue[0].created_ms + self._settings.delivery_timeout_ms
+            queue[0].created_ms + self._settings.options["delivery_timeout_ms"]
             for queue in self._accumulator.queues.values()
             if queue[0].state is not BatchState.IN_FLIGHT
         ]
