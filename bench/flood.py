@@ -75,10 +75,11 @@ def flood(port: int) -> Iterator[None]:
             while not is_over.wait(1.0):
                 for each in sockets:
                     with suppress(BlockingIOError, ConnectionResetError):
-                        each.recv(TAKEN_BYTES_PER_S, socket.MSG_DONTWAIT)
+                        each.recv(TAKEN_BYTES_PER_S)
 
         for each in sockets:
             each.sendall(asked)
+            each.setblocking(False)
         taker = threading.Thread(target=take)
         taker.start()
         stack.callback(taker.join)
