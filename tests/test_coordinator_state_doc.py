@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from kohort.coordinator import parking, recordcodec, records
+from kohort.coordinator import delayed_heartbeats, recordcodec, records
 from kohort.coordinator.classic import volatile as classic_volatile
-from kohort.coordinator.consumer import published
-from kohort.coordinator.consumer.clientside import records as clientside_records
+from kohort.coordinator.consumer import member_metadata
+from kohort.coordinator.consumer.client_assignors import records as clientside_records
 from kohort.coordinator.consumer.targets import volatile as consumer_volatile
 from kohort.coordinator.decision import Effect, TimerKind
 from kohort.coordinator.records import VolatileRecord
-from kohort.coordinator.staticmode import follow
+from kohort.coordinator.static_membership import clock_updates
 
 ROOT = Path(__file__).resolve().parents[1]
 COORDINATOR = ROOT / "src" / "kohort" / "coordinator"
@@ -50,7 +50,15 @@ def test_every_effect_is_explained() -> None:
 def test_every_volatile_record_is_explained() -> None:
     cells = rows_under("| of | records | why a restart may forget it |")
     named = [name for cell in cells for name in quoted(cell[1])]
-    modules = (records, classic_volatile, consumer_volatile, clientside_records, parking, published, follow)
+    modules = (
+        records,
+        classic_volatile,
+        consumer_volatile,
+        clientside_records,
+        delayed_heartbeats,
+        member_metadata,
+        clock_updates,
+    )
     ours = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
     volatile = {each.__name__ for each in ours if issubclass(each, VolatileRecord) and each is not VolatileRecord}
     assert sorted(named) == sorted(volatile)

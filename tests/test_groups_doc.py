@@ -15,8 +15,8 @@ from kohort.coordinator.classic.checks import (
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
 )
-from kohort.coordinator.consumer.bounds import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
 from kohort.coordinator.consumer.regex import MAX_REGEX
+from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode

@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from pathlib import Path
 
-from kohort.client import exchange
+from kohort.client import application_events
 from kohort.client.consumer import context, reader, subscriptions
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState
 
@@ -19,13 +19,13 @@ DOCUMENT = ROOT / "docs" / "client.md"
 
 #: The design's name of an event -> ours.
 EVENTS = {
-    "fetch": [exchange.Chunk],
-    "callback invocation": [exchange.CallbackWanted],
-    "acknowledgement": [exchange.CallbackStarted, exchange.CallbackDone],
-    "error": [exchange.Trouble],
-    "poll": [exchange.Polled],
-    "commit": [exchange.CommitAsked],
-    "leave group": [exchange.Unsubscribed, exchange.CloseAsked],
+    "fetch": [application_events.Chunk],
+    "callback invocation": [application_events.CallbackWanted],
+    "acknowledgement": [application_events.CallbackStarted, application_events.CallbackDone],
+    "error": [application_events.Trouble],
+    "poll": [application_events.Polled],
+    "commit": [application_events.CommitAsked],
+    "leave group": [application_events.Unsubscribed, application_events.CloseAsked],
 }
 
 

@@ -19,13 +19,14 @@ How often each was met since a broker's start stands in `kohort broker status`, 
 
 FOOT = """\
 Answers of many rows are made fifty rows a turn of the loop where coordinators, topics to be made or configs are asked
-(`broker/turns/manyrows.py`), those of Metadata and DescribeLogDirs a thousand or two topics and partitions a turn,
-and encoded so (`broker/turns/encodedrows.py`); a topic is never divided. What is carried out at once, such as a
-commit of 20,000 partitions, ends by its limit of rows: the longest request of each API is held to 400,000 calls in a
-turn, about 50 ms, and to 24 MiB (`test_worst_requests.py`; `make soak ONLY=worst-requests` measures the memory of
-all). What is heavy, such as 2,000 new topics, a compaction or the deletion of many groups, is held to 160,000 calls
-in a turn, about 20 ms (`test_longest_turns.py`); one request with the first batches of 1,000 partitions takes longer,
-30 to 50 microseconds each. `make soak ONLY=fuzz` sends damaged frames, record batches and files, a million of each.
+(`broker/scheduling/chunked_responses.py`), those of Metadata and DescribeLogDirs a thousand or two topics and
+partitions a turn, and encoded so (`broker/scheduling/encodedrows.py`); a topic is never divided. What is carried out
+at once, such as a commit of 20,000 partitions, ends by its limit of rows: the longest request of each API is held to
+400,000 calls in a turn, about 50 ms, and to 24 MiB (`test_worst_requests.py`; `make soak ONLY=worst-requests`
+measures the memory of all). What is heavy, such as 2,000 new topics, a compaction or the deletion of many groups, is
+held to 160,000 calls in a turn, about 20 ms (`test_longest_turns.py`); one request with the first batches of 1,000
+partitions takes longer, 30 to 50 microseconds each. `make soak ONLY=fuzz` sends damaged frames, record batches and
+files, a million of each.
 `kohort up` raises the soft limit of descriptors to the hard one as it starts; a broker in a thread of another program
 leaves it as it is.
 """

@@ -18,7 +18,8 @@ from kohort.records.header import HEADER_SIZE, parse_header, seal
 from kohort.records.scan import scan_batches
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.memoryfs import MemoryFileSystem
-from support.fuzz import INPUTS, SEED, Bounds, Mutator
+from support.depth import SEED
+from support.fuzz import INPUTS, Bounds, Mutator
 from support.storage_logs import empty_log, sequenced
 
 NOW_MS = 1_000_000

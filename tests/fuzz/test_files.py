@@ -26,7 +26,8 @@ from kohort.storage.segments.indexfiles import FACTS_SUFFIX, INDEX_SUFFIX, TIME_
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
 from kohort.testing.memoryfs import MemoryFileSystem
-from support.fuzz import INPUTS, SEED, Bounds, Mutator
+from support.depth import SEED
+from support.fuzz import INPUTS, Bounds, Mutator
 from support.left_directory import ACKNOWLEDGED, NEWEST, WRITTEN, files_in, left, scrub_all, served
 from support.storage_logs import find_latest, find_time
 

@@ -18,7 +18,8 @@ import pytest
 from kohort.broker.context import BrokerContext
 from kohort.wire.registry import SERVED, ApiKey, request_class
 from support.broker_wire import encode_request
-from support.fuzz import INPUTS, SEED, Bounds, Mutator
+from support.depth import SEED
+from support.fuzz import INPUTS, Bounds, Mutator
 from support.fuzz_messages import Generator
 from support.wired_connection import WiredConnection, wired_broker
 

@@ -38,7 +38,8 @@ from kohort.storage.segments.indexfiles import (
 )
 from kohort.storage.topicconfig import LogConfig
 from kohort.testing.memoryfs import MemoryFileSystem
-from support.fuzz import INPUTS, SEED, Bounds, Mutator
+from support.depth import SEED
+from support.fuzz import INPUTS, Bounds, Mutator
 from support.left_directory import FOLDER, files_in, left
 from support.storage_logs import TOPIC_ID
 

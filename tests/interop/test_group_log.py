@@ -25,9 +25,9 @@ from kohort.coordinator.logbatch import build_log_batch
 from kohort.ids import OFFSETS_TOPIC, TopicId, parse_topic_id
 from kohort.records.batch import build_batch
 from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.maintenance.compaction import compact, finish_replacement, plan_compaction
 from kohort.storage.recovery.gaps import mark_sparse
 from kohort.storage.store import Store
-from kohort.storage.upkeep.compaction import compact, finish_replacement, plan_compaction
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest

@@ -11,7 +11,7 @@ import pytest
 
 import kohort
 from kohort.cli.main import main
-from kohort.client.admin import history
+from kohort.client.admin import group_calls
 from kohort.errors import BrokerError
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.why.explaining import explain
@@ -118,7 +118,7 @@ def test_what_lies_far_back_in_the_topic_is_had_by_who_asks_for_it(
         assert whole.is_complete and not whole.has_older
         assert not admin.group_history("billing", after=0).is_complete
 
-        monkeypatch.setattr(history, "USUAL_PAGES", 0)
+        monkeypatch.setattr(group_calls, "_USUAL_PAGES", 0)
         near = admin.group_history("billing")
         assert near.events == latest and near.has_older and not near.is_complete
         assert admin.group_history("billing", whole=True) == whole

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import kohort
+from kohort.durability_window import LossWindow
 from kohort.errors import ErrorCode
-from kohort.losswindow import LossWindow
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
 from kohort.wire.registry import ApiKey

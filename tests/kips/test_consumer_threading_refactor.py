@@ -8,7 +8,7 @@ import pytest
 
 from kohort import Broker, Consumer, Producer, TopicPartition
 from kohort.client.actions import Complete
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackWanted,

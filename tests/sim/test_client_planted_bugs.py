@@ -7,28 +7,28 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.groups.listening import Listening
+from kohort.broker.groups.membership_updates import Listening
+from kohort.client.application_events import Chunk
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.deliveries import Deliveries
-from kohort.client.exchange import Chunk
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_answers import FetchAnswers
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.fetch.fetch_sender import FetchSender
-from kohort.client.fetch.readings import Reading, Readings
-from kohort.client.hearing import Hearing
+from kohort.client.fetch.partition_state import Reading, Readings
 from kohort.client.io.tickets import Tickets
-from kohort.client.membership.beats import Beats
 from kohort.client.membership.classic_member import ClassicMember
 from kohort.client.membership.consumer_member import ConsumerMember
+from kohort.client.membership.heartbeat_schedule import Beats
 from kohort.client.membership.states import MemberState
+from kohort.client.membership_updates import Hearing
 from kohort.client.offsets.commits import Commits
 from kohort.client.producer.core.accumulator import BatchState
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import Sender
-from kohort.coordinator import watching
+from kohort.coordinator import membership_updates
+from kohort.coordinator.events.decision_view import ConnectionEnd, Scene
 from kohort.coordinator.events.reads import Reads
-from kohort.coordinator.events.scene import ConnectionEnd, Scene
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.testing.clients.client_world import ClientWorld
 from kohort.testing.clients.plan import FLEETING, Party, Plan
@@ -311,12 +311,12 @@ def test_overtaken_answer_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_word_of_a_fetch_that_acknowledges_a_revocation(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was told is what a member knows, not what it has given up."""
-    build = watching._heartbeat_of
+    build = membership_updates._heartbeat_of
 
     def acknowledge(member: Any, command: Any, *, tells_all: bool) -> Any:
         return replace(build(member, command, tells_all=tells_all), topic_partitions=command.assigned)
 
-    monkeypatch.setattr(watching, "_heartbeat_of", acknowledge)
+    monkeypatch.setattr(membership_updates, "_heartbeat_of", acknowledge)
     assert law_that_finds(TOLD) == "OneOwner"
 
 
@@ -332,7 +332,7 @@ def test_news_of_a_fetch_that_are_taken_in_any_order(monkeypatch: pytest.MonkeyP
 
 
 def test_fetch_that_tells_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = watching._decide
+    decide = membership_updates._decide
 
     def tell_less(*given: Any, **more: Any) -> Any:
         decision = decide(*given, **more)
@@ -342,7 +342,7 @@ def test_fetch_that_tells_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch)
         ]
         return replace(decision, effects=tuple(effects))
 
-    monkeypatch.setattr(watching, "_decide", tell_less)
+    monkeypatch.setattr(membership_updates, "_decide", tell_less)
     assert law_that_finds(TOLD) == "ToldAlike"
 
 

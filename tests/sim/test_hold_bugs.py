@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.connections.holds import Holds
+from kohort.broker.connections.delayed_heartbeats import Holds
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
-from kohort.broker.groups import push
-from kohort.broker.groups.push import Pushing, Terms
-from kohort.coordinator import parking, shard
+from kohort.broker.groups import delayed_heartbeats
+from kohort.broker.groups.delayed_heartbeats import Pushing, Terms
+from kohort.coordinator import delayed_heartbeats as delayed
+from kohort.coordinator import shard
 from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.news import News
 from kohort.coordinator.shard import Shard
+from kohort.coordinator.updated_members import News
 from kohort.testing import World
 from kohort.testing.scenario import GroupPlan, Kind
 from support.planted_bugs import HELD, always, law_that_finds, without_timers
@@ -53,7 +54,7 @@ def test_hold_that_takes_all_the_time_its_client_has(monkeypatch: pytest.MonkeyP
 
 
 def test_held_heartbeat_that_is_answered_as_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = parking.answer
+    answer = delayed.answer
 
     def answer_as_then(command: ConsumerGroupHeartbeat, decision: Decision) -> Decision:
         def age(effect: Any) -> Any:
@@ -64,7 +65,7 @@ def test_held_heartbeat_that_is_answered_as_when_it_came(monkeypatch: pytest.Mon
 
         return answer(command, replace(decision, effects=tuple(map(age, decision.effects))))
 
-    monkeypatch.setattr(parking, "answer", answer_as_then)
+    monkeypatch.setattr(delayed, "answer", answer_as_then)
 
     assert law_that_finds(scenario=HELD) == "AnswerIsOfNow"
 
@@ -72,7 +73,7 @@ def test_held_heartbeat_that_is_answered_as_when_it_came(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["consumer", "eager", "cooperative"])
 def test_session_that_an_answer_prolongs(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is stopped for good would be a member for as long again as its heartbeat was held."""
-    monkeypatch.setattr(parking, "without_life", lambda effects: effects)
+    monkeypatch.setattr(delayed, "without_life", lambda effects: effects)
     scenario = replace(HELD, groups=(GroupPlan(group_id="blue", kind=kind, member_count=4),))
 
     assert law_that_finds(scenario=scenario) == "SessionsCountFromArrival"
@@ -83,12 +84,12 @@ def test_session_that_ends_before_that_of_a_client_which_counts_from_the_answer(
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stock clients read on for as long as their last answer was held, beside whoever has their partitions then."""
-    answer = parking.answer
+    answer = delayed.answer
 
     def answer_as_to_ours(command: AnyHeartbeat, decision: Decision) -> Decision:
         return answer(replace(command, counts_requests=True), decision)
 
-    monkeypatch.setattr(parking, "answer", answer_as_to_ours)
+    monkeypatch.setattr(delayed, "answer", answer_as_to_ours)
     monkeypatch.setattr(Shard, "find_ended", always(None))
     scenario = replace(HELD, groups=(GroupPlan(group_id="blue", kind=kind, member_count=4),))
 
@@ -136,7 +137,7 @@ def test_answer_that_overtakes_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_answer_that_overtakes_those_to_a_client_that_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Java's takes the first answer for that to its oldest request."""
-    monkeypatch.setattr(push, "_MATCHING", ("",))
+    monkeypatch.setattr(delayed_heartbeats, "_MATCHING", ("",))
 
     assert law_that_finds(scenario=HELD) == "AnswersInOrder"
 

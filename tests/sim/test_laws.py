@@ -37,10 +37,10 @@ from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import CauseId, RequestToken, TopicId
 from kohort.testing.checkers import Checkers
 from kohort.testing.home import Home, SimulatedLog
-from kohort.testing.laws import LAWS
-from kohort.testing.laws.generations import GenerationLaws
-from kohort.testing.laws.offsets import OffsetLaws
-from kohort.testing.story import LawBroken
+from kohort.testing.invariants import LAWS
+from kohort.testing.invariants.generations import GenerationLaws
+from kohort.testing.invariants.offsets import OffsetLaws
+from kohort.testing.trace import LawBroken
 from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import MixedDialogue, assignment
 

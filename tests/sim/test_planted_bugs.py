@@ -32,10 +32,10 @@ from kohort.coordinator.commands.groups import (
 )
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer import heartbeat, static
-from kohort.coordinator.consumer.clientside import asking, telling
-from kohort.coordinator.consumer.reconciliation import pace, reconcile
-from kohort.coordinator.consumer.reconciliation.way import target_in
-from kohort.coordinator.consumer.targets import assignable, offload, target
+from kohort.coordinator.consumer.client_assignors import assignment_request, heartbeat_fields
+from kohort.coordinator.consumer.reconciliation import move_throttle, reconcile
+from kohort.coordinator.consumer.reconciliation.effective_target import target_in
+from kohort.coordinator.consumer.targets import assignor_input, async_assignor, target
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.events import reporter, triggers
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
@@ -97,7 +97,7 @@ def test_release_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_target_that_leaves_a_partition_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    spread = assignable.spread_owners
+    spread = assignor_input.spread_owners
 
     def spread_most(*arguments: Any) -> Any:
         return {
@@ -105,7 +105,7 @@ def test_target_that_leaves_a_partition_out(monkeypatch: pytest.MonkeyPatch) -> 
             for member, partitions in spread(*arguments).items()
         }
 
-    monkeypatch.setattr(assignable, "spread_owners", spread_most)
+    monkeypatch.setattr(assignor_input, "spread_owners", spread_most)
 
     assert law_that_finds() == "LegalTargetAssignment"
 
@@ -406,22 +406,22 @@ def test_answer_of_an_assignor_that_is_believed_unseen(monkeypatch: pytest.Monke
         is_known = is_complete and all(0 <= number < len(group.members) for number in answer)
         return "" if is_known else "the answer has no form"
 
-    monkeypatch.setattr(offload, "find_fault", find_no_stranger)
+    monkeypatch.setattr(async_assignor, "find_fault", find_no_stranger)
 
     assert law_that_finds(scenario=OWN) == "LegalTargetAssignment"
 
 
 def test_assignor_that_is_asked_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline at which one that failed is asked again is not set."""
-    decide = offload._decide_failure
-    monkeypatch.setattr(offload, "_decide_failure", lambda *a, **o: Decision(decide(*a, **o).records))
+    decide = async_assignor._decide_failure
+    monkeypatch.setattr(async_assignor, "_decide_failure", lambda *a, **o: Decision(decide(*a, **o).records))
 
     assert law_that_finds(scenario=OWN) == "EventuallyConverges"
 
 
 def test_answer_of_an_assignor_that_knew_another_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives partitions to the predecessors of static members, and leaves out who took their places."""
-    monkeypatch.setattr(offload, "is_overtaken", always(False))
+    monkeypatch.setattr(async_assignor, "is_overtaken", always(False))
     bounced = replace(OWN, weights={"bounce": 6, "join": 1}, static_share=0.9, pause_between_ms=(50, 800))
 
     assert law_that_finds(scenario=bounced) == "LegalTargetAssignment"
@@ -470,7 +470,7 @@ def test_static_member_that_loses_its_partitions_by_coming_back(monkeypatch: pyt
 
 
 def test_pace_that_forgets_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "_used_ms", always(0.0))
+    monkeypatch.setattr(move_throttle, "_used_ms", always(0.0))
 
     assert law_that_finds(scenario=PACED) == "MovesKeepThePace"
 
@@ -735,18 +735,18 @@ def test_members_that_compute_beside_each_other_are_found(monkeypatch: pytest.Mo
 
 
 def test_members_that_are_told_to_compute_and_were_not_asked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "is_to_be_told", lambda order, _: order is not None and not order.is_prepared)
+    monkeypatch.setattr(heartbeat_fields, "is_to_be_told", lambda order, _: order is not None and not order.is_prepared)
     assert law_that_finds(scenario=COMPUTING) == "OneComputation"
 
 
 def test_half_an_assignment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one of its members is given gets lost."""
-    take_over = asking.take_over
+    take_over = assignment_request.take_over
 
     def take_half(*args: Any, **options: Any) -> Decision:
         taken = take_over(*args, **options)
         first = next((record for record in taken.records if isinstance(record, facts.MemberTargetSet)), None)
         return replace(taken, records=tuple(record for record in taken.records if record is not first))
 
-    monkeypatch.setattr(asking, "take_over", take_half)
+    monkeypatch.setattr(assignment_request, "take_over", take_half)
     assert law_that_finds(scenario=COMPUTING) == "TargetIsWhole"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kohort.coordinator import commandtable, shard
-from kohort.coordinator.consumer import leave, published
-from kohort.coordinator.consumer.board import Board
+from kohort.coordinator.consumer import leave, member_metadata
+from kohort.coordinator.consumer.metadata_log import Board
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberMetadataForgotten
 from support.planted_bugs import PUBLISHED, always, law_that_finds
@@ -20,7 +20,7 @@ from support.planted_bugs import PUBLISHED, always, law_that_finds
 
 def test_publishing_that_raises_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the classic protocol needs: a rebalance for the sake of the news."""
-    add = published.add_metadata
+    add = member_metadata.add_metadata
 
     def disturb(groups: Any, command: Any, decision: Decision, *, now_ms: int) -> Decision:
         found = add(groups, command, decision, now_ms=now_ms)
@@ -51,13 +51,13 @@ def test_edition_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_version_that_a_restart_takes_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that were told of another life are not told what it has taken along."""
-    monkeypatch.setattr(published, "is_known", lambda _, known: known > 0)
+    monkeypatch.setattr(member_metadata, "is_known", lambda _, known: known > 0)
 
     assert law_that_finds(scenario=PUBLISHED) == "PublishedIsTold"
 
 
 def test_metadata_that_outlives_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    follow = published.follow_published
+    follow = member_metadata.follow_published
 
     def forget(groups: Any, decision: Decision, *, now_ms: int) -> Decision:
         found = follow(groups, decision, now_ms=now_ms)

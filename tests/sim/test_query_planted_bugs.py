@@ -12,11 +12,11 @@ import pytest
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import BatchState
-from kohort.spark.member import core, custody
+from kohort.spark.member import core, lineage
 from kohort.spark.member.core import Membership
-from kohort.spark.member.custody import Known, Ledger, Place
-from kohort.spark.member.doubts import Doubts
+from kohort.spark.member.lineage import Known, Ledger, Place
 from kohort.spark.member.names import QueryName
+from kohort.spark.member.uncertain_batches import Doubts
 from kohort.spark.offsets import Span
 from kohort.testing.queries.query_world import QueryPlan, QueryWorld
 
@@ -53,7 +53,7 @@ def test_worlds_without_a_bug_find_none() -> None:
 
 def test_commit_before_the_commit_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group believes what was only planned."""
-    build = custody.build_claims
+    build = lineage.build_claims
 
     def build_early(
         name: str,
@@ -70,7 +70,7 @@ def test_commit_before_the_commit_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_checkpoint_that_is_overruled_by_its_own_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put back to an older copy, and the group is believed instead."""
-    find = custody.find_place
+    find = lineage.find_place
 
     def believe(ledger: Ledger | None, name: str, known: Known | None, **more: bool) -> Place | None:
         place = find(ledger, name, known, **more)  # type: ignore[arg-type]
@@ -124,13 +124,13 @@ def test_batch_that_counts_as_finished_because_it_is_written_down(monkeypatch: p
 
 def test_what_a_copy_has_lost_and_others_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was handed over since; nobody else will read it."""
-    monkeypatch.setattr(custody, "_find_lost", lambda *_: iter(()))
+    monkeypatch.setattr(lineage, "_find_lost", lambda *_: iter(()))
     assert law_that_finds(replace(RESTORED, weights={"copy": 3, "restore": 3}, perturbed_s=15.0)) == "NothingMissing"
 
 
 def test_end_of_a_batch_that_others_have_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was trimmed from a repeated batch is taken for read."""
-    find = custody.find_place
+    find = lineage.find_place
 
     def go_on(ledger: Ledger | None, name: str, known: Known | None, **more: bool) -> Place | None:
         place = find(ledger, name, known, **more)  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def test_end_of_a_batch_that_others_have_taken(monkeypatch: pytest.MonkeyPatch) 
 
 def test_offset_from_outside_that_is_put_behind_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the checkpoint is believed, and what lies behind it."""
-    find = custody.find_place
+    find = lineage.find_place
 
     def ignore(ledger: Ledger | None, name: str, known: Known | None, **more: bool) -> Place | None:
         return find(ledger, name, known, **{**more, "follows_orders": False})  # type: ignore[arg-type]

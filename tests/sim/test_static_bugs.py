@@ -11,7 +11,7 @@ from kohort.coordinator.consumer import heartbeat, leave
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.clock import StaticClock
+from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.testing.scenario import GroupPlan, Scenario, as_static
 from support.planted_bugs import always, forget_to_write, law_that_finds, without_timers
 

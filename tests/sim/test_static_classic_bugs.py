@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kohort.coordinator.classic import expiry, join, rebalance, static
-from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.pending_decision import Draft
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.clock import StaticClock
+from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.errors import ErrorCode
 from kohort.testing import World
 from kohort.testing.scenario import GroupPlan, Scenario

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import watching
+from kohort.coordinator import membership_updates
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
-from kohort.coordinator.consumer import aside, heartbeat
+from kohort.coordinator.consumer import heartbeat
+from kohort.coordinator.consumer import membership_updates as member_updates
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import ConsumerMember
 from kohort.errors import ErrorCode, Refused
@@ -44,7 +45,7 @@ def test_heartbeat_that_does_not_repeat_what_was_told_aside(monkeypatch: pytest.
 
 def test_member_that_is_fenced_since_it_does_not_know_what_it_was_told_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the tolerance for the epoch that it knows: its heartbeat was on its way."""
-    check = aside.check_epoch
+    check = member_updates.check_epoch
 
     def check_strictly(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
         if command.topic_partitions is None:
@@ -57,7 +58,7 @@ def test_member_that_is_fenced_since_it_does_not_know_what_it_was_told_aside(mon
 
 
 def test_word_that_is_told_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    decide = watching._decide
+    decide = membership_updates._decide
 
     def tell_less(*given: Any, **more: Any) -> Decision:
         decision = decide(*given, **more)
@@ -68,18 +69,18 @@ def test_word_that_is_told_less_than_a_heartbeat(monkeypatch: pytest.MonkeyPatch
 
         return replace(decision, effects=tuple(map(take_away, decision.effects)))
 
-    monkeypatch.setattr(watching, "_decide", tell_less)
+    monkeypatch.setattr(membership_updates, "_decide", tell_less)
 
     assert law_that_finds(scenario=TOLD) == "ToldAlike"
 
 
 def test_word_that_acknowledges_a_revocation(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it was told is what a member knows, not what it has given up."""
-    build = watching._heartbeat_of
+    build = membership_updates._heartbeat_of
 
     def acknowledge(member: Any, command: Any, *, tells_all: bool) -> Any:
         return replace(build(member, command, tells_all=tells_all), topic_partitions=command.assigned)
 
-    monkeypatch.setattr(watching, "_heartbeat_of", acknowledge)
+    monkeypatch.setattr(membership_updates, "_heartbeat_of", acknowledge)
 
     assert law_that_finds(scenario=TOLD) == "NoDoubleClientAssignment"

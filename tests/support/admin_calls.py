@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import kohort
-from kohort.client.elsewhere import ADMINS
+from kohort.client.foreign_names import ADMINS
 from kohort.errors import KohortError, UnsupportedFeatureError
 
 TEXT: Final = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kohort.client.exchange import CallbackKind
+from kohort.client.application_events import CallbackKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription

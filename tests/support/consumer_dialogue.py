@@ -10,9 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
-from kohort.client.consumer.core.consumer_machine import ConsumerMachine
-from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
@@ -28,6 +26,8 @@ from kohort.client.exchange import (
     Trouble,
     Watermarks,
 )
+from kohort.client.consumer.core.consumer_machine import ConsumerMachine
+from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.membership.states import MemberState
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
 from kohort.errors import ErrorCode

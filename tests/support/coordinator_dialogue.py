@@ -59,7 +59,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry
-from kohort.testing.laws.shortcuts import check_end_of_hold, check_renewal
+from kohort.testing.invariants.shortcuts import check_end_of_hold, check_renewal
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]

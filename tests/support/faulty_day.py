@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from kohort.broker.groups.home import UnservedShard
+from kohort.broker.groups.shard_log import UnservedShard
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.errors import ErrorCode, StorageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator import parking
+from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.commands import groups as asked
 from support.coordinator_dialogue import Answer, GroupDialogue, Owned
 from support.mixed_dialogue import ClassicClient, MixedDialogue
@@ -40,7 +40,7 @@ class HoldDialogue(GroupDialogue):
         """The connection of a held heartbeat is closed."""
         held = self.shard.held(self.group_id, member_id)
         assert held is not None
-        self._commit(held, parking.drop(held))
+        self._commit(held, delayed_heartbeats.drop(held))
 
     def advance(self, ms: int) -> None:
         super().advance(ms)

@@ -17,7 +17,7 @@ from kohort.coordinator.shard import EndedHold, Shard
 from kohort.errors import InvariantViolation
 from kohort.testing import NetworkQuality, SimulatedBroker, World
 from kohort.testing.assignors import OWN_ASSIGNOR
-from kohort.testing.laws import LAWS
+from kohort.testing.invariants import LAWS
 from kohort.testing.members.process import MemberSettings
 from kohort.testing.runtime import SimulatedRuntime
 from kohort.testing.scenario import GroupPlan, Scenario, build_settings

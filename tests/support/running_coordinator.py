@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from kohort.broker.groups.runtime import Runtime
+from kohort.broker.writes.disk_full import Outage
 from kohort.broker.writes.durability import Durability
-from kohort.broker.writes.outage import Outage
 from kohort.clock import SystemClock
 from kohort.coordinator.commands import offsets as commands
 from kohort.coordinator.commands.base import GroupCommand

@@ -17,8 +17,8 @@ from types import FrameType, TracebackType
 from typing import Final, NamedTuple, Self
 
 from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.scheduling.loopwatch import LoopWatch, WatchedSelector
 from kohort.broker.server import Server, run_broker
-from kohort.broker.turns.loopwatch import LoopWatch, WatchedSelector
 
 
 class Turn(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.client.application_events import Fence, Start
 from kohort.client.events import DeadlineReached
-from kohort.client.exchange import Fence, Start
 from kohort.values import value
 
 

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
-from kohort.broker.groups.listening import Listening
-from kohort.broker.groups.push import Pushing
+from kohort.broker.groups.delayed_heartbeats import Pushing
+from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.housekeeping.fileremovals import FileRemovals
 from kohort.broker.housekeeping.producerexpiry import MOST_PRODUCERS, ProducerExpiry
 from kohort.broker.limits.admission import Admission
 from kohort.broker.limits.answermemory import AnswerMemory
 from kohort.broker.limits.bytebudget import ByteBudget
+from kohort.broker.limits.idle_timeouts import Patience
 from kohort.broker.limits.parkedbytes import ParkedBytes
-from kohort.broker.limits.patience import Patience
 from kohort.broker.options.topiclimits import TopicRate
-from kohort.broker.turns.blocking import COLD_READERS, BlockingWork
-from kohort.broker.turns.loopwatch import LoopWatch
-from kohort.broker.turns.passes import Passes
-from kohort.broker.turns.slices import Slices
-from kohort.broker.writes.preparation import Preparation
+from kohort.broker.scheduling.blocking import COLD_READERS, BlockingWork
+from kohort.broker.scheduling.cooperative import Slices
+from kohort.broker.scheduling.fair_queue import Passes
+from kohort.broker.scheduling.loopwatch import LoopWatch
+from kohort.broker.writes.batch_validation import Preparation
 from kohort.broker.writes.producerids import ProducerIds
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from kohort.broker.options.settings import BrokerSettings
     from kohort.broker.topics.leadership import Leadership
     from kohort.broker.topics.metadata import Cluster
+    from kohort.broker.writes.disk_full import Outage
     from kohort.broker.writes.durability import Durability
-    from kohort.broker.writes.outage import Outage
     from kohort.clock import WallClock
     from kohort.storage.store import Store
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
-from kohort.broker.ending import stop_at_exit
+from kohort.broker.atexit_shutdown import stop_at_exit
 from kohort.broker.limits.descriptors import raise_limit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from kohort.broker.connections import connection, listener, replies
 from kohort.broker.connections.receivebuffer import BASE_BYTES
 from kohort.broker.fetch import fetchsessions, purgatory
-from kohort.broker.limits import admission, answermemory, bytebudget, limits, parkedbytes, patience
+from kohort.broker.limits import admission, answermemory, bytebudget, idle_timeouts, limits, parkedbytes
 from kohort.broker.options.settings import BROKER_OPTIONS
-from kohort.broker.turns import passes
-from kohort.broker.writes import preparation
-from kohort.coordinator.consumer.clientside import bounds
-from kohort.storage.partitions import contents
+from kohort.broker.scheduling import fair_queue
+from kohort.broker.writes import batch_validation
+from kohort.coordinator.consumer.client_assignors import validation as assignor_bounds
+from kohort.storage.partitions import record_validation
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
 
@@ -94,7 +94,7 @@ LIMITS: Final = (
     ),
     Limit(
         "silence of a new connection",
-        f"{patience.SILENCE_SECONDS:.0f} s",
+        f"{idle_timeouts.SILENCE_SECONDS:.0f} s",
         None,
         _CLOSED,
         "test_patience.py::test_who_connects_says_something_within_five_seconds",
@@ -102,7 +102,7 @@ LIMITS: Final = (
     ),
     Limit(
         "slowness of half a request, its header included",
-        f"{patience.LEAST_BYTES // 1024} KiB in {patience.LOOK_SECONDS:.0f} s",
+        f"{idle_timeouts.LEAST_BYTES // 1024} KiB in {idle_timeouts.LOOK_SECONDS:.0f} s",
         None,
         f"{_CLOSED}, within twice that time",
         "test_patience.py::test_half_a_request_comes_at_a_kilobyte_a_second",
@@ -110,7 +110,7 @@ LIMITS: Final = (
     ),
     Limit(
         "the same while others wait for memory",
-        f"a part in {patience.LEAST_PART} of the memory that it holds, in {patience.SHORT_SECONDS:.0f} s",
+        f"a part in {idle_timeouts.LEAST_PART} of the memory that it holds, in {idle_timeouts.SHORT_SECONDS:.0f} s",
         None,
         "the same",
         "test_patience.py::test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait",
@@ -158,15 +158,16 @@ LIMITS: Final = (
     ),
     Limit(
         "bytes that one record batch unfolds to",
-        _mebi(contents.LIMIT_BYTES),
+        _mebi(record_validation.LIMIT_BYTES),
         None,
         "`INVALID_RECORD`: nothing of the batch is stored",
         "test_preparation.py::test_batch_that_unfolds_to_nonsense_is_refused_beside_the_loop",
         None,
     ),
     Limit(
-        f"bytes of batches that wait to be looked into, as those that unfold to {preparation.SHORT_BYTES // 1024} KiB",
-        _mebi(preparation.WAITING_LIMIT_BYTES),
+        "bytes of batches that wait to be looked into, as those that unfold to "
+        f"{batch_validation.SHORT_BYTES // 1024} KiB",
+        _mebi(batch_validation.WAITING_LIMIT_BYTES),
         None,
         "`REQUEST_TIMED_OUT`: a producer sends it again",
         "test_preparation.py::test_more_than_may_wait_is_to_be_sent_again",
@@ -238,8 +239,8 @@ LIMITS: Final = (
     ),
     Limit(
         "assignors that a member runs itself; their metadata, of a member and of a group",
-        f"{bounds.MOST_ASSIGNORS}; {bounds.MOST_METADATA_BYTES // 1024} KiB; "
-        f"{_mebi(bounds.MOST_METADATA_BYTES_OF_GROUP)}",
+        f"{assignor_bounds.MOST_ASSIGNORS}; {assignor_bounds.MOST_METADATA_BYTES // 1024} KiB; "
+        f"{_mebi(assignor_bounds.MOST_METADATA_BYTES_OF_GROUP)}",
         None,
         "the heartbeat is refused with the field's error",
         "test_client_assignors_api.py::test_what_a_member_says_of_its_assignors_is_bounded",
@@ -272,9 +273,10 @@ LIMITS: Final = (
         None,
     ),
     Limit(
-        f"requests of more than {passes.SHORT_BYTES // 1024} KiB, those with records aside, of all connections before "
+        f"requests of more than {fair_queue.SHORT_BYTES // 1024} KiB, those with records aside, of all connections "
+        "before "
         "whoever asks for less has its turn",
-        f"one, or {passes.LONG_BYTES_PER_PASS // 1024} KiB of them",
+        f"one, or {fair_queue.LONG_BYTES_PER_PASS // 1024} KiB of them",
         None,
         "the others wait, in the order in which they came",
         "test_passes.py::test_long_requests_of_many_connections_wait_for_later_passes",
@@ -322,7 +324,7 @@ LIMITS: Final = (
     ),
     Limit(
         "answers that a client does not take",
-        f"2 MiB, then none of its requests is carried out; {patience.STALL_SECONDS:.0f} s",
+        f"2 MiB, then none of its requests is carried out; {idle_timeouts.STALL_SECONDS:.0f} s",
         None,
         _CLOSED,
         "test_connection.py::test_a_client_that_does_not_read_holds_up_only_itself",
@@ -330,10 +332,10 @@ LIMITS: Final = (
     ),
     Limit(
         "those of all clients together",
-        f"{patience.MOST_UNTAKEN_BYTES // _MEBI} MiB",
+        f"{idle_timeouts.MOST_UNTAKEN_BYTES // _MEBI} MiB",
         None,
-        f"the connections that hold most and take less than a part in {patience.TAKEN_PART} of it in "
-        f"{patience.TAKING_SECONDS:.0f} s are closed, with the reason in the log",
+        f"the connections that hold most and take less than a part in {idle_timeouts.TAKEN_PART} of it in "
+        f"{idle_timeouts.TAKING_SECONDS:.0f} s are closed, with the reason in the log",
         "test_patience.py::test_who_takes_nothing_goes_when_all_together_hold_too_much",
         "untaken",
     ),

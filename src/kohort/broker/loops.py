@@ -8,8 +8,8 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kohort.broker.scheduling.loopwatch import LoopWatch, WatchedSelector
 from kohort.broker.server import Server, run_broker
-from kohort.broker.turns.loopwatch import LoopWatch, WatchedSelector
 
 if TYPE_CHECKING:
     from kohort.broker.options.settings import BrokerSettings

@@ -33,12 +33,12 @@ from kohort.broker.housekeeping.scrubber import Scrubber
 from kohort.broker.limits import descriptors
 from kohort.broker.limits.memorylimit import memory_limit_bytes
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
+from kohort.broker.scheduling.loopwatch import LoopWatch
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
-from kohort.broker.turns.loopwatch import LoopWatch
+from kohort.broker.writes.disk_full import Outage
 from kohort.broker.writes.durability import Durability
-from kohort.broker.writes.outage import Outage
-from kohort.broker.writes.relaxed import tell_relaxed
+from kohort.broker.writes.durability_report import tell_relaxed
 from kohort.clock import SystemClock, WallClock
 from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC

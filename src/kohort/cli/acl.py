@@ -152,7 +152,7 @@ def run_remove(options: argparse.Namespace) -> int:
         raise ConfigError("say which entries are to be removed, by --principal, --topic and so on, or --all")
     with Admin(connection(options)) as admin:
         if options.execute:
-            from kohort.client.admin.core.access import in_order
+            from kohort.client.admin.requests.access import in_order
 
             found = in_order({acl for each in admin.delete_acls(filters) for acl in each})
         else:
@@ -167,7 +167,7 @@ def run_remove(options: argparse.Namespace) -> int:
 
 
 def _found(admin: Any, filters: Sequence[AclFilter]) -> list[Acl]:
-    from kohort.client.admin.core.access import in_order
+    from kohort.client.admin.requests.access import in_order
 
     return in_order({acl for each in filters for acl in admin.describe_acls(each)})
 

@@ -293,7 +293,7 @@ def read_plan(path: str) -> list[tuple[TopicPartition, Sequence[int] | None]]:
         OSError: it cannot be opened.
     """
     name, data = input_name(path), read_input(path, _MOST_BYTES)
-    from kohort.client.admin.core.replicas import to_reassignments
+    from kohort.client.admin.requests.replicas import to_reassignments
 
     try:
         # A partition that is named twice is refused by the caller.

@@ -19,7 +19,7 @@ from kohort.errors import ConfigError, GroupNotEmptyError
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.client.admin.core.offsets import ResetTo
+    from kohort.client.admin.requests.offsets import ResetTo
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
 

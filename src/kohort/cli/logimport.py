@@ -17,7 +17,7 @@ from kohort.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from kohort.storage.files.fs import FileSystem
-    from kohort.storage.offline.takeover import Survey
+    from kohort.storage.offline.kafka_import import Survey
     from kohort.storage.offline.transactions import Transactions
 
 #: Of partitions with transactions, and of groups in one of them, so many are named in a line.
@@ -56,7 +56,7 @@ def add_import(actions: Any) -> Any:
 def run_import(options: argparse.Namespace) -> int:
     """Print a row for each topic that was taken."""
     from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
-    from kohort.storage.offline.takeover import read_topic, survey_directories, take_over
+    from kohort.storage.offline.kafka_import import read_topic, survey_directories, take_over
     from kohort.storage.offline.transactions import read_decisions
 
     fs, reader = DiskFileSystem(), DiskFileSystem(reads_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kohort.cli.inputs import input_name, read_input
-from kohort.client.admin.core.moves import MOST_MOVES
+from kohort.client.admin.requests.moves import MOST_MOVES
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.jsontext import parse_json

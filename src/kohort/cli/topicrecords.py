@@ -18,7 +18,7 @@ from kohort.cli.words import parse_datetime, parse_duration, parse_offset, parse
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.client.admin.core.records import OffsetAt
+    from kohort.client.admin.requests.records import OffsetAt
 
 _HINT: Final = "nothing is deleted yet: --execute does it, and nobody can undo it"
 
@@ -131,7 +131,7 @@ def _places(topics: Sequence[tuple[str, tuple[int, ...]]]) -> list[str | TopicPa
 
 
 def _at(text: str) -> OffsetAt:
-    from kohort.client.admin.core.records import WORDS
+    from kohort.client.admin.requests.records import WORDS
 
     for word in WORDS:
         if word == text:

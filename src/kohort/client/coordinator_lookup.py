@@ -11,7 +11,7 @@ from typing import Final
 
 from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
-from kohort.client.hearing import Hearing
+from kohort.client.membership_updates import Hearing
 from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff

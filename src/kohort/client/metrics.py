@@ -16,8 +16,8 @@ from kohort.client.io.traffic import Traffic
 if TYPE_CHECKING:
     # Each client has its own modules; none loads those of the others.
     from kohort.client.fetch.fetch_handler import FetchHandler
+    from kohort.client.producer.buffer_pool import AnyRoom
     from kohort.client.producer.core.tally import Tally
-    from kohort.client.producer.room import AnyRoom
 
 _HEARTBEATS: Final = ("CONSUMER_GROUP_HEARTBEAT", "HEARTBEAT", "JOIN_GROUP", "SYNC_GROUP")
 

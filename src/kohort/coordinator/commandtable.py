@@ -14,7 +14,7 @@ from typing import Final
 from kohort.coordinator.classic.heartbeat import decide_heartbeat as decide_classic_heartbeat
 from kohort.coordinator.classic.join import decide_join
 from kohort.coordinator.classic.leave import decide_leave
-from kohort.coordinator.classic.modes import decide_fallback
+from kohort.coordinator.classic.membership_mode import decide_fallback
 from kohort.coordinator.classic.sync import decide_sync
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import (
@@ -39,34 +39,34 @@ from kohort.coordinator.commands.offsets import (
     FetchOffsets,
 )
 from kohort.coordinator.consumer import classicmembers
-from kohort.coordinator.consumer.bounds import JOIN_EPOCH
-from kohort.coordinator.consumer.clientside.asking import decide_install, decide_prepare
-from kohort.coordinator.consumer.clientside.telling import tell
+from kohort.coordinator.consumer.client_assignors.assignment_request import decide_install, decide_prepare
+from kohort.coordinator.consumer.client_assignors.heartbeat_fields import tell
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_removal
+from kohort.coordinator.consumer.member_metadata import add_metadata
 from kohort.coordinator.consumer.moves import decide_describe_moves
-from kohort.coordinator.consumer.published import add_metadata
-from kohort.coordinator.consumer.reconciliation.order import decide_measured
-from kohort.coordinator.consumer.switch import decide_submit
-from kohort.coordinator.consumer.targets.offload import decide_computed
-from kohort.coordinator.consumer.targets.window import assignment_key
+from kohort.coordinator.consumer.reconciliation.move_priority import decide_measured
+from kohort.coordinator.consumer.submit_moves import decide_submit
+from kohort.coordinator.consumer.targets.async_assignor import decide_computed
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
+from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Disarm, TimerKey
+from kohort.coordinator.delayed_heartbeats import hold_classic, hold_heartbeat
 from kohort.coordinator.disconnect import decide_disconnected
 from kohort.coordinator.groupconfigchanges import decide_alter, decide_describe_configs, decide_list_configs
 from kohort.coordinator.listing import decide_describe_classic, decide_list
+from kohort.coordinator.membership_updates import decide_watch
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.offsets.commit import decide_commit
 from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
 from kohort.coordinator.offsets.expiry import decide_expire
 from kohort.coordinator.offsets.fetch import decide_fetch
 from kohort.coordinator.offsets.transactions import decide_commit_in_transaction, decide_complete
-from kohort.coordinator.parking import hold_classic, hold_heartbeat
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import Entrance, enter
+from kohort.coordinator.static_membership.mode import Entrance, enter
 from kohort.coordinator.topicchange import decide_topics_changed
-from kohort.coordinator.watching import decide_watch
 from kohort.timers import TimerTable
 
 

@@ -16,7 +16,7 @@ Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.presence import decide_connection_closed
+from kohort.coordinator.classic.offline_clock import decide_connection_closed
 from kohort.coordinator.classic.state import ClassicGroup
 from kohort.coordinator.classic.volatile import ClassicConnectionLost
 from kohort.coordinator.commands.base import Refusal
@@ -27,7 +27,7 @@ from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import MemberConnectionSeen, Record
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import start_offline
+from kohort.coordinator.static_membership.mode import start_offline
 from kohort.errors import ErrorCode
 from kohort.timers import TimerTable
 

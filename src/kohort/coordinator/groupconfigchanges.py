@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.config import as_text
-from kohort.coordinator.classic.modes import decide_mode as decide_classic_mode
+from kohort.coordinator.classic.membership_mode import decide_mode as decide_classic_mode
 from kohort.coordinator.commands.admin import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
@@ -19,16 +19,16 @@ from kohort.coordinator.commands.admin import (
     ListGroupConfigsReply,
 )
 from kohort.coordinator.commands.base import Done
-from kohort.coordinator.consumer.modechange import decide_mode
-from kohort.coordinator.consumer.reconciliation.pace import change_pace
-from kohort.coordinator.consumer.targets.window import assignment_key, target_due_ms
+from kohort.coordinator.consumer.membership_mode import decide_mode
+from kohort.coordinator.consumer.reconciliation.move_throttle import change_pace
+from kohort.coordinator.consumer.targets.batching_window import assignment_key, target_due_ms
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS, LONGEST_TEXT, configs_in, effective_settings
 from kohort.coordinator.liveness import longest_interval_ms, settled_interval_ms
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet, Record
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import check_switch
+from kohort.coordinator.static_membership.mode import check_switch
 from kohort.errors import ConfigError, ErrorCode, Refused, UnknownOptionError
 from kohort.timers import TimerTable
 

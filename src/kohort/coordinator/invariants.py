@@ -26,11 +26,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kohort.coordinator.balance import build_balance
-from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
-from kohort.coordinator.consumer.change import topics_of
-from kohort.coordinator.consumer.reconciliation.standing import is_settled
-from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack, places_of, way_in, way_of
+from kohort.coordinator.consumer.reconciliation.effective_target import (
+    MovesBegun,
+    MovesHeldBack,
+    places_of,
+    way_in,
+    way_of,
+)
+from kohort.coordinator.consumer.reconciliation.reconciled import is_settled
+from kohort.coordinator.consumer.subscription_metadata import topics_of
+from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Decision, TimerKey
+from kohort.coordinator.interning import check_sharing
 from kohort.coordinator.model import (
     NO_GRANTS,
     NO_NAMES,
@@ -43,8 +50,7 @@ from kohort.coordinator.model import (
 )
 from kohort.coordinator.offsets.invariants import check_offsets
 from kohort.coordinator.records import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState
-from kohort.coordinator.sharing import check_sharing
-from kohort.coordinator.staticmode.clock import StaticClock
+from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId, format_topic_id

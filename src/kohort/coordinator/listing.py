@@ -21,7 +21,7 @@ from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.clock import offline_since_ms
+from kohort.coordinator.static_membership.clock import offline_since_ms
 from kohort.errors import ErrorCode
 
 #: Group types in Kafka's spelling.

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 from kohort.coordinator.balance import TargetBalance
 from kohort.coordinator.classic.state import ClassicGroup
-from kohort.coordinator.clientside import ClientSide
+from kohort.coordinator.client_assignors import ClientSide
 from kohort.coordinator.commands.groups import AnyHeartbeat, WatchMember
 from kohort.coordinator.commands.values import ClassicMemberFacts
-from kohort.coordinator.consumer.board import Board
+from kohort.coordinator.consumer.metadata_log import Board
 from kohort.coordinator.decision import ComputeTarget, TimerKey
+from kohort.coordinator.interning import Sharing
 from kohort.coordinator.records import MemberState, MoveFacts, OffsetCommitted, RegularExpressionResolved
-from kohort.coordinator.sharing import Sharing
-from kohort.coordinator.staticmode.clock import StaticClock
+from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
-from kohort.coordinator import parking
+from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.expiry import decide_expiry as decide_classic_expiry
@@ -20,20 +20,19 @@ from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import SubmitMoves
 from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
 from kohort.coordinator.commandtable import DECIDE, Known
-from kohort.coordinator.consumer import aside, classicmembers, published
+from kohort.coordinator.consumer import classicmembers, member_metadata, membership_updates
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
-from kohort.coordinator.consumer.clientside.following import follow_assignors
-from kohort.coordinator.consumer.clientside.records import CLIENT_SIDE_RECORDS
+from kohort.coordinator.consumer.client_assignors.carry_over import follow_assignors
+from kohort.coordinator.consumer.client_assignors.records import CLIENT_SIDE_RECORDS
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
 from kohort.coordinator.consumer.leave import decide_clock, decide_expiry
-from kohort.coordinator.consumer.published import follow_published
-from kohort.coordinator.consumer.reconciliation.following import follow_moves
-from kohort.coordinator.consumer.reconciliation.handover import build_loaded_times, move_times, shift_times
-from kohort.coordinator.consumer.reconciliation.pace import hold_open
+from kohort.coordinator.consumer.member_metadata import follow_published
+from kohort.coordinator.consumer.reconciliation.move_throttle import hold_open
+from kohort.coordinator.consumer.reconciliation.revocation_timeout import build_loaded_times, move_times, shift_times
+from kohort.coordinator.consumer.reconciliation.track_moves import follow_moves
+from kohort.coordinator.consumer.targets.batching_window import assignment_key, loaded_due_ms
 from kohort.coordinator.consumer.targets.volatile import VOLATILE_RECORDS
-from kohort.coordinator.consumer.targets.window import assignment_key, loaded_due_ms
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey, TimerKind
-from kohort.coordinator.digest import digest_state
 from kohort.coordinator.groupconfigs import (
     apply_configs_forgotten,
     apply_configs_set,
@@ -41,13 +40,14 @@ from kohort.coordinator.groupconfigs import (
 )
 from kohort.coordinator.groupid import check_group_id
 from kohort.coordinator.liveness import settled_interval_ms
+from kohort.coordinator.membership_updates import drop_watch
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.news import News, find_freed
 from kohort.coordinator.offsets import apply as offsets_apply
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.follow import CLOCK_RECORDS, build_loaded_clock, follow_clocks, resume
-from kohort.coordinator.staticmode.ousted import check_not_ousted
-from kohort.coordinator.watching import drop_watch
+from kohort.coordinator.state_snapshot import digest_state
+from kohort.coordinator.static_membership.clock_updates import CLOCK_RECORDS, build_loaded_clock, follow_clocks, resume
+from kohort.coordinator.static_membership.fenced_instances import check_not_ousted
+from kohort.coordinator.updated_members import News, find_freed
 from kohort.errors import Refused
 from kohort.timers import TimerTable
 
@@ -138,10 +138,10 @@ class Shard:
         group, member = found
         if command.hold_ms > 0:
             # A hold is only for a response without news: while members with news wait, this member may be one of them.
-            if self._news or not parking.may_be_held_again(self.groups, command, member):
+            if self._news or not delayed_heartbeats.may_be_held_again(self.groups, command, member):
                 return None
-            self.apply(parking.HeartbeatHeld(group_id=command.group_id, command=command))
-            self.timers.arm(parking.hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
+            self.apply(delayed_heartbeats.HeartbeatHeld(group_id=command.group_id, command=command))
+            self.timers.arm(delayed_heartbeats.hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
         settings = self._settings_of.get(command.group_id, self.settings)
         self.timers.arm(member.session_key, now_ms + settings.group_consumer_session_timeout_ms)
         return settled_interval_ms(settings, len(group.members), command.proposed_heartbeat_interval_ms)
@@ -151,12 +151,12 @@ class Shard:
 
         `None` otherwise: then `expire` decides.
         """
-        key = self.timers.due(now_ms + parking.SOON_MS)
+        key = self.timers.due(now_ms + delayed_heartbeats.SOON_MS)
         command = None if key is None or key.kind != "hold" else self.held(key.group_id, key.member_id)
         if key is None or not isinstance(command, asked.ConsumerGroupHeartbeat):
             return None
         # A hold that is due soon ends now: many holds end together, as each one by itself would wake the broker.
-        soon_ms = min(parking.SOON_MS, command.hold_ms // parking.SOON_PARTS)
+        soon_ms = min(delayed_heartbeats.SOON_MS, command.hold_ms // delayed_heartbeats.SOON_PARTS)
         found = None if self.timers.due(now_ms + soon_ms) is None else find_settled(self.groups, command)
         if found is None:
             return None
@@ -172,7 +172,7 @@ class Shard:
         for session in ended.session:
             self.timers.arm(session.key, session.deadline_ms)
         self.timers.disarm(key)
-        released = parking.HeartbeatReleased(group_id=key.group_id, member_id=key.member_id)
+        released = delayed_heartbeats.HeartbeatReleased(group_id=key.group_id, member_id=key.member_id)
         self.apply(released)
         # With no other holds in the group, `note` drops the group's wanted partitions.
         if key.group_id not in self.groups.holds and not self.groups.watches:
@@ -204,11 +204,11 @@ class Shard:
 
         `is_cut`: another request of the same client is the reason.
         """
-        again = parking.ask_again(self.groups, command)
+        again = delayed_heartbeats.ask_again(self.groups, command)
         # The client's own request ended the hold: until its next heartbeat, the member cannot be told of news.
         if is_cut and isinstance(again, asked.ConsumerGroupHeartbeat):
             again = replace(again, since_cut_ms=0)
-        return parking.answer(command, self.handle(again, now_ms=now_ms))
+        return delayed_heartbeats.answer(command, self.handle(again, now_ms=now_ms))
 
     @property
     def has_concerned(self) -> bool:
@@ -218,10 +218,10 @@ class Shard:
     def abandon(self, command: asked.AnyHeartbeat | asked.WatchMember, *, now_ms: int) -> None:
         """Drop a held heartbeat or a watch of a client that has disconnected."""
         if isinstance(command, asked.WatchMember):
-            if aside.is_watched(self.groups, command):
+            if membership_updates.is_watched(self.groups, command):
                 self.commit(drop_watch(command), now_ms=now_ms)
-        elif parking.is_held(self.groups, command):
-            self.commit(parking.drop(command), now_ms=now_ms)
+        elif delayed_heartbeats.is_held(self.groups, command):
+            self.commit(delayed_heartbeats.drop(command), now_ms=now_ms)
 
     def decide_news(self, now_ms: int) -> tuple[asked.AnyHeartbeat | asked.WatchMember, Decision] | None:
         """Answer one held heartbeat or watch whose member has news; `None` if there is none left."""
@@ -238,11 +238,11 @@ class Shard:
             command = self.held(*place)
             if command is None:
                 continue
-            decision = self.handle(parking.ask_again(self.groups, command), now_ms=now_ms)
-            if is_sure or not parking.is_quiet(command, decision):
-                return command, parking.answer(command, decision)
+            decision = self.handle(delayed_heartbeats.ask_again(self.groups, command), now_ms=now_ms)
+            if is_sure or not delayed_heartbeats.is_quiet(command, decision):
+                return command, delayed_heartbeats.answer(command, decision)
             # The heartbeat stays held, but the records of its member's state have to be committed.
-            kept = parking.keep(command, decision)
+            kept = delayed_heartbeats.keep(command, decision)
             if kept.records:
                 return command, kept
         return None
@@ -297,7 +297,7 @@ class Shard:
     def shift(self, gap_ms: int) -> None:
         """Shift all deadlines but those of holds by a time in which the process stood still."""
         # A hold keeps its deadline: its client was promised a response by then.
-        self.timers.shift(gap_ms, but_for=parking.is_hold)
+        self.timers.shift(gap_ms, but_for=delayed_heartbeats.is_hold)
         # Only members that are behind have deadlines for partitions.
         for group in self.groups.consumer.values():
             for member_id in group.behind:
@@ -393,7 +393,7 @@ class Shard:
         if assign_ms is not None:
             self.timers.arm(assignment_key(group.group_id), assign_ms)
         if group.published is not None:
-            self.apply(published.build_loaded_board(group, now_ms=now_ms))
+            self.apply(member_metadata.build_loaded_board(group, now_ms=now_ms))
         # A restart has forgotten which moves had begun: all wait again that the old owner was not told of.
         if settings.has_paced_moves:
             records, effects = hold_open(group, self.groups.image, now_ms=now_ms)
@@ -434,13 +434,13 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     **CLIENT_SIDE_RECORDS,
     **VOLATILE_RECORDS,
     **CLOCK_RECORDS,
-    published.EditionIssued: published.apply_edition_issued,
-    published.BoardLoaded: published.apply_board_loaded,
-    parking.HeartbeatHeld: parking.apply_held,
-    parking.HeartbeatReleased: parking.apply_released,
-    parking.ListAwaited: parking.apply_list_awaited,
-    parking.AssignmentTold: parking.apply_told,
-    aside.MemberWatched: aside.apply_watched,
-    aside.WatchEnded: aside.apply_watch_ended,
-    aside.MemberHeard: aside.apply_heard,
+    member_metadata.EditionIssued: member_metadata.apply_edition_issued,
+    member_metadata.BoardLoaded: member_metadata.apply_board_loaded,
+    delayed_heartbeats.HeartbeatHeld: delayed_heartbeats.apply_held,
+    delayed_heartbeats.HeartbeatReleased: delayed_heartbeats.apply_released,
+    delayed_heartbeats.ListAwaited: delayed_heartbeats.apply_list_awaited,
+    delayed_heartbeats.AssignmentTold: delayed_heartbeats.apply_told,
+    membership_updates.MemberWatched: membership_updates.apply_watched,
+    membership_updates.WatchEnded: membership_updates.apply_watch_ended,
+    membership_updates.MemberHeard: membership_updates.apply_heard,
 }

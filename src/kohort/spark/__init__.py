@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.spark.following import Follower, follow
     from kohort.spark.frames import read_stream, read_topic, write_stream, write_topic
     from kohort.spark.listening import BatchReport, QueryListener
+    from kohort.spark.progress_listener import Follower, follow
     from kohort.spark.sessions import register, session
     from kohort.spark.stopping import Stopped, drain_and_stop
 
@@ -45,8 +45,8 @@ _HOMES = {
     "BatchReport": "kohort.spark.listening",
     "drain_and_stop": "kohort.spark.stopping",
     "Stopped": "kohort.spark.stopping",
-    "follow": "kohort.spark.following",
-    "Follower": "kohort.spark.following",
+    "follow": "kohort.spark.progress_listener",
+    "Follower": "kohort.spark.progress_listener",
 }
 
 

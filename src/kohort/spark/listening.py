@@ -16,7 +16,7 @@ from uuid import UUID
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kohort.ids import TopicPartition
-from kohort.spark.mailbox import BatchDone, fingerprint, post
+from kohort.spark.driver_channel import BatchDone, fingerprint, post
 from kohort.spark.progress import SourceState, read_sources
 
 if TYPE_CHECKING:

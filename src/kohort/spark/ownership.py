@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.ids import TopicPartition
-from kohort.spark.member.custody import Place
+from kohort.spark.member.lineage import Place
 from kohort.spark.member.requests import Places, Plan
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span
 from kohort.spark.options import SourceOptions

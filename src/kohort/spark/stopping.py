@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
-from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
+from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
 from kohort.spark.progress import SourceState, read_sources
 
 if TYPE_CHECKING:

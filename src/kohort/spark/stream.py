@@ -23,7 +23,7 @@ from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.spark.limits import BatchLimits
 from kohort.spark.losses import drop_renewed, settle_positions
-from kohort.spark.member.custody import Place
+from kohort.spark.member.lineage import Place
 from kohort.spark.member.names import QueryName
 from kohort.spark.member.requests import Places
 from kohort.spark.member.thread import GroupMember

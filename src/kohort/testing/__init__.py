@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kohort.testing.memoryfs import Crashed, MemoryFileSystem
     from kohort.testing.network import NetworkQuality, SimulatedNetwork
     from kohort.testing.scenario import GroupPlan, Scenario
-    from kohort.testing.story import Story
+    from kohort.testing.trace import Story
     from kohort.testing.world import Report, World
 
 __all__ = [
@@ -59,7 +59,7 @@ _HOMES = {
     "NetworkQuality": "kohort.testing.network",
     "SimulatedBroker": "kohort.testing.broker",
     "Checkers": "kohort.testing.checkers",
-    "Story": "kohort.testing.story",
+    "Story": "kohort.testing.trace",
     "FaultyFileSystem": "kohort.testing.faultydisk",
     "MemoryFileSystem": "kohort.testing.memoryfs",
     "Crashed": "kohort.testing.memoryfs",

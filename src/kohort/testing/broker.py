@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Final
 
 from kohort.broker.connections.request import Request
-from kohort.broker.groups.push import PatientBeat, Pushing
+from kohort.broker.groups.delayed_heartbeats import PatientBeat, Pushing
 from kohort.coordinator.commands.base import Command, GroupCommand
 from kohort.coordinator.commands.groups import (
     AnyHeartbeat,
@@ -44,7 +44,7 @@ from kohort.testing.network import Connection, SimulatedNetwork
 from kohort.testing.observer import Observer
 from kohort.testing.runtime import ProcessClock, SimulatedDisk, SimulatedRuntime
 from kohort.testing.sockets import Socket
-from kohort.testing.story import Story
+from kohort.testing.trace import Story
 
 # The story has the events that the runtime logs.
 logging.getLogger("kohort.broker").addHandler(logging.NullHandler())

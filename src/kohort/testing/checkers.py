@@ -1,4 +1,4 @@
-"""Checks of a world after every step: the laws of `kohort.testing.laws` together.
+"""Checks of a world after every step: the laws of `kohort.testing.invariants` together.
 
 They hold whatever fails around the broker.
 
@@ -15,28 +15,28 @@ from kohort.coordinator.commands.base import Command, GroupCommand
 from kohort.coordinator.commands.groups import AnyHeartbeat, LeaveGroup, MemberDisconnected
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
+from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
-from kohort.coordinator.parking import HeartbeatHeld, HeartbeatReleased
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicId
 from kohort.journal.rows import Entry
 from kohort.testing.home import Home
-from kohort.testing.laws.causes import CauseLaws
-from kohort.testing.laws.classicstatic import ClassicStaticLaws
-from kohort.testing.laws.computations import ComputationLaws
-from kohort.testing.laws.generations import GenerationLaws
-from kohort.testing.laws.handovers import HandOvers
-from kohort.testing.laws.holds import HoldLaws
-from kohort.testing.laws.moves import MoveLaws
-from kohort.testing.laws.offsets import OffsetLaws
-from kohort.testing.laws.owners import OwnerLaws
-from kohort.testing.laws.pace import PaceLaws
-from kohort.testing.laws.published import check_moves_nothing
-from kohort.testing.laws.sessions import SessionLaws
-from kohort.testing.laws.sharing import SharingLaws
-from kohort.testing.laws.static import StaticLaws
-from kohort.testing.laws.words import WordLaws
+from kohort.testing.invariants.causes import CauseLaws
+from kohort.testing.invariants.classicstatic import ClassicStaticLaws
+from kohort.testing.invariants.computations import ComputationLaws
+from kohort.testing.invariants.generations import GenerationLaws
+from kohort.testing.invariants.handovers import HandOvers
+from kohort.testing.invariants.holds import HoldLaws
+from kohort.testing.invariants.moves import MoveLaws
+from kohort.testing.invariants.offsets import OffsetLaws
+from kohort.testing.invariants.owners import OwnerLaws
+from kohort.testing.invariants.pace import PaceLaws
+from kohort.testing.invariants.published import check_moves_nothing
+from kohort.testing.invariants.sessions import SessionLaws
+from kohort.testing.invariants.sharing import SharingLaws
+from kohort.testing.invariants.static import StaticLaws
+from kohort.testing.invariants.words import WordLaws
 from kohort.testing.members.process import MemberProcess
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kohort.broker.ending import stop_at_exit
+from kohort.broker.atexit_shutdown import stop_at_exit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ConfigError, StateError, UnknownTopicError
@@ -274,7 +274,7 @@ class Cluster:
 
     def _run(self, ready: Future[None]) -> None:
         from kohort.broker.loops import new_event_loop
-        from kohort.broker.turns.loopwatch import LoopWatch
+        from kohort.broker.scheduling.loopwatch import LoopWatch
 
         loop = self._loop = new_event_loop(LoopWatch())
         try:

@@ -19,9 +19,9 @@ from kohort.broker.connections.request import Asker, Peer, Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.grouproom import GroupRoom
-from kohort.broker.groups.listening import Listening
-from kohort.broker.groups.push import Pushing
+from kohort.broker.groups.delayed_heartbeats import Pushing
+from kohort.broker.groups.group_limit import GroupRoom
+from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.groups.runtime import Runtime, Translate
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on

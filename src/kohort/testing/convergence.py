@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.describe import state_of
+from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.testing.members.classic import ClassicMember
 from kohort.testing.members.consumer import ConsumerMember

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from kohort.broker.groups.home import Home as BrokersHome
+from kohort.broker.groups.shard_log import Home as BrokersHome
 from kohort.coordinator import recordcodec
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard

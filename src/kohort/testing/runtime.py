@@ -13,8 +13,8 @@ from functools import partial
 from random import Random
 from typing import Final, cast
 
-from kohort.broker.groups.home import Home as BrokersHome
 from kohort.broker.groups.runtime import Runtime
+from kohort.broker.groups.shard_log import Home as BrokersHome
 from kohort.broker.processes.ownassignors import OwnAssignors
 from kohort.broker.writes.durability import Durability
 from kohort.coordinator import recordcodec
@@ -34,10 +34,10 @@ from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.assignors import SimulatedAssignors
 from kohort.testing.clock import VirtualClock
 from kohort.testing.home import Home, SimulatedLog, fold
-from kohort.testing.laws.shortcuts import check_end_of_hold, check_renewal
+from kohort.testing.invariants.shortcuts import check_end_of_hold, check_renewal
 from kohort.testing.loop import SimulatedLoop
 from kohort.testing.observer import Observer
-from kohort.testing.story import Story
+from kohort.testing.trace import Story
 
 
 class ProcessClock:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from kohort.broker.connections.holds import Holds
+from kohort.broker.connections.delayed_heartbeats import Holds
 from kohort.broker.connections.output import WRITE_AT_BYTES
 from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
 from kohort.broker.connections.request import Request
@@ -22,7 +22,7 @@ from kohort.coordinator.commands.base import Command
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.testing.loop import SimulatedLoop
 from kohort.testing.network import Connection
-from kohort.testing.story import LawBroken
+from kohort.testing.trace import LawBroken
 
 _NUMBER_BYTES: Final = 8
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from kohort.coordinator.consumer.targets.window import assignment_key
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
 from kohort.coordinator.invariants import check_shared
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
@@ -23,18 +23,18 @@ from kohort.testing.broker import SimulatedBroker
 from kohort.testing.checkers import Checkers
 from kohort.testing.clock import VirtualClock
 from kohort.testing.convergence import progress_of, why_not_at_rest
+from kohort.testing.faults import Perturbations
 from kohort.testing.home import compact, fold
-from kohort.testing.laws.published import check_told
+from kohort.testing.invariants.published import check_told
 from kohort.testing.members.administrator import Administrator
 from kohort.testing.members.classic import ClassicMember
 from kohort.testing.members.consumer import ConsumerMember, Wishes
 from kohort.testing.members.process import MemberProcess
 from kohort.testing.members.wire import Wire
 from kohort.testing.network import SimulatedNetwork
-from kohort.testing.perturbations import Perturbations
 from kohort.testing.scenario import PATTERNS, TOPIC_NAMES, GroupPlan, Protocol, Scenario, draw_scenario
-from kohort.testing.story import LawBroken, Story
 from kohort.testing.topics import TopicShelf
+from kohort.testing.trace import LawBroken, Story
 
 #: After everything is healed a group is at rest within this time: a few rebalances that each wait for the dead.
 REST_WITHIN_MS = 120_000

@@ -6,7 +6,7 @@ import asyncio
 import gc
 from weakref import ref
 
-from kohort.broker.turns.blocking import BlockingWork
+from kohort.broker.scheduling.blocking import BlockingWork
 
 
 class Unfolded:

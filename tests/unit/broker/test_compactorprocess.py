@@ -17,9 +17,9 @@ from kohort.errors import StorageError
 from kohort.records.batch import build_batch
 from kohort.storage.files.diskerrors import DiskHealth
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.upkeep.closedbatches import CompactionStopped
-from kohort.storage.upkeep.compaction import compact, plan_compaction
-from kohort.storage.upkeep.segmentwriter import CompactionPlan
+from kohort.storage.maintenance.closedbatches import CompactionStopped
+from kohort.storage.maintenance.compaction import compact, plan_compaction
+from kohort.storage.maintenance.segmentwriter import CompactionPlan
 from support.assignor_package import wait_until_gone
 from support.storage_logs import empty_log
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.writes import durability
+from kohort.broker.writes.disk_full import Outage
 from kohort.broker.writes.durability import Durability, is_durable
-from kohort.broker.writes.outage import Outage
 from kohort.clock import SystemClock
 from kohort.storage.files.diskerrors import NoRoomError, SyncFailedError
 from kohort.storage.files.fs import DiskDirectory, DiskFile, DiskFileSystem

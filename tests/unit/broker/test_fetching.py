@@ -17,8 +17,8 @@ from kohort.broker.fetch import fetching
 from kohort.broker.fetch.fetchsessions import FetchSessions
 from kohort.broker.limits import answermemory
 from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.scheduling.blocking import warm
 from kohort.broker.server import Server
-from kohort.broker.turns.blocking import warm
 from kohort.errors import ErrorCode
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog

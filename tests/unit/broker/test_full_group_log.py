@@ -16,7 +16,7 @@ from kohort.aio import Consumer
 from kohort.errors import KohortError
 from kohort.ids import OFFSETS_TOPIC, TopicPartition
 from kohort.testing import Fault, FaultyFileSystem
-from kohort.testing.clients.wires import PROGRAM
+from kohort.testing.clients.network import PROGRAM
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.virtual_broker import beside_a_broker
 

@@ -13,8 +13,8 @@ from kohort.broker.groups import journallog
 from kohort.broker.groups.journallog import CRASH_GAP, JournalLog, OlderRows, read_older
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.metadata import JOURNAL_SEGMENT_BYTES, Cluster
+from kohort.broker.writes.disk_full import Outage
 from kohort.broker.writes.durability import Durability
-from kohort.broker.writes.outage import Outage
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry, Row, RowKind

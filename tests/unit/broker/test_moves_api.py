@@ -11,7 +11,7 @@ import pytest
 from kohort import Admin, TopicPartition
 from kohort.broker.embedded import Broker
 from kohort.broker.limits.limits import MOST_BYTES_OF
-from kohort.client.admin.core.moves import MOST_MOVES
+from kohort.client.admin.requests.moves import MOST_MOVES
 from kohort.client.admin.results.moves import GroupMove
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.wire.messages.describe_moves import DescribeMovesRequest

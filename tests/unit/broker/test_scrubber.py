@@ -13,12 +13,12 @@ import pytest
 from kohort.broker.housekeeping.scrubber import Scrubber
 from kohort.errors import Refused, StorageError
 from kohort.records.batch import build_batch
+from kohort.storage.maintenance.compaction import compact, plan_compaction
+from kohort.storage.maintenance.scrubbing import scrub, scrub_newest
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstate import capture, settle, write
 from kohort.storage.segments.indexfiles import load_facts
 from kohort.storage.store import Store
-from kohort.storage.upkeep.compaction import compact, plan_compaction
-from kohort.storage.upkeep.scrubbing import scrub, scrub_newest
 from support.storage_logs import TOPIC_ID, batch, offsets
 
 

@@ -7,8 +7,7 @@ import pickle
 import pytest
 
 from kohort.client.actions import Complete, Endpoint, Fail, Send
-from kohort.client.events import Failure
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     OffsetsAsked,
     PartitionsAsked,
     PartitionsAssigned,
@@ -16,6 +15,7 @@ from kohort.client.exchange import (
     Start,
     Subscribed,
 )
+from kohort.client.events import Failure
 from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import ListOffsetsRequest

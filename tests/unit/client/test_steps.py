@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kohort.client.admin.admin import admin_settings
-from kohort.client.admin.core.admin_machine import AdminEvent, AdminMachine
+from kohort.client.admin.requests.admin_machine import AdminEvent, AdminMachine
 from kohort.client.io.in_loop import InLoop
 from kohort.client.io.thread import IoThread
 from kohort.client.steps import Pause, Wait, awaited, blocking, run, run_on_loop

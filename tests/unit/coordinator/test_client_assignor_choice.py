@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.clientside import ClientSide
+from kohort.coordinator.client_assignors import ClientSide
 from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.values import ClientAssignor
-from kohort.coordinator.consumer.clientside.bounds import (
+from kohort.coordinator.consumer.client_assignors.validation import (
     MOST_ASSIGNORS,
     MOST_METADATA_BYTES,
     MOST_METADATA_BYTES_OF_GROUP,

@@ -8,9 +8,9 @@ import pytest
 
 from kohort.coordinator.commands import assignors as asked
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
-from kohort.coordinator.consumer.clientside.asking import FAULTY, GONE, LATE, MOST_FAILED
+from kohort.coordinator.consumer.client_assignors.assignment_request import FAULTY, GONE, LATE, MOST_FAILED
 from kohort.coordinator.decision import Decision, TimerKey
-from kohort.coordinator.staticmode.mode import start_offline
+from kohort.coordinator.static_membership.mode import start_offline
 from kohort.errors import ErrorCode
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
 from support.coordinator_dialogue import GroupDialogue

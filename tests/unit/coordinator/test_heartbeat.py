@@ -9,7 +9,7 @@ import pytest
 from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
-from kohort.coordinator.consumer.bounds import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
+from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
 from kohort.coordinator.records import (
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,

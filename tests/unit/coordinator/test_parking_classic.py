@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import parking
+from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.commands import groups as asked
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer
@@ -69,7 +69,7 @@ def test_session_runs_from_the_arrival_of_what_is_held(group: ClassicHoldDialogu
 def test_what_was_held_of_the_answer_of_a_stock_client_is_added_to_its_session(group: ClassicHoldDialogue) -> None:
     """librdkafka and kafka-python let go when the coordinator was silent for a session since its last answer."""
     members = group.classic_group(a=[0, 1, 2, 3])
-    answer, held_ms = group.wait(members["a"]), 10_000 // parking.HOLDS_PER_SESSION
+    answer, held_ms = group.wait(members["a"]), 10_000 // delayed_heartbeats.HOLDS_PER_SESSION
     group.advance(held_ms)
     assert not answer.is_parked
     group.advance(9_999)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator import recordcodec
-from kohort.coordinator.consumer.targets.window import assignment_key
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.records import (
     ClassicGroupStored,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
 from kohort.coordinator.consumer.targets.target import hash_topics
-from kohort.coordinator.consumer.targets.window import assignment_key
 from kohort.coordinator.records import ConsumerMemberForgotten, MemberState, TargetAssignmentEpochSet
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.consumer.targets.steps import count_open
-from kohort.coordinator.consumer.targets.window import STEP_MS, assignment_key
+from kohort.coordinator.consumer.targets.batching_window import STEP_MS, assignment_key
+from kohort.coordinator.consumer.targets.bounded_moves import count_open
 from support.coordinator_dialogue import GroupDialogue
 
 

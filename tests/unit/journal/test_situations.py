@@ -11,7 +11,7 @@ import support.static_situations
 from kohort.coordinator.events import triggers
 from kohort.errors import NotInHistoryError
 from kohort.journal.why.explaining import explain
-from kohort.journal.why.whywords import say_trigger
+from kohort.journal.why.phrases import say_trigger
 from support.explained import event_of, explained, last
 from support.situations import SITUATIONS, settled
 

@@ -11,7 +11,7 @@ import pytest
 import kohort
 from kohort.spark import stream
 from kohort.spark.checkpoint import BatchState, read_batch_state
-from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
+from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson
 from support.spark_groups import committed, of_group, share, total

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 import kohort
-from kohort.spark.mailbox import BatchDone, Drain, fingerprint, is_open, post
+from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, post
 from support.spark_groups import of_group
 from support.spark_query import Checkpoint, Place, Start, places
 from support.waiting import until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort import TopicPartition
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.member.core import Membership
-from kohort.spark.member.custody import Holder, Ledger
+from kohort.spark.member.lineage import Holder, Ledger
 from kohort.spark.member.requests import Existing, Fetch, LeaveNotes, Wait
 from kohort.spark.offsets import QueryOffset, Span
 

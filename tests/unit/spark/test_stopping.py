@@ -12,7 +12,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from kohort import TopicPartition
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.spark import Stopped, drain_and_stop
-from kohort.spark.mailbox import BatchDone, Drain, Mailbox, Message, fingerprint
+from kohort.spark.driver_channel import BatchDone, Drain, Mailbox, Message, fingerprint
 from support.spark_progress import ORDERS, ours, progress, sparks
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from kohort.errors import Refused
 from kohort.records.batch import iterate_records
+from kohort.storage.maintenance.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstate import capture, settle, write
 from kohort.storage.recovery.recovery import open_partition
 from kohort.storage.segments.indexfiles import FACTS_SUFFIX, index_path, load_facts
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub
 from kohort.testing.memoryfs import MemoryFileSystem
 from support.storage_logs import batch
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic, refuse_nulls
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.scheduling.chunked_responses import answer_rows, rows_asked_for
 from kohort.broker.topics.topicconfigs import Resource
-from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.groupconfigs import GROUP_CONFIGS

@@ -12,7 +12,10 @@ from functools import partial
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.topics.intime import ask_within
+from kohort.broker.scheduling.chunked_responses import answer_rows, rows_at_once
+from kohort.broker.scheduling.gather import Gather
+from kohort.broker.topics.request_deadline import ask_within
+from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.broker.topics.topicconfigs import (
     DEFAULT_SOURCE,
     TOPIC_SOURCE,
@@ -20,9 +23,6 @@ from kohort.broker.topics.topicconfigs import (
     log_idle,
     topic_defaults,
 )
-from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
-from kohort.broker.turns.gather import Gather
-from kohort.broker.turns.manyrows import answer_rows, rows_at_once
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.topics.topicchanges import Topic

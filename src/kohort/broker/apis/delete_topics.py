@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.topics.intime import ask_within
-from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
-from kohort.broker.turns.gather import Gather
+from kohort.broker.scheduling.gather import Gather
+from kohort.broker.topics.request_deadline import ask_within
+from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.topics.topicchanges import Topic

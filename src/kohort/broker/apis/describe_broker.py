@@ -10,9 +10,9 @@ from typing import Final
 import kohort
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.writes.relaxed import relaxed_topics
+from kohort.broker.writes.durability_report import relaxed_topics
+from kohort.durability_window import widest
 from kohort.errors import ErrorCode
-from kohort.losswindow import widest
 from kohort.records.kernel_form import tell_kernels
 from kohort.wire.messages.describe_broker import BrokerFact, DescribeBrokerRequest, DescribeBrokerResponse
 

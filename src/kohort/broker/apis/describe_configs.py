@@ -14,6 +14,7 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.options.logoptions import TOPIC_DEFAULTS
 from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.broker.scheduling.chunked_responses import answer_rows, rows_asked_for
 from kohort.broker.topics.topicconfigs import (
     BROKER_SOURCE,
     DEFAULT_SOURCE,
@@ -26,7 +27,6 @@ from kohort.broker.topics.topicconfigs import (
     documentation_of,
     topic_defaults,
 )
-from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.config import Option, as_text
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.base import Refusal

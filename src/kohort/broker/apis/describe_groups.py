@@ -10,7 +10,7 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
 from kohort.broker.operations import GROUP_OPERATIONS
-from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
+from kohort.broker.scheduling.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody

@@ -13,7 +13,7 @@ from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.turns.encodedrows import EncodedRows
+from kohort.broker.scheduling.encodedrows import EncodedRows
 from kohort.errors import ErrorCode
 from kohort.storage.topics.topicchanges import Topic
 from kohort.wire.messages.describe_log_dirs import (

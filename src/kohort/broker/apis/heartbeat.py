@@ -9,7 +9,7 @@ from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.groups.push import PatientBeat
+from kohort.broker.groups.delayed_heartbeats import PatientBeat
 from kohort.coordinator.commands import groups as commands
 from kohort.coordinator.commands.base import Done, Refusal
 from kohort.errors import ErrorCode

@@ -13,8 +13,8 @@ from kohort.broker.configs.altering import alter_broker, alter_group, alter_topi
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.broker.scheduling.chunked_responses import answer_rows, rows_asked_for
 from kohort.broker.topics.topicconfigs import Resource, is_list, topic_defaults
-from kohort.broker.turns.manyrows import answer_rows, rows_asked_for
 from kohort.config import Option, OptionSet, parse_list
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.topics.topicwork import Outcome
+from kohort.broker.topics.topic_operations import Outcome
 from kohort.errors import ErrorCode, StorageError
 from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, check_rows
-from kohort.broker.turns.gather import Gather
+from kohort.broker.scheduling.gather import Gather
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.ids import CauseId

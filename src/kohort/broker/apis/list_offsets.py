@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.turns.blocking import warm
+from kohort.broker.scheduling.blocking import warm
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.files.descriptors import NotResidentError

@@ -17,10 +17,10 @@ from typing import Final
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kohort.broker.scheduling.encodedrows import EncodedRows
+from kohort.broker.scheduling.gather import Gather
 from kohort.broker.topics.leadership import NO_NODE, Leadership
-from kohort.broker.topics.topicwork import Outcome, Wanted, code_of
-from kohort.broker.turns.encodedrows import EncodedRows
-from kohort.broker.turns.gather import Gather
+from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.directory.catalog import check_topic_name

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.limits import MOST_NAMED, MOST_PARTITIONS, check_rows
-from kohort.broker.turns.manyrows import answer_rows, rows_of_coordinators
+from kohort.broker.scheduling.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.coordinator.commands import offsets as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody

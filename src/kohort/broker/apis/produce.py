@@ -16,8 +16,8 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.writes.durability import is_durable
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.storage.files.fs import Buffer
-from kohort.storage.partitions.contents import CheckedBatch
 from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.partitions.record_validation import CheckedBatch
 from kohort.storage.partitions.validation import RecordsRefused, is_zstd
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,

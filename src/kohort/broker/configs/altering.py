@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.topics.topic_operations import Outcome, code_of
 from kohort.broker.topics.topicconfigs import check_topic_configs, log_idle
-from kohort.broker.topics.topicwork import Outcome, code_of
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.base import Done, Refusal
 from kohort.coordinator.commands.replies import ReplyBody

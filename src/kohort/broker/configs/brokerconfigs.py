@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kohort.broker.options.logoptions import TOPIC_DEFAULTS, topic_defaults
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
-from kohort.broker.topics.topicwork import Outcome, Wanted
+from kohort.broker.topics.topic_operations import Outcome, Wanted
 from kohort.config import as_text
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.storage.topics.topicchanges import TopicChanges, TopicPlan

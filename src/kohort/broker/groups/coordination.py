@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Asker, Request
-    from kohort.broker.groups.grouproom import GroupRoom
+    from kohort.broker.groups.group_limit import GroupRoom
     from kohort.broker.groups.runtime import Translate
     from kohort.coordinator.commands.base import Command, GroupCommand
     from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, WatchMember

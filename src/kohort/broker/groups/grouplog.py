@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from kohort.broker.groups.home import Home, UnservedShard
+from kohort.broker.groups.shard_log import Home, UnservedShard
 from kohort.clock import Clock
 from kohort.coordinator.logbatch import read_in_batch, read_marker
 from kohort.coordinator.recordreader import RecordReader

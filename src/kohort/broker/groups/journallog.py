@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.broker.topics.metadata import Cluster
-from kohort.broker.topics.topicwork import Outcome
+from kohort.broker.topics.topic_operations import Outcome
 from kohort.broker.writes.durability import Durability
 from kohort.clock import Clock
 from kohort.errors import CorruptRecordError, Refused, StorageError

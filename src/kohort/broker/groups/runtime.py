@@ -19,14 +19,14 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.connections.request import Asker, Request
+from kohort.broker.groups.append_failures import RefusedWrites, append_decision
 from kohort.broker.groups.deadlines import Deadlines
+from kohort.broker.groups.group_limit import GroupRoom
 from kohort.broker.groups.grouplog import GroupLogLoader, without_collections
-from kohort.broker.groups.grouproom import GroupRoom
-from kohort.broker.groups.home import Home, UnservedShard
-from kohort.broker.groups.refusedwrites import RefusedWrites, append_decision
+from kohort.broker.groups.shard_log import Home, UnservedShard
 from kohort.broker.writes.durability import Durability, is_durable
 from kohort.clock import WallClock
-from kohort.coordinator import parking
+from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.groups import (
     AnyHeartbeat,
@@ -234,7 +234,7 @@ class Runtime:
     def release(self, command: AnyHeartbeat, is_cut: bool) -> None:
         """Answer a heartbeat that is still held; `is_cut`: another request of its client waits behind it."""
         home = self._homes[self.index_of(command.group_id)]
-        if parking.is_held(home.shard.groups, command) and not self._is_stopped:
+        if delayed_heartbeats.is_held(home.shard.groups, command) and not self._is_stopped:
             self._answer_held(home, command, is_cut=is_cut)
 
     def release_all(self) -> None:

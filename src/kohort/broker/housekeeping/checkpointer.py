@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from kohort.broker.turns.blocking import BlockingWork
+from kohort.broker.scheduling.blocking import BlockingWork
 from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, save_offsets
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.recovery.logstate import Captured, capture, is_outdated, settle, write

@@ -27,18 +27,18 @@ from kohort.errors import StorageError
 from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets, save_offsets
 from kohort.storage.files.diskerrors import SegmentsGoneError
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.segments.segment import Segment
-from kohort.storage.store import Store
-from kohort.storage.upkeep.closedbatches import CompactionStopped
-from kohort.storage.upkeep.compaction import (
+from kohort.storage.maintenance.closedbatches import CompactionStopped
+from kohort.storage.maintenance.compaction import (
     Compacted,
     compact,
     discard_cleaned,
     finish_replacement,
     plan_compaction,
 )
-from kohort.storage.upkeep.segmentwriter import CompactionPlan
+from kohort.storage.maintenance.segmentwriter import CompactionPlan
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.storage.segments.segment import Segment
+from kohort.storage.store import Store
 
 if TYPE_CHECKING:
     from kohort.broker.processes.compactorprocess import CompactorProcess

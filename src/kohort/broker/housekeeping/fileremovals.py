@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from kohort.broker.turns.blocking import BlockingWork
+from kohort.broker.scheduling.blocking import BlockingWork
 from kohort.errors import StorageError
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.partition import PartitionLog

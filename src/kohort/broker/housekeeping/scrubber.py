@@ -3,7 +3,7 @@
 Laws: one segment at a time, on a thread that rests as its rate says; the loop only chooses, and takes the result. What
 is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes. What is
 found of a segment whose place was taken meanwhile is dropped.
-Source: storage/upkeep/scrubbing.py; architecture rule 18.
+Source: storage/maintenance/scrubbing.py; architecture rule 18.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from kohort.broker.turns.blocking import BlockingWork
+from kohort.broker.scheduling.blocking import BlockingWork
 from kohort.errors import StorageError
 from kohort.storage.files.descriptors import NotResidentError
-from kohort.storage.partitions.epochruns import EpochRun, mend_epochs
+from kohort.storage.maintenance.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub, scrub_newest
+from kohort.storage.partitions.leader_epoch_runs import EpochRun, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.segments.segment import Segment
 from kohort.storage.store import Store
-from kohort.storage.upkeep.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub, scrub_newest
 
 log = logging.getLogger("kohort.broker")
 

@@ -19,9 +19,9 @@ from kohort.broker.processes.childprocess import bury, describe_end, kill, start
 from kohort.broker.processes.compactorworker import ANSWER, DISK_FAILED, MADE, ORDER
 from kohort.errors import StorageError
 from kohort.storage.files.diskerrors import DiskFailedError, DiskHealth
-from kohort.storage.upkeep.closedbatches import CompactionStopped
-from kohort.storage.upkeep.compaction import Compacted
-from kohort.storage.upkeep.segmentwriter import CompactionPlan
+from kohort.storage.maintenance.closedbatches import CompactionStopped
+from kohort.storage.maintenance.compaction import Compacted
+from kohort.storage.maintenance.segmentwriter import CompactionPlan
 
 
 class CompactorProcess:

@@ -17,9 +17,9 @@ from struct import Struct
 from typing import Final
 
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.upkeep.closedbatches import CompactionStopped
-from kohort.storage.upkeep.compaction import compact
-from kohort.storage.upkeep.segmentwriter import CompactionPlan
+from kohort.storage.maintenance.closedbatches import CompactionStopped
+from kohort.storage.maintenance.compaction import compact
+from kohort.storage.maintenance.segmentwriter import CompactionPlan
 
 #: The head of an order: bytes that follow.
 ORDER: Final = Struct(">I")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kohort.errors import ErrorCode, Refused
-from kohort.storage.partitions.epochs import UNKNOWN
+from kohort.storage.partitions.leader_epochs import UNKNOWN
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Peer

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.options.topiclimits import check_count
+from kohort.broker.topics.topic_operations import Outcome, TopicWork, Wanted
 from kohort.broker.topics.topicconfigs import check_topic_configs
-from kohort.broker.topics.topicwork import Outcome, TopicWork, Wanted
 from kohort.coordinator.commands.groups import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused

@@ -21,12 +21,12 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
-from kohort.broker.writes.outage import Outage
+from kohort.broker.writes.disk_full import Outage
 from kohort.errors import StorageError
 from kohort.storage.files.fs import Buffer
 from kohort.storage.flush import SYNCS_AT_ONCE, SyncScheduler
-from kohort.storage.partitions.contents import CheckedBatch
 from kohort.storage.partitions.partition import Appended, PartitionLog
+from kohort.storage.partitions.record_validation import CheckedBatch
 
 _LOGGER: Final = logging.getLogger("kohort.broker")
 

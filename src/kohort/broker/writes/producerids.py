@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kohort.broker.topics.topicwork import Outcome
+from kohort.broker.topics.topic_operations import Outcome
 
 #: Asks for a block; the callbacks get the ids when they are written, and then the outcome.
 NextBlock = Callable[[Callable[[range], None], Callable[[Outcome], None]], None]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kohort.client.admin.core import access as shapes
-from kohort.client.admin.partly import carry_out
+from kohort.client.admin.partial_results import carry_out
 from kohort.client.admin.questions import Questions
+from kohort.client.admin.requests import access as shapes
 from kohort.client.admin.results.access import Acl, AclFilter
 from kohort.client.arguments import to_several
 from kohort.errors import KohortError

@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 import kohort
 from kohort.client.actions import Endpoint
-from kohort.client.admin.core import cluster as shapes
-from kohort.client.admin.core.admin_machine import MovedError
-from kohort.client.admin.core.cluster import TopicPartitionReplica
-from kohort.client.admin.partly import carry_out
+from kohort.client.admin.partial_results import carry_out
 from kohort.client.admin.questions import Questions, check, error_of
+from kohort.client.admin.requests import cluster as shapes
+from kohort.client.admin.requests.admin_machine import MovedError
+from kohort.client.admin.requests.cluster import TopicPartitionReplica
 from kohort.client.admin.results.cluster import (
     ClusterDescription,
     FeaturesDescription,

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kohort.client.actions import Endpoint
-from kohort.client.admin.core import configs as shapes
-from kohort.client.admin.core.admin_machine import MovedError
-from kohort.client.admin.partly import carry_out
+from kohort.client.admin.partial_results import carry_out
 from kohort.client.admin.questions import Questions, error_of
+from kohort.client.admin.requests import configs as shapes
+from kohort.client.admin.requests.admin_machine import MovedError
 from kohort.client.admin.results.configs import ConfigEntry, ConfigResource
 from kohort.client.admin.results.groups import GroupConfig
 from kohort.client.arguments import to_names

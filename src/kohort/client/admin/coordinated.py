@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from kohort.client.actions import Endpoint
-from kohort.client.admin.core.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, may_pass
-from kohort.client.admin.core.groupid import check_group_id
-from kohort.client.admin.core.groups import Row
 from kohort.client.admin.questions import GRACE_S, Question, Questions
+from kohort.client.admin.requests.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, may_pass
+from kohort.client.admin.requests.groupid import check_group_id
+from kohort.client.admin.requests.groups import Row
 from kohort.client.arguments import to_names
 from kohort.client.coordinator_lookup import MOVED
 from kohort.client.steps import Pause

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from kohort.client.actions import Endpoint
 from kohort.client.admin.coordinated import CoordinatorQuestions, Inquiry, to_groups
-from kohort.client.admin.core import groups as shapes
-from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.core.groupid import check_group_id
-from kohort.client.admin.partly import Outcome
+from kohort.client.admin.partial_results import Outcome
 from kohort.client.admin.questions import Question, Questions, answered, check
+from kohort.client.admin.requests import groups as shapes
+from kohort.client.admin.requests import topics as topic_shapes
+from kohort.client.admin.requests.groupid import check_group_id
 from kohort.client.admin.results.groups import (
     GroupDescription,
     GroupHistory,

@@ -13,12 +13,12 @@ from typing import Final
 
 import kohort
 from kohort.client.admin.config_calls import ConfigCalls
-from kohort.client.admin.core.admin_machine import Coordinator
-from kohort.client.admin.core.groupid import check_group_id
-from kohort.client.admin.core.membership import DYNAMIC, MODE, STATIC, TOKEN, static_changes
 from kohort.client.admin.group_calls import GroupCalls
 from kohort.client.admin.questions import Questions
-from kohort.client.io.software import software_of
+from kohort.client.admin.requests.admin_machine import Coordinator
+from kohort.client.admin.requests.groupid import check_group_id
+from kohort.client.admin.requests.membership import DYNAMIC, MODE, STATIC, TOKEN, static_changes
+from kohort.client.io.broker_version import software_of
 from kohort.errors import BrokerError, ErrorCode, UnsupportedFeatureError
 from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kohort.wire.private import SOFTWARE_NAME

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kohort.client.admin.core import moves as shapes
 from kohort.client.admin.group_calls import GroupCalls
 from kohort.client.admin.questions import Questions, check
+from kohort.client.admin.requests import moves as shapes
 from kohort.client.admin.results.moves import GroupMove, SubmittedMove
 from kohort.client.steps import Pause
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError

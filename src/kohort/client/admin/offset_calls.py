@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from kohort.client.admin.core import offsets as shapes
-from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.core.admin_machine import Coordinator
-from kohort.client.admin.core.offsets import ResetTo
 from kohort.client.admin.group_calls import GroupCalls
 from kohort.client.admin.questions import Questions, answered, check
+from kohort.client.admin.requests import offsets as shapes
+from kohort.client.admin.requests import topics as topic_shapes
+from kohort.client.admin.requests.admin_machine import Coordinator
+from kohort.client.admin.requests.offsets import ResetTo
 from kohort.client.admin.results.groups import MemberDescription, OffsetReset
 from kohort.client.arguments import to_offsets, to_partition, to_partitions
 from kohort.client.records import Committable

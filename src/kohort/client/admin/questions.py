@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, cast
 
 from kohort.client.actions import Endpoint
-from kohort.client.admin.core import replicas as replica_shapes
-from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.core.admin_machine import (
+from kohort.client.admin.requests import replicas as replica_shapes
+from kohort.client.admin.requests import topics as topic_shapes
+from kohort.client.admin.requests.admin_machine import (
     AdminEvent,
     Coordinator,
     CoordinatorAt,
     MovedError,
     RequestAsked,
 )
-from kohort.client.admin.core.groupid import check_group_id
+from kohort.client.admin.requests.groupid import check_group_id
 from kohort.client.io.host import Host
 from kohort.client.refusals import refused
 from kohort.client.steps import Pause

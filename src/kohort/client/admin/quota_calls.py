@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import Final
 
-from kohort.client.admin.core import quotas as shapes
-from kohort.client.admin.core.quotas import Entity
-from kohort.client.admin.partly import carry_out
+from kohort.client.admin.partial_results import carry_out
 from kohort.client.admin.questions import Questions
+from kohort.client.admin.requests import quotas as shapes
+from kohort.client.admin.requests.quotas import Entity
 from kohort.client.admin.results.quotas import ClientQuota
 from kohort.client.arguments import to_several
 from kohort.errors import ConfigError, KohortError

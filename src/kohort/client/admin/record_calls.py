@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kohort.client.actions import Endpoint
-from kohort.client.admin.core import records as shapes
-from kohort.client.admin.core import topics as topic_shapes
-from kohort.client.admin.core.admin_machine import MovedError
-from kohort.client.admin.core.records import OffsetAt
-from kohort.client.admin.partly import carry_out
+from kohort.client.admin.partial_results import carry_out
 from kohort.client.admin.questions import Question, Questions, error_of
+from kohort.client.admin.requests import records as shapes
+from kohort.client.admin.requests import topics as topic_shapes
+from kohort.client.admin.requests.admin_machine import MovedError
+from kohort.client.admin.requests.records import OffsetAt
 from kohort.client.admin.results.topics import ListedOffset
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnknownTopicError, UnsupportedFeatureError
 from kohort.ids import TopicPartition

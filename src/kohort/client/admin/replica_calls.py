@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kohort.client.admin.core import replicas as shapes
-from kohort.client.admin.partly import Outcome, carry_out
+from kohort.client.admin.partial_results import Outcome, carry_out
 from kohort.client.admin.questions import Questions, check, error_of
+from kohort.client.admin.requests import replicas as shapes
 from kohort.client.admin.results.replicas import LeaderElection, PartitionReassignment
 from kohort.client.arguments import to_partitions
 from kohort.errors import ErrorCode, KohortError

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kohort.client.admin.core import topics as topic_shapes
 from kohort.client.admin.newtopic import NewTopic, to_assignments, to_new_topics
-from kohort.client.admin.partly import Outcome, carry_out
+from kohort.client.admin.partial_results import Outcome, carry_out
 from kohort.client.admin.questions import Questions, error_of
+from kohort.client.admin.requests import topics as topic_shapes
 from kohort.client.admin.results.topics import CreatedTopic, TopicDescription, TopicListing
 from kohort.client.arguments import INT32_MAX, to_names, to_topic, whole_number
 from kohort.client.steps import Pause

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kohort.client.actions import Endpoint
-from kohort.client.admin.core import replicas as replica_shapes
-from kohort.client.admin.core import transactions as shapes
-from kohort.client.admin.core.admin_machine import MovedError
-from kohort.client.admin.partly import carry_out
+from kohort.client.admin.partial_results import carry_out
 from kohort.client.admin.questions import Questions, check, error_of
+from kohort.client.admin.requests import replicas as replica_shapes
+from kohort.client.admin.requests import transactions as shapes
+from kohort.client.admin.requests.admin_machine import MovedError
 from kohort.client.admin.results.transactions import (
     FencedProducer,
     ProducerDescription,

@@ -10,9 +10,9 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kohort.client.admin.core import users as shapes
-from kohort.client.admin.partly import carry_out
+from kohort.client.admin.partial_results import carry_out
 from kohort.client.admin.questions import Questions
+from kohort.client.admin.requests import users as shapes
 from kohort.client.admin.results.users import ScramCredential, ScramLogin, UserScramCredential
 from kohort.client.arguments import to_several
 from kohort.errors import KohortError

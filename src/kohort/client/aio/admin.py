@@ -15,7 +15,6 @@ from kohort.client.admin.access_calls import AccessCalls
 from kohort.client.admin.admin import admin_settings, calls_of
 from kohort.client.admin.cluster_calls import ClusterCalls
 from kohort.client.admin.config_calls import ConfigCalls
-from kohort.client.admin.core.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine
 from kohort.client.admin.group_calls import GroupCalls
 from kohort.client.admin.membership_calls import MembershipCalls
 from kohort.client.admin.move_calls import MoveCalls
@@ -23,10 +22,11 @@ from kohort.client.admin.offset_calls import OffsetCalls
 from kohort.client.admin.quota_calls import QuotaCalls
 from kohort.client.admin.record_calls import RecordCalls
 from kohort.client.admin.replica_calls import ReplicaCalls
+from kohort.client.admin.requests.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine
 from kohort.client.admin.topic_calls import TopicCalls
 from kohort.client.admin.transaction_calls import TransactionCalls
 from kohort.client.admin.user_calls import UserCalls
-from kohort.client.elsewhere import ADMINS, answering
+from kohort.client.foreign_names import ADMINS, answering
 from kohort.client.io.host import refuse_copies
 from kohort.client.io.in_loop import InLoop
 from kohort.client.steps import Pause, Wait, awaited, run_on_loop

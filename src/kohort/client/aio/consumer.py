@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 from kohort.client.aio.rounds import Rounds
+from kohort.client.application_events import GroupMembershipOperation
 from kohort.client.consumer.door import ConsumerDoor
 from kohort.client.consumer.offsets import Offsets
 from kohort.client.consumer.positions import Positions
 from kohort.client.consumer.reader import ITERATION_S, Reader
 from kohort.client.consumer.subscriptions import Subscriptions
-from kohort.client.elsewhere import CONSUMERS, answering
-from kohort.client.exchange import GroupMembershipOperation
+from kohort.client.foreign_names import CONSUMERS, answering
 from kohort.client.io.in_loop import InLoop
 from kohort.client.records import ConsumerRecord, OffsetAndMetadata
 from kohort.client.steps import Returned, Wait, awaited, run_on_loop

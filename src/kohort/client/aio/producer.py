@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from kohort.client.aio.rounds import Rounds
 from kohort.client.arguments import to_seconds, to_topic
-from kohort.client.elsewhere import PRODUCERS, answering
+from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.io.in_loop import InLoop
+from kohort.client.producer.buffer_pool import AnyRoom
+from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.core.producer_events import ConnectAsked, FlushAsked, PartitionsAsked, ProducerCloseAsked
 from kohort.client.producer.deliveries import Deliveries
-from kohort.client.producer.many import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
-from kohort.client.producer.room import AnyRoom
 from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata, SentMany
 from kohort.errors import KohortError, KohortTimeoutError, StateError

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from kohort.client.application_events import ConsumerEvent
 from kohort.client.computations import AssignmentSaid, ComputationDone, ComputationWanted
-from kohort.client.exchange import ConsumerEvent
 from kohort.client.localassignors import LocalAssignor
 
 _LOG: Final = logging.getLogger("kohort.client")

@@ -19,13 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, ref
 
-from kohort.client.arguments import to_seconds
-from kohort.client.consumer.deliveries import Deliveries, Signal
-from kohort.client.consumer.deserializing import Deserializing
-from kohort.client.consumer.progress import Progress
-from kohort.client.consumer.rebalancing import Rebalancing
-from kohort.client.consumer.turn import Turn
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     ChunkTaken,
     CloseAsked,
     Configured,
@@ -34,6 +28,12 @@ from kohort.client.exchange import (
     Polled,
     Sought,
 )
+from kohort.client.arguments import to_seconds
+from kohort.client.consumer.access_guard import Turn
+from kohort.client.consumer.deliveries import Deliveries, Signal
+from kohort.client.consumer.deserializing import Deserializing
+from kohort.client.consumer.progress import Progress
+from kohort.client.consumer.rebalancing import Rebalancing
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
 from kohort.client.steps import Pause, Returned, Wait, run

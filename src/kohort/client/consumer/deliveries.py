@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from kohort.client.computations import AssignmentSaid, ComputationWanted
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     CallbackKind,
     CallbackWanted,
     Chunk,
@@ -27,6 +26,7 @@ from kohort.client.exchange import (
     Trouble,
     WatermarksSeen,
 )
+from kohort.client.computations import AssignmentSaid, ComputationWanted
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition

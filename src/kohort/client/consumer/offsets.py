@@ -12,6 +12,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from kohort.client.application_events import (
+    EARLIEST,
+    LATEST,
+    AsynchronousCommitAsked,
+    CommitAsked,
+    CommitEnded,
+    CommittedAsked,
+    OffsetsAsked,
+    OffsetsStored,
+    PartitionsAsked,
+    TopicsAsked,
+)
 from kohort.client.arguments import (
     is_partition,
     to_callback,
@@ -24,18 +36,6 @@ from kohort.client.arguments import (
 )
 from kohort.client.consumer.context import ConsumerContext
 from kohort.client.consumer.positions import Positions
-from kohort.client.exchange import (
-    EARLIEST,
-    LATEST,
-    AsynchronousCommitAsked,
-    CommitAsked,
-    CommitEnded,
-    CommittedAsked,
-    OffsetsAsked,
-    OffsetsStored,
-    PartitionsAsked,
-    TopicsAsked,
-)
 from kohort.client.records import Committable, ConsumerRecord, ListedTopic, OffsetAndMetadata
 from kohort.errors import ConfigError, KohortError, StateError
 from kohort.ids import TopicPartition

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, cast
 
+from kohort.client.application_events import EARLIEST, LATEST, PositionAsked, Sought
 from kohort.client.arguments import (
     is_partition,
     to_beginning,
@@ -22,7 +23,6 @@ from kohort.client.arguments import (
     to_time,
 )
 from kohort.client.consumer.context import ConsumerContext
-from kohort.client.exchange import EARLIEST, LATEST, PositionAsked, Sought
 from kohort.client.records import Committable, with_metadata
 from kohort.client.steps import Pause
 from kohort.errors import KohortError

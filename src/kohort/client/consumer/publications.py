@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
+from kohort.client.application_events import MetadataPublished, MetadataWatched
 from kohort.client.arguments import to_callback
 from kohort.client.consumer.context import ConsumerContext
-from kohort.client.exchange import MetadataPublished, MetadataWatched
 from kohort.errors import ConfigError
 
 #: Called with the consumer and the metadata of the group's members, by name. With `kohort.aio` it may be a coroutine

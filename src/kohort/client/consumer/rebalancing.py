@@ -14,15 +14,15 @@ from functools import partial
 from inspect import isawaitable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from kohort.client.consumer.deliveries import Deliveries
-from kohort.client.consumer.progress import Progress
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
     CallbackWanted,
     ConsumerEvent,
 )
+from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.consumer.progress import Progress
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.records import Rebalance, with_metadata
 from kohort.client.steps import Returned

@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
+from kohort.client.application_events import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
 from kohort.client.consumer.assigning import Assigning
 from kohort.client.consumer.context import ConsumerContext, tell
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.consumer.rebalancing import Callbacks
-from kohort.client.exchange import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.records import GroupMetadata, Rebalance
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition

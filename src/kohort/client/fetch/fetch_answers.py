@@ -12,10 +12,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kohort.client.actions import Lane
+from kohort.client.application_events import Chunk, Watermarks, WatermarksSeen
 from kohort.client.cluster import Cluster
-from kohort.client.exchange import Chunk, Watermarks, WatermarksSeen
-from kohort.client.fetch.readings import Reading, Readings
-from kohort.client.fetch.sources import Fetch
+from kohort.client.fetch.fetch_targets import Fetch
+from kohort.client.fetch.partition_state import Reading, Readings
 from kohort.client.refusals import refused
 from kohort.client.requests import Requests
 from kohort.client.retry import Backoff

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from kohort.client.exchange import Chunk, Fence, Start, Watermarks
+from kohort.client.application_events import Chunk, Fence, Start, Watermarks
+from kohort.client.fetch.completed_fetch import Piece, PieceQueue, Taken
 from kohort.client.fetch.held import Held
 from kohort.client.fetch.isolation import committed_parts
-from kohort.client.fetch.pieces import Piece, PieceQueue, Taken
 from kohort.client.records import Committable, ConsumerRecord
 from kohort.errors import CorruptRecordError, DeserializationError
 from kohort.ids import TopicPartition

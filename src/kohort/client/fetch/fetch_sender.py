@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from kohort.client.actions import Disconnect, Lane
+from kohort.client.application_events import GiveWay, Watermarks, WatermarksSeen
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import GiveWay, Watermarks, WatermarksSeen
 from kohort.client.fetch.buffer import FetchBuffer
 from kohort.client.fetch.fetch_answers import FetchAnswers, Held
 from kohort.client.fetch.fetch_session import NO_SESSION, Asked, Contents, topics_of
-from kohort.client.fetch.readings import Reading, Readings
-from kohort.client.fetch.sources import Fetch, Source, Sources
+from kohort.client.fetch.fetch_targets import Fetch, Source, Sources
+from kohort.client.fetch.partition_state import Reading, Readings
 from kohort.client.options import ConsumerSettings
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.client.retry import Backoff

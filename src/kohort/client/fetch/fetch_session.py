@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from kohort.client.fetch.readings import Reading
+from kohort.client.fetch.partition_state import Reading
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic

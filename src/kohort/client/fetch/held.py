@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.client.exchange import Fence, Watermarks
+from kohort.client.application_events import Fence, Watermarks
 from kohort.client.records import Committable, OffsetAndMetadata
 
 

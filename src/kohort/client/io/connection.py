@@ -19,10 +19,10 @@ from typing import Final, cast
 
 import kohort
 from kohort.client.actions import Endpoint, Send
+from kohort.client.authenticator import Response, SignIn, SignInRefused, renewal_ms, repeat_ms
+from kohort.client.io.broker_version import software_of
 from kohort.client.io.frame_receiver import BodyPool, FrameReceiver
-from kohort.client.io.software import software_of
 from kohort.client.io.traffic import Traffic
-from kohort.client.signin import Response, SignIn, SignInRefused, renewal_ms, repeat_ms
 from kohort.errors import ErrorCode, ForeignProtocolError, LocalProtocolError, ProtocolError, RemoteProtocolError
 from kohort.security.tls import explain
 from kohort.wire.codec import decode, encode, encode_parts

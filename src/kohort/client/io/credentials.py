@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from kohort.client.authenticator import SignIn
 from kohort.client.securityoptions import SaslSettings
-from kohort.client.signin import SignIn
 from kohort.security.sasl import BearerExchange, PlainExchange, check_extensions, check_token, without_secrets
 from kohort.security.scram import ScramExchange
 

@@ -51,16 +51,16 @@ from functools import partial
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
+from kohort.client.authenticator import SignIn
 from kohort.client.events import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
+from kohort.client.io.addresses import Reach
+from kohort.client.io.broker_connection import Link
 from kohort.client.io.connection import Connection, UnsupportedError
 from kohort.client.io.frame_receiver import POOL_BYTES, BodyPool
-from kohort.client.io.link import Link
 from kohort.client.io.opening import Opener, Unopened
-from kohort.client.io.reach import Reach
 from kohort.client.io.tickets import Tickets
 from kohort.client.io.traffic import Traffic
 from kohort.client.options import ClientSettings
-from kohort.client.signin import SignIn
 from kohort.clock import Clock
 from kohort.errors import LocalProtocolError, StateError
 from kohort.wire.schema import Message

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Final
 
 from kohort.client.actions import Endpoint
+from kohort.client.authenticator import SignIn
 from kohort.client.events import Failure
 from kohort.client.io.connection import Connection, connect
 from kohort.client.io.credentials import Credentials, TokenFailed
 from kohort.client.options import ClientSettings
-from kohort.client.signin import SignIn
 from kohort.security.tls import explain
 
 #: TLS errors for a peer that does not speak TLS.

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kohort.client import own_threads
-from kohort.client.io.farewell import enter, leave
+from kohort.client.io.exit_handler import enter, leave
 from kohort.client.io.host import Farewell, Host
 from kohort.client.options import ClientSettings
 from kohort.errors import KohortTimeoutError, StateError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.client.exchange import CallbackKind, CallbackWanted
+from kohort.client.application_events import CallbackKind, CallbackWanted
 from kohort.client.requests import Requests
 from kohort.ids import TopicPartition
 

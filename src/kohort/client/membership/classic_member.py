@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 
 from kohort.client.actions import Disconnect, Endpoint, Lane
+from kohort.client.application_events import RebalanceEnforced, Word
 from kohort.client.coordinator_lookup import BUSY, MOVED
 from kohort.client.events import Failure, RequestFailed
-from kohort.client.exchange import RebalanceEnforced, Word
 from kohort.client.membership import classic_requests as words
-from kohort.client.membership.beats import longest_interval_ms, patience_ms
+from kohort.client.membership.heartbeat_schedule import longest_interval_ms, patience_ms
 from kohort.client.membership.host import Later
-from kohort.client.membership.leading import Leading
-from kohort.client.membership.matching import Matching
+from kohort.client.membership.leader_assignment import Leading
 from kohort.client.membership.member import Member
+from kohort.client.membership.pattern_subscription import Matching
 from kohort.client.membership.states import ACTIVE, MemberState, Step
 from kohort.client.requests import Answer, message_of
 from kohort.errors import ErrorCode, ProtocolError

@@ -16,12 +16,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from kohort.client.actions import Endpoint, Lane
+from kohort.client.application_events import CallbackKind, Subscribed, Word
 from kohort.client.computations import ComputationDone
 from kohort.client.events import RequestFailed, ResponseReceived
-from kohort.client.exchange import CallbackKind, Subscribed, Word
 from kohort.client.membership import consumer_requests
-from kohort.client.membership.beats import longest_interval_ms, patience_ms
 from kohort.client.membership.computing import NOT_OFFERED, Computing
+from kohort.client.membership.heartbeat_schedule import longest_interval_ms, patience_ms
 from kohort.client.membership.host import Later
 from kohort.client.membership.states import ACTIVE, MemberState
 from kohort.client.membership.unanswered import FENCED, UnansweredMember, explain_fence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from kohort.client.exchange import Start
+from kohort.client.application_events import Start
 from kohort.client.membership.publishing import Publishing
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition

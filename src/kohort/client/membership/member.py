@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from kohort.client.actions import Lane
-from kohort.client.cluster import Cluster
-from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
@@ -27,8 +25,10 @@ from kohort.client.exchange import (
     Subscribed,
     Word,
 )
-from kohort.client.membership.beats import Beats, silence_ms
+from kohort.client.cluster import Cluster
+from kohort.client.coordinator_lookup import CoordinatorLookup
 from kohort.client.membership.callbacks import Callbacks
+from kohort.client.membership.heartbeat_schedule import Beats, silence_ms
 from kohort.client.membership.host import Host, Later
 from kohort.client.membership.idleness import Idleness
 from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step

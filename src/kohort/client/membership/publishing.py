@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.client.exchange import MetadataPublished, MetadataWatched, Publication, PublishedSeen, Trouble
+from kohort.client.application_events import MetadataPublished, MetadataWatched, Publication, PublishedSeen, Trouble
 from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of
 from kohort.errors import ErrorCode, KohortError, UnsupportedFeatureError

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kohort.client.actions import Lane
+from kohort.client.application_events import TopicsAsked
 from kohort.client.cluster import Cluster
-from kohort.client.exchange import TopicsAsked
 from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
 from kohort.client.records import ListedTopic
 from kohort.client.requests import Answer, Requests, message_of

@@ -17,11 +17,11 @@ from weakref import WeakSet
 from kohort.client.io.host import Host, refuse_copies
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
+from kohort.client.producer.buffer_pool import AnyRoom
 from kohort.client.producer.core.producer_events import ProducerCloseAsked, ProducerEvent, RecordsSubmitted
 from kohort.client.producer.core.submissions import Outgoing, Submissions
 from kohort.client.producer.deliveries import Deliveries
-from kohort.client.producer.intake import Intake
-from kohort.client.producer.room import AnyRoom
+from kohort.client.producer.encoder import Intake
 from kohort.client.producer.settings import is_idempotent, sender_settings
 from kohort.errors import KohortError, StateError
 

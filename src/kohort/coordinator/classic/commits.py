@@ -13,7 +13,7 @@ from kohort.coordinator.commands.offsets import CommitOffsets
 from kohort.coordinator.decision import Arm, Decision, TimerKey
 from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.staticmode.mode import heard
+from kohort.coordinator.static_membership.mode import heard
 from kohort.errors import ErrorCode, Refused
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.classic.absentees import has_nothing
-from kohort.coordinator.classic.draft import Draft
-from kohort.coordinator.classic.parked import has_parked, park, unpark
+from kohort.coordinator.classic.offline_members import has_nothing
+from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_joins import has_parked, park, unpark
 from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.replies import build_join_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
@@ -23,7 +23,7 @@ from kohort.coordinator.classic.volatile import MemberPut, NewcomerGone, Newcome
 from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.embeddedcodec import write_assignment
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import has_window, open_window, without_window
+from kohort.coordinator.static_membership.mode import has_window, open_window, without_window
 
 
 def is_window_for(group: ClassicGroup, member: ClassicMember, settings: GroupSettings) -> bool:

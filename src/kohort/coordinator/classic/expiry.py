@@ -7,10 +7,10 @@ Source: Apache Kafka's `GroupMetadataManager` (expireClassicGroupMemberHeartbeat
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.leave import drop_if_unused
-from kohort.coordinator.classic.parked import send_back
-from kohort.coordinator.classic.presence import go_offline, look_at_clock
+from kohort.coordinator.classic.offline_clock import go_offline, look_at_clock
+from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_joins import send_back
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
     complete_join,

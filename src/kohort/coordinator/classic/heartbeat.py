@@ -6,7 +6,7 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
 from __future__ import annotations
 
 from kohort.coordinator.classic.checks import check_generation, check_member
-from kohort.coordinator.classic.presence import decide_back
+from kohort.coordinator.classic.offline_clock import decide_back
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands.base import Done, Refusal
 from kohort.coordinator.commands.groups import Heartbeat

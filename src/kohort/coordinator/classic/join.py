@@ -14,9 +14,9 @@ from kohort.coordinator.classic.checks import (
     check_member,
     check_metadata_size,
 )
-from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.expansion import host, is_window_for, may_stay, receive
-from kohort.coordinator.classic.presence import come_back
+from kohort.coordinator.classic.offline_clock import come_back
+from kohort.coordinator.classic.pending_decision import Draft
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
     complete_join_if_all_are_here,

@@ -6,7 +6,7 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupLeave`; KIP-345 (batche
 from __future__ import annotations
 
 from kohort.coordinator.classic.checks import check_member
-from kohort.coordinator.classic.draft import Draft
+from kohort.coordinator.classic.pending_decision import Draft
 from kohort.coordinator.classic.rebalance import complete_join_if_all_are_here, go_on_without, remove_member
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.classic.volatile import ClassicGroupDropped, PendingMemberRemoved

@@ -7,10 +7,10 @@ Source: Apache Kafka's `GroupMetadataManager` (prepareRebalance, completeClassic
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.absentees import enter_absentees
-from kohort.coordinator.classic.draft import Draft
-from kohort.coordinator.classic.due import note_done, note_due
-from kohort.coordinator.classic.parked import admit_parked
+from kohort.coordinator.classic.offline_members import enter_absentees
+from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_joins import admit_parked
+from kohort.coordinator.classic.pending_rebalance import note_done, note_due
 from kohort.coordinator.classic.replies import (
     build_join_error,
     build_join_reply,

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kohort.coordinator.classic.checks import check_metadata_size
-from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.expansion import is_waiting
+from kohort.coordinator.classic.pending_decision import Draft
 from kohort.coordinator.classic.rebalance import begin_rebalance, complete_join_if_all_are_here, fence_parked
 from kohort.coordinator.classic.replies import build_join_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored

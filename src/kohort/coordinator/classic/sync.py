@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.classic.absentees import find_withheld
 from kohort.coordinator.classic.checks import (
     ASSIGNMENTS_LIMIT_BYTES,
     check_generation,
     check_member,
 )
-from kohort.coordinator.classic.draft import Draft
-from kohort.coordinator.classic.due import note_done
-from kohort.coordinator.classic.presence import decide_back
+from kohort.coordinator.classic.offline_clock import decide_back
+from kohort.coordinator.classic.offline_members import find_withheld
+from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_rebalance import note_done
 from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance
 from kohort.coordinator.classic.replies import build_sync_error, build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kohort.coordinator.commands.values import ClassicMemberFacts
-from kohort.coordinator.consumer.change import topics_of
-from kohort.coordinator.consumer.published import apply_metadata_forgotten, put_metadata
-from kohort.coordinator.consumer.reconciliation.standing import note_standing
-from kohort.coordinator.consumer.reconciliation.waiting import follow_release, follow_target
+from kohort.coordinator.consumer.member_metadata import apply_metadata_forgotten, put_metadata
+from kohort.coordinator.consumer.reconciliation.deferred_moves import follow_release, follow_target
+from kohort.coordinator.consumer.reconciliation.reconciled import note_standing
+from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.model import (
     NO_GRANTS,
     NO_NAMES,

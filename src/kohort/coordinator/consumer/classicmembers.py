@@ -32,12 +32,12 @@ from kohort.coordinator.commands.groups import (
     SyncGroupReply,
 )
 from kohort.coordinator.commands.values import ClassicMemberFacts
-from kohort.coordinator.consumer.bounds import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
-from kohort.coordinator.consumer.change import topics_of
 from kohort.coordinator.consumer.heartbeat import decide_member
+from kohort.coordinator.consumer.reconciliation.effective_target import way_of
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
-from kohort.coordinator.consumer.reconciliation.way import way_of
 from kohort.coordinator.consumer.static import bearer_of, decide_release
+from kohort.coordinator.consumer.subscription_metadata import topics_of
+from kohort.coordinator.consumer.validation import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import (
     NO_GENERATION,

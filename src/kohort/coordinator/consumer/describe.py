@@ -6,13 +6,13 @@ Source: Apache Kafka's `ConsumerGroup.asDescribedGroup`; states as KIP-848 names
 from __future__ import annotations
 
 from kohort.coordinator.commands.admin import DescribeConsumerGroup, DescribeConsumerGroupReply, DescribedConsumerMember
-from kohort.coordinator.consumer.clientside.choice import choice_of
-from kohort.coordinator.consumer.published import metadata_of
-from kohort.coordinator.consumer.reconciliation.standing import known_epoch
+from kohort.coordinator.consumer.client_assignors.choice import choice_of
+from kohort.coordinator.consumer.member_metadata import metadata_of
+from kohort.coordinator.consumer.reconciliation.reconciled import known_epoch
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.clock import StaticClock, offline_since_ms
+from kohort.coordinator.static_membership.clock import StaticClock, offline_since_ms
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 

@@ -7,13 +7,13 @@ Source: KIP-345's draft (expansion timeout); S1.
 
 from __future__ import annotations
 
-from kohort.coordinator.consumer.change import MembershipChange
+from kohort.coordinator.consumer.subscription_metadata import MembershipChange
 from kohort.coordinator.consumer.targets.target import hash_after
 from kohort.coordinator.decision import Effect
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import ConsumerGroupEpochSet, Record
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import open_window
+from kohort.coordinator.static_membership.mode import open_window
 
 
 def decide_waiting(

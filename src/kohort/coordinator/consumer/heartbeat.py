@@ -11,18 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from kohort.coordinator.commands.base import Partitions
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
-from kohort.coordinator.consumer.aside import check_epoch, heard_now
-from kohort.coordinator.consumer.bounds import JOIN_EPOCH, check_heartbeat
-from kohort.coordinator.consumer.change import joining, topics_of, unite_topics
-from kohort.coordinator.consumer.clientside.telling import has_word
-from kohort.coordinator.consumer.clientside.wishes import take_assignors
+from kohort.coordinator.consumer.client_assignors.assignor_metadata import take_assignors
+from kohort.coordinator.consumer.client_assignors.heartbeat_fields import has_word
 from kohort.coordinator.consumer.expansion import decide_waiting
 from kohort.coordinator.consumer.leave import decide_leave
-from kohort.coordinator.consumer.published import is_told
-from kohort.coordinator.consumer.reconciliation.handover import decide_times, untaken_after
+from kohort.coordinator.consumer.member_metadata import is_told
+from kohort.coordinator.consumer.membership_updates import check_epoch, heard_now
+from kohort.coordinator.consumer.reconciliation.effective_target import way_in
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
-from kohort.coordinator.consumer.reconciliation.standing import is_settled
-from kohort.coordinator.consumer.reconciliation.way import way_in
+from kohort.coordinator.consumer.reconciliation.reconciled import is_settled
+from kohort.coordinator.consumer.reconciliation.revocation_timeout import decide_times, untaken_after
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.static import (
     build_succession,
@@ -32,9 +30,11 @@ from kohort.coordinator.consumer.static import (
     is_away,
     successor_of,
 )
-from kohort.coordinator.consumer.targets.assignable import check_wish
-from kohort.coordinator.consumer.targets.offload import refuse_joins
+from kohort.coordinator.consumer.subscription_metadata import joining, topics_of, unite_topics
+from kohort.coordinator.consumer.targets.assignor_input import check_wish
+from kohort.coordinator.consumer.targets.async_assignor import refuse_joins
 from kohort.coordinator.consumer.targets.target import decide_change, decide_pending, target_epoch_in
+from kohort.coordinator.consumer.validation import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
 from kohort.coordinator.migration.conversion import decide_convert_to_consumer
@@ -49,7 +49,7 @@ from kohort.coordinator.records import (
     StaticMemberOusted,
 )
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import wait_ms
+from kohort.coordinator.static_membership.mode import wait_ms
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 

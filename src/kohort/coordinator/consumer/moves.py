@@ -15,7 +15,7 @@ from typing import Final
 
 from kohort.coordinator.commands.admin import DescribeMoves, DescribeMovesReply, MoveStatus
 from kohort.coordinator.consumer.describe import find_moving
-from kohort.coordinator.consumer.reconciliation.following import granted_epoch_of
+from kohort.coordinator.consumer.reconciliation.track_moves import granted_epoch_of
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState, Place
 from kohort.coordinator.records import MoveFacts

@@ -19,7 +19,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Final
 
-from kohort.coordinator.consumer.change import names_in
+from kohort.coordinator.consumer.subscription_metadata import names_in
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import ConsumerMemberSubscribed, RegularExpressionForgotten, RegularExpressionResolved
 from kohort.coordinator.topics import TopicImage

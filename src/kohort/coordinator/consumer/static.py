@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
-from kohort.coordinator.consumer.bounds import LEAVE_STATIC_EPOCH
+from kohort.coordinator.consumer.reconciliation.effective_target import target_in
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal
-from kohort.coordinator.consumer.reconciliation.way import target_in
 from kohort.coordinator.consumer.tombstones import build_member_tombstones
+from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
 from kohort.coordinator.records import (

@@ -17,7 +17,7 @@ from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.events.consumerevents import GIVERS_SHOWN, NO_TOPIC
-from kohort.coordinator.events.scene import Scene
+from kohort.coordinator.events.decision_view import Scene
 from kohort.journal.rows import Entry
 from kohort.journal.words import Partition, write_partitions
 

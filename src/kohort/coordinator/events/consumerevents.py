@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from kohort.coordinator import records as facts
-from kohort.coordinator.consumer.clientside.records import ComputationFailed
-from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.client_assignors.records import ComputationFailed
+from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.targets.volatile import ComputationNoted
-from kohort.coordinator.events.scene import Scene, flatten
+from kohort.coordinator.events.decision_view import Scene, flatten
 from kohort.coordinator.model import Place, WaitingMove
 from kohort.coordinator.settings import GroupSettings
 from kohort.ids import TopicId

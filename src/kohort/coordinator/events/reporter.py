@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from kohort.coordinator import parking
+from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic.state import ClassicMember
 from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun
@@ -23,14 +23,14 @@ from kohort.coordinator.commands.admin import DescribeConsumerGroup
 from kohort.coordinator.commands.assignors import InstallAssignment
 from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.offsets import CommitOffsets, CommitTransactionOffsets, FetchOffsets
-from kohort.coordinator.consumer.reconciliation.way import MovesHeldBack
+from kohort.coordinator.consumer.reconciliation.effective_target import MovesHeldBack
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.events.classicevents import CLASSIC_EVENTS, read_owned
 from kohort.coordinator.events.consumerevents import CONSUMER_EVENTS, tell_short
-from kohort.coordinator.events.courses import Courses
+from kohort.coordinator.events.decision_view import LOST, ConnectionEnd, Scene, flatten, held_for_ms, shown
+from kohort.coordinator.events.open_rebalances import Courses
 from kohort.coordinator.events.reads import MemberKey, Reads
-from kohort.coordinator.events.rest import rest_epoch
-from kohort.coordinator.events.scene import LOST, ConnectionEnd, Scene, flatten, held_for_ms, shown
+from kohort.coordinator.events.stability import rest_epoch
 from kohort.coordinator.events.staticevents import STATIC_EVENTS
 from kohort.coordinator.events.triggers import (
     AT_ONCE,
@@ -94,7 +94,7 @@ _COUNTED: Final[dict[type[Command], str]] = {
 def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
     """Return the counter for a decision that is only counted, `None` if it is reported or ignored."""
     # Holds, watches and delivered messages are no events of the group.
-    told = next((record for record in decision.records if not isinstance(record, parking.RECORDS)), None)
+    told = next((record for record in decision.records if not isinstance(record, delayed_heartbeats.RECORDS)), None)
     if told is not None and type(told) not in _COUNTED_RECORDS:
         return None
     return None if _refusal(stimulus, decision) is not None else _COUNTED.get(type(stimulus))  # type: ignore[arg-type]
@@ -488,7 +488,7 @@ def _refused(stimulus: Stimulus, refusal: Refusal) -> list[Entry]:
 
 def _held_ms(groups: GroupsState, stimulus: Stimulus, timers: TimerTable[TimerKey], *, now_ms: int) -> int | None:
     """Return how long the answered heartbeat was held, ms; `None`: it is no held heartbeat."""
-    if not isinstance(stimulus, asked.AnyHeartbeat) or not parking.is_held(groups, stimulus):
+    if not isinstance(stimulus, asked.AnyHeartbeat) or not delayed_heartbeats.is_held(groups, stimulus):
         return None
     return held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
 

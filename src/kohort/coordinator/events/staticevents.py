@@ -12,8 +12,8 @@ from typing import Final
 
 from kohort.coordinator import records as facts
 from kohort.coordinator.classic import volatile as classic
-from kohort.coordinator.events.scene import Scene
-from kohort.coordinator.staticmode.clock import NO_WINDOW
+from kohort.coordinator.events.decision_view import Scene
+from kohort.coordinator.static_membership.clock import NO_WINDOW
 from kohort.journal.rows import Entry
 
 #: Records that end the offline times of members without a sign of life.

@@ -19,11 +19,11 @@ from kohort.coordinator.commands.base import Command
 from kohort.coordinator.consumer.moves import BY_ADMINISTRATOR
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.embeddedcodec import read_subscription
-from kohort.coordinator.events.scene import LOST, SILENT
+from kohort.coordinator.events.decision_view import LOST, SILENT
 from kohort.coordinator.groupconfigs import effective_settings
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import forces_rebalance
+from kohort.coordinator.static_membership.mode import forces_rebalance
 
 #: Stimulus of a decision: a command, or a passed deadline.
 Stimulus = Command | TimerKey

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from kohort.coordinator.classic.draft import Draft
 from kohort.coordinator.classic.join import decide_join
+from kohort.coordinator.classic.pending_decision import Draft
 from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, build_stored_member
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.classic.volatile import MemberPut
 from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.commands.values import ClassicMemberFacts
-from kohort.coordinator.consumer.targets.window import assignment_key
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.embeddedcodec import write_assignment

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from kohort.coordinator.classic.parked import dismiss_parked
+from kohort.coordinator.classic.pending_joins import dismiss_parked
 from kohort.coordinator.classic.replies import build_sync_error
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator.commands.groups import JoinGroupReply
 from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
-from kohort.coordinator.consumer.bounds import check_topics
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
 from kohort.coordinator.consumer.targets.target import hash_topics
-from kohort.coordinator.consumer.targets.window import assignment_key
+from kohort.coordinator.consumer.validation import check_topics
 from kohort.coordinator.decision import Arm, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.embeddedcodec import NamedPartitions, read_assignment, read_subscription
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -39,7 +39,7 @@ from kohort.coordinator.records import (
     TargetAssignmentEpochSet,
 )
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.staticmode.mode import offline_ids
+from kohort.coordinator.static_membership.mode import offline_ids
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId

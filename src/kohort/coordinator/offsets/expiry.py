@@ -16,7 +16,7 @@ from typing import Final
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands.offsets import ExpireOffsets, ExpireOffsetsReply
-from kohort.coordinator.consumer.targets.window import assignment_key
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
 from kohort.coordinator.model import GroupsState

@@ -18,9 +18,10 @@ from typing import Final
 
 from kohort.journal.why.explanation import Gap, GroupExplanation, Trigger
 from kohort.journal.why.followed import FollowedMember, FollowedRebalance, Silence
-from kohort.journal.why.holdings import Holdings, OpenMove
+from kohort.journal.why.ownership_timeline import Holdings, OpenMove
+from kohort.journal.why.phrases import ENDS, say_now, say_trigger
 from kohort.journal.why.rebalances import FollowedRebalances
-from kohort.journal.why.telling import (
+from kohort.journal.why.sentences import (
     build_delay,
     build_ownership,
     build_rebalance,
@@ -28,7 +29,6 @@ from kohort.journal.why.telling import (
     build_waits,
     name_of,
 )
-from kohort.journal.why.whywords import ENDS, say_now, say_trigger
 from kohort.journal.words import MemberNames, Partition, ToldRow, read_partitions
 
 #: Reason for the removal of a process that another one replaces.

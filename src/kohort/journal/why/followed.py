@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kohort.journal.why.explanation import Delay, Trigger
-from kohort.journal.why.holdings import OpenMove
+from kohort.journal.why.ownership_timeline import OpenMove
 from kohort.journal.words import Partition
 
 

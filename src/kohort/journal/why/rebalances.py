@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kohort.journal.why.followed import FollowedRebalance, HeldBack
-from kohort.journal.why.holdings import OpenMove
-from kohort.journal.why.telling import build_delay, build_pace
+from kohort.journal.why.ownership_timeline import OpenMove
+from kohort.journal.why.sentences import build_delay, build_pace
 from kohort.journal.words import PAUSED, Partition, ToldRow, read_partitions
 
 #: Value of a config that the group has not set.

@@ -20,8 +20,7 @@ from typing import Final
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import BatchState
-from kohort.spark.member.custody import Holder, Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
-from kohort.spark.member.doubts import Doubts
+from kohort.spark.member.lineage import Holder, Known, Ledger, Place, build_claims, find_place, is_last_holder, trim
 from kohort.spark.member.requests import (
     Choose,
     Commit,
@@ -35,6 +34,7 @@ from kohort.spark.member.requests import (
     Wait,
 )
 from kohort.spark.member.states import ASSIGNED, ENDING, OPEN, TRANSITIONS, State, Step
+from kohort.spark.member.uncertain_batches import Doubts
 from kohort.spark.offsets import QueryOffset, Span
 
 #: How long the first plan waits for more than an empty assignment, which may be the group's first word, milliseconds.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kohort.ids import TopicPartition
-from kohort.spark.member.custody import Holder, Ledger, Place
+from kohort.spark.member.lineage import Holder, Ledger, Place
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span, to_json
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from kohort.storage.directory.datadir import (
 from kohort.storage.files.diskerrors import UnreadableError
 from kohort.storage.files.fs import FileLock, FileSystem
 from kohort.storage.offline.smallfiles import wrong_files
-from kohort.storage.partitions.epochruns import EpochRuns
+from kohort.storage.partitions.leader_epoch_runs import EpochRuns
 from kohort.storage.partitions.quarantine import QUARANTINE_SUFFIX, Hole, load_holes
 from kohort.storage.recovery.gaps import load_sparse
 from kohort.storage.recovery.laststop import load_last_stop

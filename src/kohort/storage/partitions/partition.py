@@ -16,12 +16,12 @@ from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.header import LOG_APPEND_TIME_BIT, BatchHeader, rebase
 from kohort.storage.files.diskerrors import SegmentsGoneError, SyncFailedError
 from kohort.storage.files.fs import Buffer, FileSystem
-from kohort.storage.partitions.contents import CheckedBatch, prepare
-from kohort.storage.partitions.epochruns import EpochRun
-from kohort.storage.partitions.epochs import LeaderEpochs
-from kohort.storage.partitions.filing import Filing
+from kohort.storage.partitions.index_writer import Filing
+from kohort.storage.partitions.leader_epoch_runs import EpochRun
+from kohort.storage.partitions.leader_epochs import LeaderEpochs
 from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import Hole, readable_end
+from kohort.storage.partitions.record_validation import CheckedBatch, prepare
 from kohort.storage.partitions.retention import count_below, count_expired
 from kohort.storage.partitions.validation import find_batches, stamp
 from kohort.storage.segments.indexfiles import remove_index

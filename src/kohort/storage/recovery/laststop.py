@@ -24,7 +24,7 @@ from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.directory.datadir import NO_SUM, PARTITION_METADATA_NAME
 from kohort.storage.files.fs import FileSystem, read_bounded, replace_file
-from kohort.storage.partitions.epochs import LeaderEpochs
+from kohort.storage.partitions.leader_epochs import LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX

@@ -19,7 +19,7 @@ from kohort.storage.directory.catalogfile import CatalogCut
 from kohort.storage.directory.datadir import PartitionEnd
 from kohort.storage.files.diskerrors import FilesOverlapError
 from kohort.storage.files.fs import FileSystem
-from kohort.storage.partitions.epochruns import EpochRun, EpochRuns, mend_epochs
+from kohort.storage.partitions.leader_epoch_runs import EpochRun, EpochRuns, mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.producers import ProducerStates
 from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX, Hole, copy_range, keep_damage, load_holes

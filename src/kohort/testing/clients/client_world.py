@@ -23,14 +23,14 @@ from kohort.coordinator.records import OffsetCommitted
 from kohort.ids import TopicId, TopicPartition
 from kohort.records.columns import decode_columns
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.testing.clients.aftermath import Aftermath
+from kohort.testing.clients.faults import Mishaps
+from kohort.testing.clients.final_checks import Aftermath
 from kohort.testing.clients.holding import Members
 from kohort.testing.clients.ledger import GroupLedger, LawBroken, ReadingTimes
-from kohort.testing.clients.mishaps import Mishaps
+from kohort.testing.clients.network import PROGRAM
 from kohort.testing.clients.plan import FLEETING, HOLD_SHARES, Plan, draw_plan
 from kohort.testing.clients.program_world import ProgramWorld
 from kohort.testing.clients.reader import Reader
-from kohort.testing.clients.wires import PROGRAM
 from kohort.testing.clients.writer import MOST_BATCH_BYTES, Writer, is_checked
 
 

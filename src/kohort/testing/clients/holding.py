@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.home import Home
-from kohort.broker.groups.listening import Listening
-from kohort.broker.groups.push import Pushing
+from kohort.broker.groups.delayed_heartbeats import Pushing
+from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.groups.runtime import Runtime
+from kohort.broker.groups.shard_log import Home
 from kohort.clock import Clock
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
 from kohort.coordinator.decision import Decision, Reply, TimerKey
+from kohort.coordinator.delayed_heartbeats import find_member
 from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup
-from kohort.coordinator.parking import find_member
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.testing.clients.ledger import LawBroken

@@ -18,14 +18,14 @@ from kohort.broker.server import Server
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.testing.clients.aftermath import LOOK_EVERY_S
+from kohort.testing.clients.final_checks import LOOK_EVERY_S
 from kohort.testing.clients.holding import HoldsFor, TellsAlike
 from kohort.testing.clients.ledger import LawBroken
+from kohort.testing.clients.network import PROGRAM
 from kohort.testing.clients.plan import Plan
 from kohort.testing.clients.virtual_loop import Standstill, VirtualLoop, run_virtually
-from kohort.testing.clients.wires import PROGRAM
 from kohort.testing.clusternodes import Brokers
-from kohort.testing.story import Story
+from kohort.testing.trace import Story
 
 R = TypeVar("R")
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kohort.aio import Consumer
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
+from kohort.testing.clients.assignor_faults import Whimsical
 from kohort.testing.clients.ledger import LawBroken, Ownership
+from kohort.testing.clients.network import PROGRAM
 from kohort.testing.clients.plan import FLEETING, Party
-from kohort.testing.clients.whims import Whimsical
-from kohort.testing.clients.wires import PROGRAM
 from kohort.testing.network import GOOD
 
 if TYPE_CHECKING:

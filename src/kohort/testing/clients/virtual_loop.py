@@ -19,8 +19,8 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from kohort.client.producer import intake
-from kohort.testing.clients.wires import Internet, Listening
+from kohort.client.producer import encoder
+from kohort.testing.clients.network import Internet, Listening
 
 #: When every world begins, seconds since 1970.
 EPOCH_S: Final = 1_700_000_000
@@ -113,7 +113,7 @@ def _taken_over(loop: VirtualLoop, random: Random) -> Iterator[None]:
         patch.object(time, "time", lambda: EPOCH_S + loop.time()),
         patch.object(time, "time_ns", lambda: start_ns + loop.now_ns()),
         # It has a name of its own for the clock; a record's timestamp takes more or fewer bytes of its batch.
-        patch.object(intake, "time_ns", lambda: start_ns + loop.now_ns()),
+        patch.object(encoder, "time_ns", lambda: start_ns + loop.now_ns()),
         patch.object(os, "urandom", random.randbytes),
     ):
         yield

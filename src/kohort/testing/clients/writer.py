@@ -27,8 +27,8 @@ from kohort.client.producer.producer import Producer
 from kohort.client.records import RecordMetadata
 from kohort.errors import BrokerError, BrokersUnreachableError, KohortError, KohortTimeoutError
 from kohort.testing.clients.ledger import LawBroken
+from kohort.testing.clients.network import PROGRAM
 from kohort.testing.clients.plan import FLEETING
-from kohort.testing.clients.wires import PROGRAM
 
 if TYPE_CHECKING:
     from kohort.testing.clients.program_world import ProgramWorld

@@ -1,7 +1,7 @@
 """Assignors that simulated members run: some right, some wrong, repeated, late, or without result.
 
 Laws: a member that was told to compute asks for the input, however it goes on. Once it is healed it does what it shall.
-Source: KIP-848 as drafted; `kohort.coordinator.consumer.clientside`.
+Source: KIP-848 as drafted; `kohort.coordinator.consumer.client_assignors`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from kohort.testing.members.publishing import Publisher
 from kohort.testing.members.wire import Wire
 from kohort.testing.members.words import Words
 from kohort.testing.scenario import TOPIC_NAMES
-from kohort.testing.story import LawBroken
+from kohort.testing.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.testing.world import World

@@ -22,8 +22,8 @@ from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.testing.members.exchange import Exchange
 from kohort.testing.members.wire import Wire
-from kohort.testing.story import LawBroken
 from kohort.testing.topics import name_of
+from kohort.testing.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.testing.world import World

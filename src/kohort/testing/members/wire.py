@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.testing.members.exchange import Exchange
 from kohort.testing.network import Connection, SimulatedNetwork
-from kohort.testing.story import LawBroken
+from kohort.testing.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.testing.members.process import MemberProcess

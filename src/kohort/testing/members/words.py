@@ -5,7 +5,7 @@ answers are lost. Now and then the member sends nothing for a while, like a clie
 
 Laws: updates are taken in the order in which they were decided. An update that comes while a list of owned partitions
 is on its way waits for the answer to that list. A refusal only makes the member send everything by a heartbeat.
-Source: requirement H10; `kohort.client.hearing`.
+Source: requirement H10; `kohort.client.membership_updates`.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from kohort.errors import FencedError, KohortError, StateError
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.member import requests
+from kohort.spark.member.batch_notes import from_offsets, group_of_notes, to_offsets
 from kohort.spark.member.core import Membership
 from kohort.spark.member.names import QueryName
-from kohort.spark.member.notes import from_offsets, group_of_notes, to_offsets
 from kohort.spark.member.requests import NoAssignment, Places, Steps
 from kohort.spark.offsets import OffsetJson, Span, from_json, share_limit, to_json
-from kohort.testing.clients.wires import PROGRAM
+from kohort.testing.clients.network import PROGRAM
 
 if TYPE_CHECKING:
     from kohort.testing.queries.query_world import QueryWorld

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.offsets import OffsetJson, Span
-from kohort.testing.clients.wires import PROGRAM
+from kohort.testing.clients.network import PROGRAM
 from kohort.testing.queries.reader_process import QueryFailed, ReaderProcess, Spans
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import kohort
 import kohort.aio
 from kohort.client.admin.admin import _FAMILIES
 from kohort.client.consumer.door import ConsumerDoor
-from kohort.client.elsewhere import ADMINS
+from kohort.client.foreign_names import ADMINS
 
 #: What only waits for callbacks has no sense where the loop calls them; `produce` is `send` in other words.
 BLOCKING_ONLY = {"Producer": {"poll", "produce"}, "Consumer": set[str](), "Admin": set[str]()}

@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.client.actions import Complete, Fail, Send
-from kohort.client.events import Failure, RequestFailed
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     AsynchronousCommitAsked,
     CallbackDone,
     CallbackKind,
@@ -34,6 +33,7 @@ from kohort.client.exchange import (
     Subscribed,
     Unsubscribed,
 )
+from kohort.client.events import Failure, RequestFailed
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import encode_assignment, encode_subscription

@@ -7,10 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.client.consumer.deliveries import Deliveries
-from kohort.client.consumer.progress import Progress
-from kohort.client.consumer.rebalancing import Callbacks, Rebalancing
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
@@ -22,6 +19,9 @@ from kohort.client.exchange import (
     Recovered,
     Trouble,
 )
+from kohort.client.consumer.deliveries import Deliveries
+from kohort.client.consumer.progress import Progress
+from kohort.client.consumer.rebalancing import Callbacks, Rebalancing
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, StateError
 from kohort.ids import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Endpoint
-from kohort.client.exchange import Fence, OffsetsAsked, PartitionsAssigned, Sought, Start
+from kohort.client.application_events import Fence, OffsetsAsked, PartitionsAssigned, Sought, Start
 from kohort.errors import ErrorCode, LogTruncationError
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kohort.client.application_events import Chunk, Fence, Watermarks, empty_chunk
 from kohort.client.consumer.deserializing import Deserializing
-from kohort.client.exchange import Chunk, Fence, Watermarks, empty_chunk
 from kohort.client.fetch.fetch_answers import end_of
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.errors import CorruptRecordError, DeserializationError

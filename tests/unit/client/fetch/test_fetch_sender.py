@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.client.actions import Disconnect, Endpoint, Lane, Send
-from kohort.client.events import Failure
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     Chunk,
     ChunkTaken,
     Fence,
@@ -20,6 +19,7 @@ from kohort.client.exchange import (
     Watermarks,
     WatermarksSeen,
 )
+from kohort.client.events import Failure
 from kohort.errors import BrokerError, CorruptRecordError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Lane
+from kohort.client.application_events import Fence, PartitionsAssigned, Paused, Sought, Start
 from kohort.client.events import Failure
-from kohort.client.exchange import Fence, PartitionsAssigned, Paused, Sought, Start
 from kohort.client.fetch.fetch_session import FetchSession
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition

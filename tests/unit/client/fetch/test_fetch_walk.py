@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from kohort.client.application_events import ChunkTaken, GiveWay, PartitionsAssigned, Paused, Sought
 from kohort.client.events import Failure
-from kohort.client.exchange import ChunkTaken, GiveWay, PartitionsAssigned, Paused, Sought
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest

@@ -12,7 +12,7 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
-from kohort.client.admin.core.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine, RequestAsked
+from kohort.client.admin.requests.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine, RequestAsked
 from kohort.client.io.host import Host
 from kohort.client.io.in_loop import InLoop
 from kohort.client.options import ADMIN_OPTIONS, PRODUCER_OPTIONS, client_settings

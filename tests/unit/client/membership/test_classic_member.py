@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Disconnect
+from kohort.client.application_events import CallbackKind
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import AuthorizationError, ErrorCode, FencedError
 from kohort.ids import TopicPartition

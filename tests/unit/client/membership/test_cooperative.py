@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Fail
+from kohort.client.application_events import CallbackKind, CommitAsked, Subscribed
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, CommitAsked, Subscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode, FencedError
 from kohort.wire.embedded import decode_subscription

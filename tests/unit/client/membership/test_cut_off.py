@@ -13,9 +13,9 @@ import pytest
 
 from kohort import aio
 from kohort.client.actions import Lane
+from kohort.client.application_events import AsynchronousCommitAsked, CallbackKind, Chunk, Fence, OwnedUntil
 from kohort.client.consumer.consumer import Consumer
 from kohort.client.events import Failure
-from kohort.client.exchange import AsynchronousCommitAsked, CallbackKind, Chunk, Fence, OwnedUntil
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition

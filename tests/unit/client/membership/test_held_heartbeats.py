@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Disconnect, Endpoint, Lane
+from kohort.client.application_events import (
+    AsynchronousCommitAsked,
+    CallbackKind,
+    RebalanceEnforced,
+    Subscribed,
+    Unsubscribed,
+)
 from kohort.client.events import Failure
-from kohort.client.exchange import AsynchronousCommitAsked, CallbackKind, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse

@@ -8,9 +8,9 @@ import pytest
 
 from kohort.assign.interface import Assignable
 from kohort.client.actions import Lane
+from kohort.client.application_events import CallbackKind, RebalanceEnforced, Subscribed
 from kohort.client.computations import AssignmentSaid, ComputationDone, ComputationWanted
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, RebalanceEnforced, Subscribed
 from kohort.errors import ErrorCode, UnsupportedFeatureError
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignment, ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.consumer_group_install_assignment import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.client.application_events import CallbackKind, Paused, Sought, Start
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, Paused, Sought, Start
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

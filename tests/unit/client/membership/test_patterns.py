@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from kohort.client.application_events import CallbackKind, Subscribed
 from kohort.client.consumer.patterns import choose_pattern
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, Subscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Deliver
+from kohort.client.application_events import MetadataPublished, MetadataWatched, PublishedSeen, Trouble
 from kohort.client.events import Failure
-from kohort.client.exchange import MetadataPublished, MetadataWatched, PublishedSeen, Trouble
 from kohort.client.membership.publishing import COALESCED_MS
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.wire.messages.consumer_group_heartbeat import (

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kohort import aio
-from kohort.client.exchange import CallbackKind, RebalanceEnforced, Subscribed
+from kohort.client.application_events import CallbackKind, RebalanceEnforced, Subscribed
 from kohort.client.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.exchange import CallbackKind
+from kohort.client.application_events import CallbackKind
 from kohort.client.membership.states import MemberState
 from kohort.errors import ConfigError, ErrorCode, FencedError
 from kohort.wire.embedded import encode_subscription

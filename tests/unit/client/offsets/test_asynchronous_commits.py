@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete
+from kohort.client.application_events import AsynchronousCommitAsked, CallbackKind, CommitAsked, CommitEnded
 from kohort.client.events import Failure
-from kohort.client.exchange import AsynchronousCommitAsked, CallbackKind, CommitAsked, CommitEnded
 from kohort.client.membership.states import MemberState
 from kohort.errors import AuthorizationError, ErrorCode, FencedError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition

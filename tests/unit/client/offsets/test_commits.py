@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Fail
+from kohort.client.application_events import (
+    CallbackKind,
+    CommitAsked,
+    CommittedAsked,
+    PartitionsAssigned,
+    Start,
+    Subscribed,
+)
 from kohort.client.events import Failure
-from kohort.client.exchange import CallbackKind, CommitAsked, CommittedAsked, PartitionsAssigned, Start, Subscribed
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError
 from kohort.ids import TopicPartition

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.client.actions import Complete
-from kohort.client.consumer.progress import Progress
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     EARLIEST,
     LATEST,
     CallbackDone,
@@ -22,6 +21,7 @@ from kohort.client.exchange import (
     Sought,
     Start,
 )
+from kohort.client.consumer.progress import Progress
 from kohort.client.fetch.fetch_handler import FetchHandler
 from kohort.client.records import Committable, OffsetAndMetadata
 from kohort.errors import ErrorCode

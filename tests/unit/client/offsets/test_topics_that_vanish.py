@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.client.actions import Complete, Deliver, Fail
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     AsynchronousCommitAsked,
     CallbackKind,
     CommitAsked,

@@ -9,7 +9,7 @@ import pytest
 from kohort.client.actions import Action, Complete, Endpoint, Fail, Send, Stop, Warn
 from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
-from kohort.client.producer.core.losses import Losses
+from kohort.client.producer.bulk_send import Bulk, ListColumns, ManyFuture
 from kohort.client.producer.core.producer_events import (
     ConnectAsked,
     FlushAsked,
@@ -19,7 +19,7 @@ from kohort.client.producer.core.producer_events import (
 )
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.submissions import Submissions
-from kohort.client.producer.many import Bulk, ListColumns, ManyFuture
+from kohort.client.producer.core.unreported_failures import Losses
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.producer.settings import sender_settings
 from kohort.client.records import RecordMetadata

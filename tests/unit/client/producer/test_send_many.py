@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import kohort
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
-from kohort.client.producer import many
+from kohort.client.producer import bulk_send
+from kohort.client.producer.bulk_send import ListColumns
 from kohort.client.producer.core.partitioner import Partitioner
-from kohort.client.producer.many import ListColumns
 from kohort.errors import BrokerError, BufferFullError, ConfigError, ErrorCode, PartlySentError, StateError
 from kohort.records import build_kernels
 from kohort.records.batch import encode_headers, iterate_records
@@ -240,7 +240,7 @@ def test_rows_are_spread_measured_and_written_as_records_are(
     partitioner = Partitioner(batch_bytes=1)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("measure_rows", "spread_rows", "write_rows"):
-            patch.setattr(many, name, getattr(kernels, name))
+            patch.setattr(bulk_send, name, getattr(kernels, name))
         columns = ListColumns(
             keys,
             values,

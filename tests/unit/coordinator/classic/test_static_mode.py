@@ -10,8 +10,8 @@ import pytest
 from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply, LeavingMember
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import StaticMemberOusted
-from kohort.coordinator.staticmode.mode import NAMELESS_ERRORS
-from kohort.coordinator.staticmode.ousted import MOST_OUSTED, apply_ousted
+from kohort.coordinator.static_membership.fenced_instances import MOST_OUSTED, apply_ousted
+from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
 from support.classic_fleet import Fleet
 from support.mixed_dialogue import subscription

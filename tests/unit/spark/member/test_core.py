@@ -11,7 +11,7 @@ from kohort import TopicPartition
 from kohort.errors import InvariantViolation
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.member.core import Membership
-from kohort.spark.member.custody import Holder, Ledger, Place
+from kohort.spark.member.lineage import Holder, Ledger, Place
 from kohort.spark.member.requests import (
     Choose,
     Commit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.losswindow import LossWindow
+from kohort.durability_window import LossWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
 from kohort.client.actions import Action, Lane, Stop
-from kohort.client.cluster import Cluster
-from kohort.client.consumer.core.group import Group
-from kohort.client.consumer.core.lookups import Lookups
-from kohort.client.consumer.core.silence import Silence
-from kohort.client.consumer.core.subscription import Subscription
-from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     AsynchronousCommitAsked,
     CallbackDone,
     CallbackStarted,
@@ -44,8 +38,14 @@ from kohort.client.exchange import (
     Unsubscribed,
     Word,
 )
+from kohort.client.cluster import Cluster
+from kohort.client.consumer.core.group import Group
+from kohort.client.consumer.core.lookups import Lookups
+from kohort.client.consumer.core.silence import Silence
+from kohort.client.consumer.core.subscription import Subscription
+from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.fetch.fetch_sender import FetchSender
-from kohort.client.fetch.readings import Readings
+from kohort.client.fetch.partition_state import Readings
 from kohort.client.membership.classic_member import ClassicMember
 from kohort.client.membership.consumer_member import ConsumerMember
 from kohort.client.membership.host import Later

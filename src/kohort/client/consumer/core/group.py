@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from kohort.client.application_events import AsynchronousCommitAsked, CommitAsked, CommitEnded
 from kohort.client.cluster import Cluster
 from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.exchange import AsynchronousCommitAsked, CommitAsked, CommitEnded
 from kohort.client.offsets.commits import Commits, Committer, Failed, build_error
 from kohort.client.offsets.committed import CommittedOffsets
 from kohort.client.options import ConsumerSettings

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from kohort.client.cluster import Cluster
-from kohort.client.exchange import (
+from kohort.client.application_events import (
     CommittedAsked,
     OffsetsAsked,
     PartitionsAsked,
@@ -17,7 +16,8 @@ from kohort.client.exchange import (
     Question,
     TopicsAsked,
 )
-from kohort.client.fetch.readings import Readings
+from kohort.client.cluster import Cluster
+from kohort.client.fetch.partition_state import Readings
 from kohort.client.offsets.committed import Committed, CommittedOffsets
 from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
 from kohort.client.offsets.topic_listings import TopicListings

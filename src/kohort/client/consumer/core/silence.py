@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kohort.client.cluster import Cluster
 from kohort.client.fetch.fetch_sender import FetchSender
-from kohort.client.fetch.readings import Reading, Readings
+from kohort.client.fetch.partition_state import Reading, Readings
 from kohort.client.membership.member import Member
 from kohort.client.membership.states import MemberState
 from kohort.client.options import ConsumerSettings

@@ -14,10 +14,10 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
+from kohort.client.producer.bulk_send import Bulk, Slice
 from kohort.client.producer.core.partitioner import Partitioner
 from kohort.client.producer.core.placing_kernels import place
-from kohort.client.producer.core.shares import shares
-from kohort.client.producer.many import Bulk, Slice
+from kohort.client.producer.core.row_slices import shares
 from kohort.client.producer.record_future import BatchEnd, RecordFuture
 from kohort.errors import KohortError
 from kohort.ids import TopicPartition

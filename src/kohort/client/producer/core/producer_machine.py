@@ -15,8 +15,7 @@ from kohort.client.cluster import Cluster
 from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
 from kohort.client.options import ClientSettings
 from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
-from kohort.client.producer.core.complaints import Wait, WaitLines, is_complaint
-from kohort.client.producer.core.homeless import Homeless, name_of
+from kohort.client.producer.core.delivery_errors import Wait, WaitLines, is_complaint
 from kohort.client.producer.core.idempotence import Identity
 from kohort.client.producer.core.lookups import Lookups, lateness
 from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partitioner, PartitionerCall
@@ -28,10 +27,11 @@ from kohort.client.producer.core.producer_events import (
     ProducerEvent,
     RecordsSubmitted,
 )
+from kohort.client.producer.core.row_slices import PartitionMissingError
 from kohort.client.producer.core.sender import Sender, SenderSettings
-from kohort.client.producer.core.shares import PartitionMissingError
 from kohort.client.producer.core.submissions import Outgoing, Submissions, is_about
 from kohort.client.producer.core.tally import Tally
+from kohort.client.producer.core.unrouted_batches import Homeless, name_of
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of

@@ -17,10 +17,10 @@ from kohort.client.actions import Endpoint, Lane
 from kohort.client.cluster import Cluster
 from kohort.client.events import Failure, RequestFailed
 from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
-from kohort.client.producer.core.complaints import Complaints
+from kohort.client.producer.core.delivery_errors import Complaints
 from kohort.client.producer.core.idempotence import Identity, following
-from kohort.client.producer.core.losses import Losses
 from kohort.client.producer.core.tally import Tally
+from kohort.client.producer.core.unreported_failures import Losses
 from kohort.client.producer.record_future import RecordFuture
 from kohort.client.refusals import refused
 from kohort.client.requests import Answer, Requests, message_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kohort.client.producer.many import Bulk, Slice
+from kohort.client.producer.bulk_send import Bulk, Slice
 from kohort.client.producer.record_future import RecordFuture
 
 #: One record, or the rows of one call.

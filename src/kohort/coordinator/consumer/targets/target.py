@@ -13,14 +13,24 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from kohort.assign.registry import built_in
-from kohort.coordinator.consumer.change import NO_CHANGE, MembershipChange, count_members, subscribed_names
-from kohort.coordinator.consumer.clientside.asking import decide_asking, is_beside
-from kohort.coordinator.consumer.reconciliation.pace import hold_back
-from kohort.coordinator.consumer.targets.assignable import build_assignable, build_target, chosen_assignor
-from kohort.coordinator.consumer.targets.fewmoves import plan_few_moves
-from kohort.coordinator.consumer.targets.offload import decide_computation, is_own
-from kohort.coordinator.consumer.targets.steps import build_step_timer, can_step, decide_next_step, settings_of_step
-from kohort.coordinator.consumer.targets.window import assignment_key, decide_window, target_due_ms
+from kohort.coordinator.consumer.client_assignors.assignment_request import decide_asking, is_beside
+from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
+from kohort.coordinator.consumer.subscription_metadata import (
+    NO_CHANGE,
+    MembershipChange,
+    count_members,
+    subscribed_names,
+)
+from kohort.coordinator.consumer.targets.assignor_input import build_assignable, build_target, chosen_assignor
+from kohort.coordinator.consumer.targets.async_assignor import decide_computation, is_own
+from kohort.coordinator.consumer.targets.batching_window import assignment_key, decide_window, target_due_ms
+from kohort.coordinator.consumer.targets.bounded_moves import (
+    build_step_timer,
+    can_step,
+    decide_next_step,
+    settings_of_step,
+)
+from kohort.coordinator.consumer.targets.incremental import plan_few_moves
 from kohort.coordinator.decision import Arm, Disarm, Effect
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet, Record, TargetAssignmentEpochSet

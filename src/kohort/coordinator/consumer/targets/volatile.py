@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.coordinator.balance import TargetBalance
-from kohort.coordinator.consumer.reconciliation.following import MovesFollowed, apply_moves_followed
-from kohort.coordinator.consumer.reconciliation.handover import HandOverTimed, apply_hand_over_timed
-from kohort.coordinator.consumer.reconciliation.order import MovesWeighed, apply_weighed
-from kohort.coordinator.consumer.reconciliation.waiting import apply_begun, apply_held_back
-from kohort.coordinator.consumer.reconciliation.way import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.reconciliation.deferred_moves import apply_begun, apply_held_back
+from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.reconciliation.move_priority import MovesWeighed, apply_weighed
+from kohort.coordinator.consumer.reconciliation.revocation_timeout import HandOverTimed, apply_hand_over_timed
+from kohort.coordinator.consumer.reconciliation.track_moves import MovesFollowed, apply_moves_followed
 from kohort.coordinator.decision import ComputeTarget
 from kohort.coordinator.model import AssignorFailure, ConsumerGroup, GroupsState
 from kohort.coordinator.records import Record, VolatileRecord

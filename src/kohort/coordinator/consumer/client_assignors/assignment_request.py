@@ -1,0 +1,255 @@
+"""Targets that a member computes: choice of the member, input, result and failure.
+
+A member is asked in the response to its heartbeat, fetches the input (`decide_prepare`) and sends the result
+(`decide_install`), which is accepted although the group has moved on. A member that fails, is late or leaves is not
+asked again for that target; when no member is left, or many have failed, the server's assignor computes it.
+
+Laws: one computation of a group runs at a time, and one member may send its result. A failure changes only which member
+is asked next and the message to members: the target stays, and no member is fenced.
+Source: KIP-848 as drafted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Final
+
+from kohort.assign.answers import find_fault
+from kohort.coordinator.client_assignors import EVERYBODY
+from kohort.coordinator.commands.assignors import (
+    InstallAssignment,
+    InstallAssignmentReply,
+    PrepareAssignment,
+    PrepareAssignmentReply,
+)
+from kohort.coordinator.commands.values import ClientAssignment
+from kohort.coordinator.consumer.client_assignors.choice import client_choice
+from kohort.coordinator.consumer.client_assignors.records import ComputationFailed
+from kohort.coordinator.consumer.client_assignors.validation import check_said
+from kohort.coordinator.consumer.describe import find_group
+from kohort.coordinator.consumer.subscription_metadata import NO_CHANGE, MembershipChange
+from kohort.coordinator.consumer.targets.assignor_input import build_assignable, chosen_assignor
+from kohort.coordinator.consumer.targets.async_assignor import is_overtaken, is_own, take_over, throw_away
+from kohort.coordinator.consumer.targets.batching_window import assignment_key
+from kohort.coordinator.consumer.targets.bounded_moves import settings_of_step
+from kohort.coordinator.consumer.targets.volatile import ComputationNoted
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.records import ClientAssignmentSet, Record
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+
+#: Members that may fail before the server computes, whatever the size of the group: an error that all of them have
+#: shows at the first, and a hanging assignor takes its rebalance timeout each time.
+MOST_FAILED: Final = 16
+#: Error codes of the coordinator itself in messages to members; assignors choose their own.
+LATE: Final = -1
+FAULTY: Final = -2
+GONE: Final = -3
+
+
+def compute_key(group_id: str, member_id: str) -> TimerKey:
+    """Return the key of the deadline of a member that was told to compute a target."""
+    return TimerKey("compute", group_id, member_id)
+
+
+def build_deadline(member: ConsumerMember, group_id: str, *, now_ms: int) -> Arm:
+    """Build the deadline of a member that is told to compute, unless it has one."""
+    return Arm(compute_key(group_id, member.member_id), now_ms + max(member.rebalance_timeout_ms, 0), if_absent=True)
+
+
+def is_beside(group: ConsumerGroup, settings: GroupSettings, change: MembershipChange) -> bool:
+    """Whether a member, or an assignor beside the coordinator, computes the group's next target."""
+    choice = client_choice(group, settings, change)
+    if choice is not None and find_member_to_ask(group, change):
+        return True
+    return is_own(chosen_assignor(group, settings, change))
+
+
+def find_member_to_ask(group: ConsumerGroup, change: MembershipChange) -> str:
+    """Choose the member that computes the next target after the change; "" if none can.
+
+    A member with a held heartbeat learns of it at once; any other, with its next one.
+    """
+    side = group.client_side
+    failed, held = ((), ()) if side is None else (side.failed, side.held)
+    if len(failed) >= MOST_FAILED:
+        return ""
+    staying = group.members.keys() - change.gone
+    able = [each for each in staying if each not in failed and is_there(group.members[each])]
+    able = [each for each in able if each in held] or able
+    # A joining member is asked last: the others wait for their response already.
+    joining = [each for each in change.assignors if each not in group.members and each not in failed]
+    return min(able or joining, default="")
+
+
+def decide_asking(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    epoch: int,
+    is_step: bool = False,
+) -> tuple[list[Record], list[Effect]] | None:
+    """Ask a member to compute the target of `epoch`; `None` if the server has to.
+
+    Args:
+        group: its state before the change.
+        image: the present topics.
+        settings: of the group.
+        change: of its members.
+        epoch: of the target.
+        is_step: the group has not changed; the epoch is raised only if the result moves partitions.
+    """
+    choice = client_choice(group, settings, change)
+    if choice is None or choice.version is None:
+        return None
+    if group.computing is not None:
+        # The end of the running computation asks for the next one.
+        return [], [Disarm(assignment_key(group.group_id))]
+    member_id = find_member_to_ask(group, change)
+    if not member_id:
+        # The server's measure of an even target is no reason to move on from the target of a member's assignor.
+        return ([], []) if is_step else None
+    order = ComputeTarget(
+        group_id=group.group_id,
+        epoch=epoch,
+        assignor=choice.name,
+        assignable=build_assignable(group, image, settings, change, client_assignor=choice.name),
+        is_step=is_step,
+        timeout_ms=settings.group_consumer_assignor_timeout_ms,
+        is_offloaded=True,
+        member_id=member_id,
+        version=choice.version,
+    )
+    noted = ComputationNoted(group_id=group.group_id, computing=order, failure=group.failure)
+    return [noted], [Disarm(assignment_key(group.group_id))]
+
+
+def decide_prepare(
+    groups: GroupsState, command: PrepareAssignment, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Return the present input of the assignor."""
+    group = find_group(groups, command.group_id)
+    order = _order_of(group, command)
+    limited: GroupSettings | None = settings
+    if order.is_step and group.epoch < order.epoch:
+        limited = settings_of_step(group, settings)
+    else:
+        order = replace(order, epoch=group.epoch, is_step=False)
+    choice = client_choice(group, settings)
+    if choice is not None and choice.version is not None:
+        order = replace(order, assignor=choice.name, version=choice.version)
+    # Between two steps as many moves may have begun as the limit allows: then this one may make none.
+    limited = limited or replace(settings, group_assignor_max_moves=0)
+    assignable = build_assignable(group, groups.image, limited, client_assignor=order.assignor)
+    order = replace(order, assignable=assignable, is_prepared=True)
+    noted = ComputationNoted(group_id=group.group_id, computing=order, failure=group.failure)
+    reply = PrepareAssignmentReply(
+        group_epoch=order.epoch,
+        assignor=order.assignor,
+        version=order.version,
+        assignable=assignable,
+        member_epochs=tuple(group.members[each.member_id].member_epoch for each in assignable.members),
+    )
+    # The member may ask before it is told to compute: by a delayed request about an earlier computation.
+    deadline = build_deadline(group.members[command.member_id], group.group_id, now_ms=now_ms)
+    return Decision((noted,), (Reply(command.request, reply), deadline))
+
+
+def decide_install(
+    groups: GroupsState, command: InstallAssignment, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Install a result, or have another member compute."""
+    group = find_group(groups, command.group_id)
+    order = _order_of(group, command)
+    if not order.is_prepared or command.group_epoch != order.epoch:
+        given = f"was given {order.epoch}" if order.is_prepared else "was given none yet"
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"GroupEpoch {command.group_epoch} is not the one of what {command.member_id} computes: it {given}; "
+            "prepare the assignment anew",
+        )
+    if command.error:
+        why = f"failed with error {command.error}"
+        records, effects = build_failure(group, order, error=command.error, why=why, now_ms=now_ms)
+        return Decision(tuple(records), (Reply(command.request, InstallAssignmentReply()), *effects))
+    owner = array("i", command.owners)
+    fault = find_fault(order.assignable, owner) or check_said(order.assignable, command.said)
+    if fault:
+        records, effects = build_failure(group, order, error=FAULTY, why=fault, now_ms=now_ms)
+        why = f"the assignment is invalid: the assignor {order.assignor} {fault}"
+        answer = InstallAssignmentReply(error=ErrorCode.INVALID_REQUEST, message=why)
+        return Decision(tuple(records), (Reply(command.request, answer), *effects))
+    if is_overtaken(group, order):
+        answer = InstallAssignmentReply(
+            error=ErrorCode.REBALANCE_IN_PROGRESS,
+            message="members have changed so that the assignment fits nobody; who is asked computes anew",
+        )
+        thrown = throw_away(group, settings, now_ms=now_ms)
+        return Decision(thrown.records, (Reply(command.request, answer), *thrown.effects))
+    taken = take_over(group, groups.image, settings, order, owner, now_ms=now_ms)
+    said = [
+        ClientAssignmentSet(group_id=group.group_id, member_id=member_id, said=ClientAssignment(0, version, metadata))
+        for member_id, version, metadata in command.said
+        if member_id in group.members and (version or metadata)
+    ]
+    reply = Reply(command.request, InstallAssignmentReply())
+    return Decision((*taken.records, *said), (reply, *taken.effects))
+
+
+def decide_late(group: ConsumerGroup, member_id: str, *, now_ms: int) -> Decision | None:
+    """Fail a member's computation after its deadline; `None` if it does not compute any more."""
+    order = group.computing
+    if order is None or order.member_id != member_id:
+        return None
+    why = "did not answer within the rebalance timeout"
+    records, effects = build_failure(group, order, error=LATE, why=why, now_ms=now_ms)
+    return Decision(tuple(records), tuple(effects))
+
+
+def build_failure(
+    group: ConsumerGroup, order: ComputeTarget, *, error: int, why: str, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """Note that a member failed: all members get the error, and another one is asked at once.
+
+    `why`: the end of a sentence with the assignor as subject.
+    """
+    group_id = group.group_id
+    return [
+        ComputationNoted(group_id=group_id, computing=None, failure=group.failure),
+        ComputationFailed(group_id=group_id, member_id=order.member_id, assignor=order.assignor, why=why),
+        ClientAssignmentSet(group_id=group_id, member_id=EVERYBODY, said=ClientAssignment(error, 0, b"")),
+    ], [Arm(assignment_key(group_id), now_ms, if_absent=True)]
+
+
+def _order_of(group: ConsumerGroup, command: PrepareAssignment | InstallAssignment) -> ComputeTarget:
+    """Return the computation that the sender was asked for.
+
+    Raises:
+        Refused: UNKNOWN_MEMBER_ID if there is none, STALE_MEMBER_EPOCH if the sender has another epoch.
+    """
+    member_id, order = command.member_id, group.computing
+    member = group.members.get(member_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {member_id} is not in the group {group.group_id}")
+    if command.member_epoch != member.member_epoch:
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"the member's epoch is {member.member_epoch}, not {command.member_epoch}: its next heartbeat tells it",
+        )
+    if order is None or order.member_id != member_id:
+        raise Refused(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"the member {member_id} is not the one that computes the assignment of {group.group_id} now: it was not "
+            "asked, or is not any more",
+        )
+    return order
+
+
+def is_there(member: ConsumerMember) -> bool:
+    """Whether a member can receive a message."""
+    return member.member_epoch >= 0 and not member.is_disconnected and member.classic is None

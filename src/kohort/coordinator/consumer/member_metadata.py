@@ -1,0 +1,315 @@
+"""Metadata of members: opaque bytes that a member publishes to other members and administrators.
+
+The metadata is stored (record 20,008) and moves no partition: no epoch, no target, no assignment changes. A member that
+watches names the version up to which it knows the other members' metadata. Its response has the changes since, a page
+at a time; a held heartbeat is answered when there is a new edition. An edition comes `COALESCED_MS` after the first
+change in it, and no sooner after the one before than `group.heartbeat.rate.max` allows.
+
+Laws: a member that publishes is answered at once, as the acknowledgement; so is one without knowledge (version 0).
+Metadata is removed with its member, unless a new process takes over the instance id. No other member is answered.
+Source: KIP-848's motivation (members that propagate state need no rebalance for it); requirement G10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kohort.coordinator.commands.groups import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    MetadataNews,
+    Published,
+)
+from kohort.coordinator.consumer.metadata_log import NOTHING_YET, Board
+from kohort.coordinator.consumer.validation import JOIN_EPOCH
+from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.records import (
+    ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    MemberMetadataForgotten,
+    MemberMetadataSet,
+    Record,
+    VolatileRecord,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+#: Limits of the metadata of one member, and of all members of a group.
+MEMBER_LIMIT_BYTES: Final = 64 * 1024
+GROUP_LIMIT_BYTES: Final = 16 * 1024 * 1024
+#: Changes within this time, ms, are told together.
+COALESCED_MS: Final = 50
+#: Limit of all pages of one edition together; a page ends with the first member beyond its size.
+_WAVE_BYTES: Final = 16 * 1024 * 1024
+_LEAST_PAGE_BYTES: Final = 16 * 1024
+#: Approximate size of a member in a response beside its metadata.
+_ROW_BYTES: Final = 64
+#: Records that may change published metadata.
+_FOLLOWED: Final = (ConsumerMemberForgotten, MemberMetadataSet, MemberMetadataForgotten)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditionIssued(VolatileRecord):
+    """Members are told up to this version; the next edition is not before `not_before_ms`."""
+
+    version: int
+    not_before_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardLoaded(VolatileRecord):
+    """The log was read: versions above `base` are new, and every member is told all metadata once."""
+
+    base: int
+
+
+def is_told(group: ConsumerGroup, command: ConsumerGroupHeartbeat) -> bool:
+    """Whether a heartbeat publishes no metadata, and knows all that it watches."""
+    if command.metadata is not None:
+        return False
+    return command.watched_version < 0 or command.watched_version == edition_of(group)
+
+
+def edition_of(group: ConsumerGroup | None) -> int:
+    """Return the version up to which the members of a group are told."""
+    return NOTHING_YET if group is None or group.published is None else group.published.edition
+
+
+def metadata_of(group: ConsumerGroup, member_id: str) -> bytes | None:
+    """Return a member's published metadata for administrators, `None` if none."""
+    entry = None if group.published is None else group.published.find(member_id)
+    return None if entry is None else entry.metadata
+
+
+def add_metadata(groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int) -> Decision:
+    """Add the metadata of a heartbeat and the news for a watching member to a decision.
+
+    Raises:
+        Refused: INVALID_REQUEST if a member publishes too much, POLICY_VIOLATION if its group would.
+    """
+    # A heartbeat without metadata and watch is the common case.
+    if command.member_epoch < JOIN_EPOCH or (command.metadata is None and command.watched_version < 0):
+        return decision
+    group = groups.consumer.get(command.group_id)
+    if group is not None and is_told(group, command):
+        return decision
+    effects = tuple(_add_news(groups, group, command, effect) for effect in decision.effects)
+    records = _build_records(group, command, now_ms=now_ms)
+    return replace(decision, records=(*decision.records, *records), effects=effects)
+
+
+def follow_published(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
+    """Add to a decision its effects on metadata: removed with a member, or passed on to its successor.
+
+    Args:
+        groups: the state before the decision.
+        decision: about to be committed.
+    """
+    changed = [record for record in decision.records if isinstance(record, _FOLLOWED)]
+    if not changed:
+        return decision
+    dropped: list[Record] = []
+    kept: list[Record] = []
+    for record in changed:
+        if isinstance(record, ConsumerMemberForgotten):
+            _follow_gone(groups, record, decision.records, dropped, kept)
+    # A removed group needs no deadline for its next edition.
+    gone = {record.group_id for record in decision.records if isinstance(record, ConsumerGroupForgotten)}
+    touched = {record.group_id for record in (*changed, *dropped) if not isinstance(record, ConsumerMemberForgotten)}
+    deadlines = tuple(_deadline(groups, group_id, now_ms=now_ms) for group_id in sorted(touched - gone))
+    if not dropped and not deadlines:
+        return decision
+    # Tombstones of a group come after all records in it.
+    records = (*dropped, *decision.records, *kept)
+    return replace(decision, records=records, effects=(*decision.effects, *deadlines))
+
+
+def edition_key(group_id: str) -> TimerKey:
+    """Return the key of the deadline of the next edition."""
+    return TimerKey("edition", group_id)
+
+
+def decide_edition(
+    groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, *, now_ms: int
+) -> Decision | None:
+    """Issue an edition at its deadline; `None` if there are no changes."""
+    board = group.published
+    if board is None or board.edition == board.version:
+        return None
+    # An edition answers all watching heartbeats at once, so the next one waits until the rate allows as many.
+    watchers = sum(watches(command) for command in groups.holds.get(group.group_id, {}).values())
+    not_before_ms = now_ms + 1_000 * watchers // settings.group_heartbeat_rate_max
+    return Decision((EditionIssued(group_id=group.group_id, version=board.version, not_before_ms=not_before_ms),))
+
+
+def watches(command: object) -> bool:
+    """Whether a heartbeat watches the other members' metadata."""
+    return isinstance(command, ConsumerGroupHeartbeat) and command.watched_version >= 0
+
+
+def build_loaded_board(group: ConsumerGroup, *, now_ms: int) -> BoardLoaded:
+    """Build the record that prepares the board after the log was read."""
+    assert group.published is not None, "there is something to tell"
+    return BoardLoaded(group_id=group.group_id, base=group.published.loaded_base(now_ms))
+
+
+def put_metadata(group: ConsumerGroup, record: MemberMetadataSet) -> None:
+    """Set the metadata of a member (type 20,008) in an existing group."""
+    if group.published is None:
+        group.published = Board()
+    group.published.put(record.member_id, record.metadata, record.published_ms)
+
+
+def apply_metadata_forgotten(groups: GroupsState, record: MemberMetadataForgotten) -> None:
+    """Withdraw the metadata of a member (tombstone of type 20,008)."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.published is not None:
+        group.published.drop(record.member_id)
+
+
+def apply_edition_issued(groups: GroupsState, record: EditionIssued) -> None:
+    """Set the edition up to which members are told."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.published is not None:
+        group.published.edition, group.published.not_before_ms = record.version, record.not_before_ms
+
+
+def apply_board_loaded(groups: GroupsState, record: BoardLoaded) -> None:
+    """Renumber the board after the log was read."""
+    group = groups.consumer[record.group_id]
+    board = group.published
+    assert board is not None, "there is something to tell"
+    # A damaged log may have left metadata of members that do not exist.
+    for member_id in board.entries.keys() - group.members.keys():
+        board.drop(member_id)
+    board.renumber(record.base)
+    board.edition = board.version
+
+
+def is_known(board: Board, version: int) -> bool:
+    """Whether all changes after a version are known: it is of this run, and no member was forgotten since."""
+    return board.floor <= version <= board.edition
+
+
+def _build_records(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Iterator[Record]:
+    """Yield the records of a heartbeat's metadata; none if it is unchanged."""
+    metadata, group_id, member_id = command.metadata, command.group_id, command.member_id
+    if metadata is None:
+        return
+    if len(metadata) > MEMBER_LIMIT_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Metadata has {len(metadata)} bytes; a member may publish {MEMBER_LIMIT_BYTES} at most",
+        )
+    board = None if group is None else group.published
+    entry = None if board is None else board.find(member_id)
+    if not metadata:
+        # A new process of an instance id withdraws the metadata of the former one by this.
+        if entry is not None or (board is not None and command.instance_id is not None):
+            yield MemberMetadataForgotten(group_id=group_id, member_id=member_id)
+        return
+    if entry is not None and entry.metadata == metadata:
+        return
+    before = 0 if entry is None else len(entry.metadata or b"")
+    others = 0 if board is None else board.size_bytes - before
+    if others + len(metadata) > GROUP_LIMIT_BYTES:
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"the members of {group_id} publish {others} bytes already; with these {len(metadata)} it would be more "
+            f"than {GROUP_LIMIT_BYTES}, which is what a group may publish",
+        )
+    yield MemberMetadataSet(group_id=group_id, member_id=member_id, metadata=metadata, published_ms=now_ms)
+
+
+def _follow_gone(
+    groups: GroupsState,
+    gone: ConsumerMemberForgotten,
+    records: Sequence[Record],
+    dropped: list[Record],
+    kept: list[Record],
+) -> None:
+    """Remove the metadata of a removed member, or pass it on to a successor that publishes none itself."""
+    group_id = gone.group_id
+    group = groups.consumer.get(group_id)
+    member = None if group is None else group.members.get(gone.member_id)
+    entry = None if group is None or group.published is None else group.published.find(gone.member_id)
+    # The member has published no metadata, so there is none to drop or pass on.
+    if member is None or entry is None or entry.metadata is None:
+        return
+    dropped.append(MemberMetadataForgotten(group_id=group_id, member_id=gone.member_id))
+    if member.instance_id is None:
+        return
+    # A successor with metadata of its own in this decision keeps that.
+    said = {record.member_id for record in records if isinstance(record, MemberMetadataSet | MemberMetadataForgotten)}
+    for record in records:
+        if not isinstance(record, ConsumerMemberSubscribed) or record.instance_id != member.instance_id:
+            continue
+        # Classic members publish no metadata.
+        if record.group_id == group_id and record.classic is None and record.member_id not in said:
+            after = MemberMetadataSet(
+                group_id=group_id,
+                member_id=record.member_id,
+                metadata=entry.metadata,
+                published_ms=entry.published_ms,
+            )
+            kept.append(after)
+
+
+def _deadline(groups: GroupsState, group_id: str, *, now_ms: int) -> Arm:
+    group = groups.consumer.get(group_id)
+    not_before_ms = 0 if group is None or group.published is None else group.published.not_before_ms
+    return Arm(edition_key(group_id), max(now_ms + COALESCED_MS, not_before_ms), if_absent=True)
+
+
+def _add_news(
+    groups: GroupsState, group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, effect: Effect
+) -> Effect:
+    """Return the reply to a heartbeat with the news that it watches for."""
+    if not isinstance(effect, Reply) or effect.request != command.request:
+        return effect
+    body = effect.body
+    if not isinstance(body, ConsumerGroupHeartbeatReply):
+        return effect
+    # All held heartbeats of a group may be answered by one edition, so they share its size.
+    told_together = max(1, len(groups.holds.get(command.group_id, ())))
+    news = build_news(group, command, page_bytes=max(_LEAST_PAGE_BYTES, _WAVE_BYTES // told_together))
+    return effect if news is None else Reply(effect.request, replace(body, metadata_news=news))
+
+
+def build_news(group: ConsumerGroup | None, command: ConsumerGroupHeartbeat, *, page_bytes: int) -> MetadataNews | None:
+    """Build the news for a heartbeat; `None`: none.
+
+    With more than a page, the member fetches the rest by the version of this one.
+    """
+    edition, known = edition_of(group), command.watched_version
+    if known < 0 or known == edition:
+        # An acknowledgement.
+        taken = MetadataNews(version=edition, is_whole=False, has_more=False, members=())
+        return None if command.metadata is None else taken
+    if group is None or group.published is None:
+        return MetadataNews(version=edition, is_whole=True, has_more=False, members=())
+    board = group.published
+    is_whole = not is_known(board, known)
+    members: list[Published] = []
+    size, version, has_more = 0, edition, False
+    for member_id, entry in board.changes_since(0 if is_whole else known):
+        # A whole list names only members with metadata.
+        if is_whole and entry.metadata is None:
+            continue
+        # The page is full: the member asks for the rest with this version.
+        if size >= page_bytes:
+            has_more = True
+            break
+        member = group.members.get(member_id)
+        members.append(Published(member_id, None if member is None else member.instance_id, entry.metadata))
+        size += _ROW_BYTES + len(entry.metadata or b"")
+        version = entry.version
+    # Changes newer than the edition are told now, as far as there is room, and again with their own edition.
+    has_more = has_more and version < edition
+    return MetadataNews(
+        version=version if has_more else edition, is_whole=is_whole, has_more=has_more, members=tuple(members)
+    )

@@ -1,0 +1,169 @@
+"""Pace of moves: so many begin per second, so that load moves gradually to its new owner.
+
+No move waits for another to end. A bucket holds `group.moves.burst` moves and is filled at `group.moves.per.second`.
+Partitions without an owner are not paced, and neither are those of a member that leaves or fails.
+
+Laws: in any time no more moves begin than the burst and the rate allow. Every decision with new targets holds its moves
+back; one deadline begins them, in their order. While moves are paused none begins. A changed pace is in effect at once.
+Source: requirement H4; users@kafka 2014-07-18 (one partition per second).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+from math import ceil
+from operator import attrgetter
+from typing import Final
+
+from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.reconciliation.move_priority import MovesWeighed, is_order_known, moves_key, sort_moves
+from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
+from kohort.coordinator.decision import Arm, Decision, Effect, MeasureLogs
+from kohort.coordinator.model import NO_TARGET, NO_WEIGHTS, ConsumerGroup, Paced, Place, WaitingMove
+from kohort.coordinator.records import MemberTargetSet, Record
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+
+#: Moves per second of the slowest pace.
+_SLOWEST: Final = 0.001
+
+
+def hold_back(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    records: Collection[Record],
+    gone: Collection[str] = (),
+    *,
+    now_ms: int,
+) -> tuple[list[Record], list[Effect]]:
+    """Hold back the moves of new targets until their turn.
+
+    Args:
+        group: its state before `records`.
+        image: the topics.
+        settings: of the group.
+        records: those with new targets.
+        gone: ids of removed members.
+        now_ms: coordinator time.
+    """
+    if not (settings.has_paced_moves or group.waiting):
+        return [], []
+    targets = {record.member_id: record.partitions for record in records if isinstance(record, MemberTargetSet)}
+    # A waiting move whose taker has the same target still waits.
+    takers = {place: move.taker for place, move in group.waiting.items() if move.taker not in targets}
+    takers.update(
+        ((topic_id, partition), member_id)
+        for member_id, target in targets.items()
+        for topic_id, partitions in target.items()
+        for partition in partitions
+    )
+    waiting = {
+        place: WaitingMove(keeper=keeper, taker=taker)
+        for place, taker in takers.items()
+        # A removed member has no partition to keep, and a partition that returns to its owner needs no move.
+        if (keeper := _keeper(group, place)) is not None and keeper not in gone and keeper != taker
+    }
+    return _build_held_back(group, image, waiting, now_ms=now_ms)
+
+
+def hold_open(group: ConsumerGroup, image: TopicImage, *, now_ms: int) -> tuple[list[Record], list[Effect]]:
+    """Hold back all moves that the old owner was not told of: after a new pace or a restart."""
+    waiting = {
+        (topic_id, partition): WaitingMove(keeper=keeper, taker=member_id)
+        for member_id, target in group.targets.items()
+        for topic_id, partitions in target.items()
+        for partition in partitions
+        if (keeper := _holder(group, (topic_id, partition))) is not None and keeper != member_id
+    }
+    return _build_held_back(group, image, waiting, now_ms=now_ms)
+
+
+def decide_begin(group: ConsumerGroup, settings: GroupSettings, *, now_ms: int) -> Decision | None:
+    """Begin the moves that are due; `None` if there are none."""
+    if not group.waiting or settings.group_moves_paused:
+        # The command that ends the pause arms the deadline again.
+        return None
+    # Where the taker is no member any more, the next target decides about the partition.
+    ready = (place for place, move in group.waiting.items() if move.taker in group.members)
+    rate = settings.group_moves_per_second
+    # Without a pace all waiting moves begin at once.
+    if rate <= 0:
+        return Decision((MovesBegun(group_id=group.group_id, places=tuple(ready), paced=Paced(0.0, 0.0)),))
+    gap_ms = 1_000 / max(rate, _SLOWEST)
+    paced_until_ms = now_ms + max(0.0, _used_ms(group, gap_ms, now_ms=now_ms))
+    full_ms = now_ms + settings.group_moves_burst * gap_ms
+    # A clock counts whole milliseconds, and a fraction has no exact half.
+    places = tuple(islice(ready, max(0, int((full_ms - paced_until_ms) / gap_ms + 1e-6))))
+    # Some begin and some wait: now the order matters, and the shell has to measure the logs first.
+    if 0 < len(places) < len(group.waiting) and not is_order_known(group, settings, now_ms=now_ms):
+        return Decision((), (MeasureLogs(group.group_id, tuple(group.waiting)),))
+    paced_until_ms += len(places) * gap_ms
+    effects: tuple[Effect, ...] = ()
+    if len(places) < len(group.waiting):
+        # The next deadline is the time at which the bucket holds a whole move again.
+        effects = (Arm(moves_key(group.group_id), max(now_ms + 1, ceil(paced_until_ms + gap_ms - full_ms + now_ms))),)
+    if not places:
+        return Decision((), effects)
+    begun = MovesBegun(group_id=group.group_id, places=places, paced=Paced(paced_until_ms, gap_ms))
+    return Decision((begun,), effects)
+
+
+def change_pace(
+    group: ConsumerGroup, image: TopicImage, old: GroupSettings, new: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """Apply a changed pace to all moves that have not begun."""
+    pace_of = attrgetter("group_moves_per_second", "group_moves_burst", "group_moves_paused", "group_moves_order")
+    if pace_of(old) == pace_of(new):
+        return [], []
+    records: list[Record] = []
+    if old.group_moves_order != new.group_moves_order:
+        # Another order needs another measurement.
+        records = [MovesWeighed(group_id=group.group_id, weights=NO_WEIGHTS)] if group.waiting else []
+    if new.has_paced_moves and not old.has_paced_moves:
+        records += hold_open(group, image, now_ms=now_ms)[0]
+    return records, [Arm(moves_key(group.group_id), now_ms)] if records or group.waiting else []
+
+
+def _build_held_back(
+    group: ConsumerGroup, image: TopicImage, waiting: dict[Place, WaitingMove], *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    if waiting == group.waiting:
+        return [], []
+    ordered = {place: waiting[place] for place in sort_moves(group, image, waiting)}
+    record = MovesHeldBack(group_id=group.group_id, waiting=ordered)
+    # A deadline that is set already stands: a new target does not fill the bucket sooner.
+    return [record], [Arm(moves_key(group.group_id), now_ms, if_absent=True)] if waiting else []
+
+
+def _keeper(group: ConsumerGroup, place: Place) -> str | None:
+    """Return the owner of a partition that need not revoke it so far; `None` if there is none."""
+    holder = _holder(group, place)
+    # The owner of a waiting move keeps the partition already.
+    if holder is None or place in group.waiting:
+        return holder
+    topic_id, partition = place
+    return holder if partition in group.targets.get(holder, NO_TARGET).get(topic_id, ()) else None
+
+
+def _holder(group: ConsumerGroup, place: Place) -> str | None:
+    topic_id, partition = place
+    member = group.members.get(group.holders.get(topic_id, {}).get(partition, ""))
+    if (
+        # A member that is away uses no partition, and one pending revocation has begun to move.
+        member is None
+        or member.member_epoch == LEAVE_STATIC_EPOCH
+        or partition not in member.assigned.get(topic_id, {})
+    ):
+        return None
+    return member.member_id
+
+
+def _used_ms(group: ConsumerGroup, gap_ms: float, *, now_ms: int) -> float:
+    """Return how far ahead of the pace the group is, as time at `gap_ms` between two moves, ms."""
+    until_ms, counted_gap_ms = group.paced
+    if not counted_gap_ms:
+        return 0.0
+    # Under a new pace the lead is worth as many moves as before.
+    return (until_ms - now_ms) * gap_ms / counted_gap_ms

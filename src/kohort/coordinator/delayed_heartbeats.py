@@ -1,0 +1,326 @@
+"""Delayed heartbeats: the response is held until there is news for the member, and is computed then.
+
+The coordinator carries out and stores a heartbeat when it arrives. Only a response without news is held, and for no
+longer than the client allows. News that releases it: an assignment, a revocation, a fence, a rebalance, another
+interval. A new epoch alone is no news: the member learns of it with its next response. The heartbeat of a joining
+member is answered once its assignment is complete.
+
+Laws: at most one heartbeat of a member is held. A released response equals the response to a heartbeat sent now, and is
+no sign of life: a session counts from the arrival of a request. Stock clients count their session from the response, so
+the time of the hold is added to their session: the member gives up before the coordinator fences it. A member that was
+assigned or asked to revoke partitions is not held before it reports its partitions: its acknowledgement may otherwise
+wait behind its own heartbeat.
+Source: requirement H1; KIP-848 (a coordinator answers heartbeats); T14 (a coordinator that tells consumers of a
+rebalance).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, TypeGuard
+
+from kohort.coordinator import records as facts
+from kohort.coordinator.commands.base import Done
+from kohort.coordinator.commands.groups import (
+    AnyHeartbeat,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Heartbeat,
+)
+from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.consumer.membership_updates import MemberHeard, MemberWatched, WatchEnded
+from kohort.coordinator.consumer.validation import JOIN_EPOCH
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.model import ConsumerMember, GroupsState
+from kohort.coordinator.records import MemberState, VolatileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatHeld(VolatileRecord):
+    """A heartbeat is held: the response to `command` waits."""
+
+    command: AnyHeartbeat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReleased(VolatileRecord):
+    """The heartbeat of a member is held no longer."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListAwaited(VolatileRecord):
+    """A member has to report its partitions after an assignment or revocation; `until_ms` 0: it has."""
+
+    member_id: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentTold(VolatileRecord):
+    """A member was sent the client-side assignor's message to it."""
+
+    member_id: str
+
+
+#: A heartbeat of a classic member is held for at most this fraction of its session timeout.
+HOLDS_PER_SESSION: Final = 4
+#: A hold without news may end this much earlier, to end together with others: at most so long, and such a fraction of
+#: it.
+SOON_MS: Final = 100
+SOON_PARTS: Final = 32
+#: Records that change nothing but holds, watches and delivered messages.
+RECORDS: Final = (
+    HeartbeatHeld,
+    HeartbeatReleased,
+    ListAwaited,
+    AssignmentTold,
+    MemberHeard,
+    MemberWatched,
+    WatchEnded,
+)
+#: Records that hold only for a response that is sent.
+_OF_ANSWERS: Final = (ListAwaited, AssignmentTold)
+
+
+def apply_held(groups: GroupsState, record: HeartbeatHeld) -> None:
+    """Hold a heartbeat, in place of an older one of the same member."""
+    groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
+    group = groups.consumer.get(record.group_id)
+    # A member with a held heartbeat can be asked to compute a target at once.
+    if group is not None and group.client_side is not None:
+        group.client_side.held.add(record.command.member_id)
+
+
+def apply_released(groups: GroupsState, record: HeartbeatReleased) -> None:
+    """Remove the held heartbeat of a member, answered or not."""
+    held = groups.holds.get(record.group_id, {})
+    held.pop(record.member_id, None)
+    if not held:
+        groups.holds.pop(record.group_id, None)
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.client_side is not None:
+        group.client_side.held.discard(record.member_id)
+
+
+def apply_list_awaited(groups: GroupsState, record: ListAwaited) -> None:
+    """Set until when a member has to report its partitions."""
+    member = find_member(groups, record.group_id, record.member_id)
+    if member is not None:
+        member.list_awaited_ms = record.until_ms
+
+
+def apply_told(groups: GroupsState, record: AssignmentTold) -> None:
+    """Mark the client-side assignor's message to a member as delivered."""
+    group = groups.consumer.get(record.group_id)
+    if group is not None and group.client_side is not None:
+        group.client_side.untold.discard(record.member_id)
+
+
+def find_member(groups: GroupsState, group_id: str, member_id: str) -> ConsumerMember | None:
+    """Return a member of a KIP-848 group, `None` if the id is not a member."""
+    group = groups.consumer.get(group_id)
+    return None if group is None else group.members.get(member_id)
+
+
+def is_held(groups: GroupsState, command: AnyHeartbeat) -> bool:
+    """Whether exactly this heartbeat is held, by its request token."""
+    held = groups.holds.get(command.group_id, {}).get(command.member_id)
+    return held is not None and held.request == command.request
+
+
+def hold_key(group_id: str, member_id: str) -> TimerKey:
+    """Return the key of the deadline of a hold."""
+    return TimerKey("hold", group_id, member_id)
+
+
+def is_hold(key: TimerKey) -> bool:
+    """Whether a deadline is that of a hold, by which its client expects a response."""
+    return key.kind == "hold"
+
+
+def hold_heartbeat(
+    groups: GroupsState, command: ConsumerGroupHeartbeat, decision: Decision, *, now_ms: int
+) -> Decision:
+    """Hold the response to a KIP-848 heartbeat that allows it and has no news; else return the decision."""
+    body = _body(command, decision)
+    if not isinstance(body, ConsumerGroupHeartbeatReply) or command.member_epoch < JOIN_EPOCH:
+        return decision
+    member = find_member(groups, command.group_id, command.member_id)
+    until_ms = 0 if member is None else member.list_awaited_ms
+    awaited_ms = until_ms if until_ms > now_ms else 0
+    # A member that has to revoke partitions acts on its response: it is never held.
+    is_waiting = command.hold_ms > 0 and _state_after(groups, decision, command) != MemberState.UNREVOKED_PARTITIONS
+    # A joining member waits for its complete assignment, unless it is asked to compute that assignment.
+    if command.member_epoch == JOIN_EPOCH and is_waiting and not body.is_complete and not body.should_compute:
+        return _hold(decision, command, now_ms=now_ms)
+    is_first = command.member_epoch == JOIN_EPOCH or command.tells_all
+    # After an assignment the member's next list acknowledges it: until then a held heartbeat would delay the list.
+    if body.assignment is not None and (body.assignment or not is_first) and not _is_listed(command, body):
+        awaited_ms = now_ms + body.heartbeat_interval_ms
+    # The list is complete: the member knows all that it was told.
+    elif not is_first and _lists_all(groups, decision, command):
+        awaited_ms = 0
+    if awaited_ms != until_ms:
+        awaited = ListAwaited(group_id=command.group_id, member_id=command.member_id, until_ms=awaited_ms)
+        decision = Decision((*decision.records, awaited), decision.effects)
+    if is_waiting and not awaited_ms and not is_first and is_quiet(command, decision):
+        return _hold(decision, command, now_ms=now_ms)
+    return decision
+
+
+def may_be_held_again(groups: GroupsState, command: ConsumerGroupHeartbeat, member: ConsumerMember) -> bool:
+    """Whether the repeated heartbeat of a settled member may be held again."""
+    return not member.list_awaited_ms and command.member_id not in groups.holds.get(command.group_id, ())
+
+
+def hold_classic(groups: GroupsState, command: Heartbeat, decision: Decision, *, now_ms: int) -> Decision:
+    """Hold the response to a classic heartbeat without news, for a part of its session at most."""
+    if command.hold_ms <= 0 or not is_quiet(command, decision):
+        return decision
+    # A classic client waits for its response no longer than its own session timeout allows.
+    hold_ms = min(command.hold_ms, _session_ms(groups, command) // HOLDS_PER_SESSION)
+    return _hold(decision, replace(command, hold_ms=hold_ms), now_ms=now_ms)
+
+
+def is_quiet(command: AnyHeartbeat, decision: Decision) -> bool:
+    """Whether a response has no news: nothing to act on, or an assignment that is not complete yet."""
+    body = _body(command, decision)
+    if not isinstance(body, ConsumerGroupHeartbeatReply):
+        # Any error is news for a classic member, a rebalance too.
+        return isinstance(body, Done)
+    assert isinstance(command, ConsumerGroupHeartbeat), "it is answered in its own way"
+    if body.should_compute:
+        return False
+    if command.member_epoch == JOIN_EPOCH:
+        return not body.is_complete
+    is_known = body.assignment is None or _is_listed(command, body)
+    return is_known and body.client_assignment is None and body.metadata_news is None
+
+
+def ask_again(groups: GroupsState, command: AnyHeartbeat) -> AnyHeartbeat:
+    """Build the heartbeat that a member would send now, from one that was carried out when it arrived."""
+    if isinstance(command, Heartbeat):
+        return replace(command, hold_ms=0)
+    member = find_member(groups, command.group_id, command.member_id)
+    # The member may have an epoch that it was not told yet; a client that is a member no more does not join by this.
+    epoch = max(command.member_epoch, JOIN_EPOCH + 1)
+    is_join = command.member_epoch == JOIN_EPOCH
+    return replace(
+        command,
+        member_epoch=epoch if member is None or member.member_epoch < 0 else member.member_epoch,
+        tells_all=is_join,
+        hold_ms=0,
+        rack_id=None,
+        rebalance_timeout_ms=-1,
+        subscribed_topic_names=None,
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        client_assignors=None,
+        # The member does not know the partitions assigned to it since it joined: it has none to give up.
+        topic_partitions={} if is_join else None,
+    )
+
+
+def answer(command: AnyHeartbeat, decision: Decision) -> Decision:
+    """Answer a held heartbeat with the decision on its `ask_again`."""
+    released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
+    key = hold_key(command.group_id, command.member_id)
+    # A stock client counts its session from the response, so its session is renewed with it.
+    effects = without_life(decision.effects) if command.counts_requests else decision.effects
+    return Decision((*decision.records, released), (*effects, Disarm(key)))
+
+
+def keep(command: AnyHeartbeat, decision: Decision) -> Decision:
+    """Keep a heartbeat held where the decision on its `ask_again` has no news."""
+    # No response is sent, so the records of one are left out.
+    records = tuple(record for record in decision.records if not isinstance(record, _OF_ANSWERS))
+    return Decision(records, without_life(_unanswered(command, decision)))
+
+
+def drop(command: AnyHeartbeat) -> Decision:
+    """Drop the held heartbeat of a member that has disconnected."""
+    released = HeartbeatReleased(group_id=command.group_id, member_id=command.member_id)
+    return Decision((released,), (Disarm(hold_key(command.group_id, command.member_id)),))
+
+
+def _session_ms(groups: GroupsState, command: Heartbeat) -> int:
+    group = groups.classic.get(command.group_id)
+    if group is not None:
+        return group.members[command.member_id].session_timeout_ms
+    facts = groups.consumer[command.group_id].members[command.member_id].classic
+    assert facts is not None, "only a classic member heartbeats so"
+    return facts.session_timeout_ms
+
+
+def _body(command: AnyHeartbeat, decision: Decision) -> ReplyBody:
+    """Return the body of the response to `command`."""
+    # The decision may answer the requests of other members, too.
+    return next(
+        effect.body for effect in decision.effects if type(effect) is Reply and effect.request == command.request
+    )
+
+
+def _unanswered(command: AnyHeartbeat, decision: Decision) -> tuple[Effect, ...]:
+    return tuple(
+        effect for effect in decision.effects if type(effect) is not Reply or effect.request != command.request
+    )
+
+
+def _hold(decision: Decision, command: AnyHeartbeat, *, now_ms: int) -> Decision:
+    deadline = Arm(hold_key(command.group_id, command.member_id), now_ms + command.hold_ms)
+    held = HeartbeatHeld(group_id=command.group_id, command=command)
+    # The message of the client-side assignor is not delivered before the response is sent.
+    records = (record for record in decision.records if not isinstance(record, AssignmentTold))
+    return Decision((*records, held), (*_unanswered(command, decision), deadline))
+
+
+def _state_after(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> MemberState:
+    """Return the member's state after the decision."""
+    after = _after(groups, decision, command)
+    # A joining member gets a state of its own only with its first reconciliation: it has nothing to give up.
+    return MemberState.STABLE if after is None else after.state
+
+
+def _after(
+    groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat
+) -> ConsumerMember | facts.CurrentAssignmentSet | None:
+    """Return the member after the decision; `None`: it joins, and has no state of its own yet."""
+    # The latest record of the decision counts.
+    for record in reversed(decision.records):
+        if isinstance(record, facts.CurrentAssignmentSet) and record.member_id == command.member_id:
+            return record
+    return find_member(groups, command.group_id, command.member_id)
+
+
+def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatReply) -> bool:
+    """Whether a response assigns exactly the partitions that the heartbeat lists.
+
+    librdkafka's consumer lists its partitions in every heartbeat for as long as it has none.
+    """
+    listed = command.topic_partitions
+    if listed is None or command.tells_all or body.assignment is None or command.member_epoch == JOIN_EPOCH:
+        return False
+    listed_all = {(topic_id, each) for topic_id, partitions in listed.items() for each in partitions}
+    return listed_all == {(topic_id, each) for topic_id, partitions in body.assignment.items() for each in partitions}
+
+
+def _lists_all(groups: GroupsState, decision: Decision, command: ConsumerGroupHeartbeat) -> bool:
+    """Whether a heartbeat lists all partitions that its member has after the decision."""
+    listed = command.topic_partitions
+    if listed is None:
+        return False
+    assigned = _after(groups, decision, command)
+    return assigned is None or all(
+        grants.keys() <= set(listed.get(topic_id, ())) for topic_id, grants in assigned.assigned.items()
+    )
+
+
+def without_life(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    """Remove the session deadlines from the effects of an unsolicited response: it is no sign of life."""
+    return tuple(effect for effect in effects if not _is_session(effect))
+
+
+def _is_session(effect: Effect) -> TypeGuard[Arm]:
+    return isinstance(effect, Arm) and effect.key.kind == "session"

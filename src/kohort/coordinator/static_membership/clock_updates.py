@@ -1,0 +1,227 @@
+"""Effects of a decision on a static group's clock: one place for all ways in which members leave.
+
+A removed or replaced member is offline no longer, nor is a member of a KIP-848 group that heartbeats. Any rebalance
+admits the waiting new members.
+
+Laws: the clock names only members. An idle clock is removed, with its deadline; any other has a deadline.
+Source: KIP-345's draft; requirement S1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun, StaticMemberReplaced
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records import (
+    ClassicGroupForgotten,
+    ClassicGroupStored,
+    ConsumerGroupEpochSet,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentSet,
+    MemberConnectionSeen,
+    OfflineMemberForgotten,
+    OfflineMemberSet,
+    Record,
+    StaticClockForgotten,
+    StaticClockSet,
+    StaticMemberOusted,
+    VolatileRecord,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.static_membership.clock import StaticClock
+from kohort.coordinator.static_membership.fenced_instances import apply_ousted
+from kohort.coordinator.static_membership.mode import clock_key, without_window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockResumed(VolatileRecord):
+    """The broker did not run, or stood still, for so long: the group's clock stood still."""
+
+    by_ms: int
+
+
+def follow_clocks(
+    groups: GroupsState,
+    decision: Decision,
+    settings_for: Callable[[str], GroupSettings],
+    *,
+    is_by_hand: bool,
+    now_ms: int,
+) -> Decision:
+    """Add to a decision its effects on the clocks of the groups that it changes.
+
+    Args:
+        groups: the present state.
+        decision: not committed yet.
+        settings_for: group id -> its settings.
+        is_by_hand: its moves were submitted, which gives new members no partitions.
+        now_ms: coordinator time.
+    """
+    if not groups.clocks or not decision.records:
+        return decision
+    records: list[Record] = []
+    effects: list[Effect] = []
+    for group_id in dict.fromkeys(record.group_id for record in decision.records):
+        clock = groups.clocks.get(group_id)
+        own = [] if clock is None else [record for record in decision.records if record.group_id == group_id]
+        # The decision stops the clock itself.
+        if clock is None or any(isinstance(record, StaticClockForgotten) for record in own):
+            continue
+        more, armed = _follow(groups, clock, own, settings_for(group_id), is_by_hand=is_by_hand, now_ms=now_ms)
+        records += more
+        effects += armed
+    if not records and not effects:
+        return decision
+    return replace(decision, records=(*decision.records, *records), effects=(*decision.effects, *effects))
+
+
+def _follow(
+    groups: GroupsState,
+    clock: StaticClock,
+    own: list[Record],
+    settings: GroupSettings,
+    *,
+    is_by_hand: bool,
+    now_ms: int,
+) -> tuple[list[Record], list[Effect]]:
+    group_id, after = own[0].group_id, clock.copy()
+    # The clock after the decision's own records is the one to complete.
+    for record in own:
+        apply_to(after, record)
+    added: list[Record] = [
+        OfflineMemberForgotten(group_id=group_id, member_id=member_id)
+        for member_id in sorted((_gone(own) | _back(own) | _left_behind(own, after)) & after.offline.keys())
+    ]
+    group = groups.consumer.get(group_id)
+    epoch = 0 if group is None else group.epoch
+    # A rebalance assigns partitions to the waiting members too, so the window is over.
+    if after.has_window and not is_by_hand and any(_is_rebalance(record, epoch) for record in own):
+        added.append(without_window(group_id, after))
+    for record in added:
+        apply_to(after, record)
+    if after.is_idle:
+        return [*added, StaticClockForgotten(group_id=group_id)], [Disarm(clock_key(group_id))]
+    # The clock has not changed, and its deadline stands.
+    if not added and not any(isinstance(record, _OF_CLOCKS) for record in own):
+        return [], []
+    return added, [Arm(clock_key(group_id), max(now_ms, after.due_ms(settings)))]
+
+
+def _gone(records: Iterable[Record]) -> set[str]:
+    """Return the ids of the members that the records remove."""
+    gone: set[str] = set()
+    for record in records:
+        if isinstance(record, ConsumerMemberForgotten | MemberRemoved):
+            gone.add(record.member_id)
+        elif isinstance(record, StaticMemberReplaced):
+            gone.add(record.replaced_id)
+        elif isinstance(record, ClassicGroupStored):
+            # A group that becomes classic keeps its members.
+            gone.difference_update(member.member_id for member in record.members)
+    return gone
+
+
+def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
+    """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group.
+
+    They were removed while the group was loaded, when no records are written.
+    """
+    if not any(isinstance(record, ClassicGroupForgotten) for record in records):
+        return set()
+    coming = {record.member_id for record in records if isinstance(record, ConsumerMemberSubscribed)}
+    return clock.offline.keys() - coming
+
+
+def _back(records: Collection[Record]) -> set[str]:
+    """Return the ids of the members of a KIP-848 group that are heard of again."""
+    if any(isinstance(record, ClassicGroupForgotten) for record in records):
+        # The group changes its protocol: its members' assignments are written, which is no sign of life.
+        return set()
+    back = {
+        record.member_id for record in records if isinstance(record, CurrentAssignmentSet) and record.member_epoch > 0
+    }
+    back.update(
+        record.member_id for record in records if isinstance(record, MemberConnectionSeen) and not record.is_gone
+    )
+    return back
+
+
+def _is_rebalance(record: Record, epoch: int) -> bool:
+    """Whether a record begins a rebalance of all members; a repeated epoch for other topics does not."""
+    return isinstance(record, RebalanceBegun) or (isinstance(record, ConsumerGroupEpochSet) and record.epoch > epoch)
+
+
+#: Records that change only a clock.
+_OF_CLOCKS: Final = (OfflineMemberSet, OfflineMemberForgotten, StaticClockSet)
+
+
+def apply_to(clock: StaticClock, record: Record) -> None:
+    """Apply one record to a clock; records of other types change nothing."""
+    match record:
+        case OfflineMemberSet(member_id=member_id, since_ms=since_ms):
+            clock.offline[member_id] = since_ms
+        case OfflineMemberForgotten(member_id=member_id):
+            clock.offline.pop(member_id, None)
+        case StaticClockSet():
+            clock.noted_ms, clock.lost_ms = record.noted_ms, record.lost_ms
+            clock.window_opened_ms = record.window_opened_ms
+        case ClockResumed(by_ms=by_ms):
+            resume(clock, by_ms)
+        case _:
+            pass
+
+
+def build_loaded_clock(groups: GroupsState, group_id: str, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Resume a group's clock from the time when the broker was last known to run; nothing is written.
+
+    The connections of offline members are closed, like all others: their next request brings them back.
+    """
+    clock, group = groups.clocks[group_id], groups.consumer.get(group_id)
+    resumed = ClockResumed(group_id=group_id, by_ms=now_ms - clock.noted_ms)
+    after = clock.copy()
+    apply_to(after, resumed)
+    gone: list[Record] = [
+        MemberConnectionSeen(group_id=group_id, member_id=member_id, is_gone=True)
+        for member_id in ([] if group is None else sorted(clock.offline.keys() & group.members.keys()))
+    ]
+    # A group that has become dynamic meanwhile stops its clock at once.
+    due_ms = max(now_ms, after.due_ms(settings)) if settings.is_static else now_ms
+    return Decision((resumed, *gone), (Arm(clock_key(group_id), due_ms),))
+
+
+def resume(clock: StaticClock, by_ms: int) -> None:
+    """Skip a time in which the clock stood still."""
+    clock.noted_ms += by_ms
+    clock.lost_ms += by_ms
+
+
+def apply_to_clock(groups: GroupsState, record: Record) -> None:
+    """Apply types 20,003 and 20,004; a record whose clock compaction removed creates another clock."""
+    clock = groups.clocks.get(record.group_id)
+    if clock is None:
+        # There is no offline time to end, and none that stood still.
+        if isinstance(record, OfflineMemberForgotten | ClockResumed):
+            return
+        clock = groups.clocks[record.group_id] = StaticClock()
+    apply_to(clock, record)
+
+
+def apply_clock_forgotten(groups: GroupsState, record: StaticClockForgotten) -> None:
+    """Remove the clock of a group (tombstone of type 20,004)."""
+    groups.clocks.pop(record.group_id, None)
+
+
+#: Record type -> function that applies it.
+CLOCK_RECORDS: Final[dict[type[Record], Callable[..., None]]] = {
+    OfflineMemberSet: apply_to_clock,
+    OfflineMemberForgotten: apply_to_clock,
+    StaticClockSet: apply_to_clock,
+    ClockResumed: apply_to_clock,
+    StaticClockForgotten: apply_clock_forgotten,
+    StaticMemberOusted: apply_ousted,
+}
