@@ -97,7 +97,7 @@ LIMITS: Final = (
         f"{idle_timeouts.SILENCE_SECONDS:.0f} s",
         None,
         _CLOSED,
-        "test_patience.py::test_who_connects_says_something_within_five_seconds",
+        "test_idle_timeouts.py::test_who_connects_says_something_within_five_seconds",
         "silence",
     ),
     Limit(
@@ -105,7 +105,7 @@ LIMITS: Final = (
         f"{idle_timeouts.LEAST_BYTES // 1024} KiB in {idle_timeouts.LOOK_SECONDS:.0f} s",
         None,
         f"{_CLOSED}, within twice that time",
-        "test_patience.py::test_half_a_request_comes_at_a_kilobyte_a_second",
+        "test_idle_timeouts.py::test_half_a_request_comes_at_a_kilobyte_a_second",
         "slowness",
     ),
     Limit(
@@ -113,7 +113,7 @@ LIMITS: Final = (
         f"a part in {idle_timeouts.LEAST_PART} of the memory that it holds, in {idle_timeouts.SHORT_SECONDS:.0f} s",
         None,
         "the same",
-        "test_patience.py::test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait",
+        "test_idle_timeouts.py::test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait",
         "slowness",
     ),
     Limit(
@@ -145,7 +145,7 @@ LIMITS: Final = (
         _mebi(BROKER_OPTIONS.option("queued.max.request.bytes").default),
         "queued.max.request.bytes",
         "nothing more is read of that request until others are done; one that has begun goes on",
-        "test_patience.py::test_three_that_fill_the_memory_keep_nobody_out_and_do_not_stay",
+        "test_idle_timeouts.py::test_three_that_fill_the_memory_keep_nobody_out_and_do_not_stay",
         "queued.max.request.bytes",
     ),
     Limit(
@@ -161,7 +161,7 @@ LIMITS: Final = (
         _mebi(record_validation.LIMIT_BYTES),
         None,
         "`INVALID_RECORD`: nothing of the batch is stored",
-        "test_preparation.py::test_batch_that_unfolds_to_nonsense_is_refused_beside_the_loop",
+        "test_batch_validation.py::test_batch_that_unfolds_to_nonsense_is_refused_beside_the_loop",
         None,
     ),
     Limit(
@@ -170,7 +170,7 @@ LIMITS: Final = (
         _mebi(batch_validation.WAITING_LIMIT_BYTES),
         None,
         "`REQUEST_TIMED_OUT`: a producer sends it again",
-        "test_preparation.py::test_more_than_may_wait_is_to_be_sent_again",
+        "test_batch_validation.py::test_more_than_may_wait_is_to_be_sent_again",
         None,
     ),
     Limit(
@@ -234,7 +234,7 @@ LIMITS: Final = (
         _option("max.groups"),
         "max.groups",
         "a join, first heartbeat or commit that would make a further one is refused with POLICY_VIOLATION",
-        "test_grouproom.py::TestLimit::test_what_would_make_one_more_is_refused_and_the_others_go_on",
+        "test_group_limit.py::TestLimit::test_what_would_make_one_more_is_refused_and_the_others_go_on",
         "max.groups",
     ),
     Limit(
@@ -279,7 +279,7 @@ LIMITS: Final = (
         f"one, or {fair_queue.LONG_BYTES_PER_PASS // 1024} KiB of them",
         None,
         "the others wait, in the order in which they came",
-        "test_passes.py::test_long_requests_of_many_connections_wait_for_later_passes",
+        "test_fair_queue.py::test_long_requests_of_many_connections_wait_for_later_passes",
         None,
     ),
     Limit(
@@ -336,7 +336,7 @@ LIMITS: Final = (
         None,
         f"the connections that hold most and take less than a part in {idle_timeouts.TAKEN_PART} of it in "
         f"{idle_timeouts.TAKING_SECONDS:.0f} s are closed, with the reason in the log",
-        "test_patience.py::test_who_takes_nothing_goes_when_all_together_hold_too_much",
+        "test_idle_timeouts.py::test_who_takes_nothing_goes_when_all_together_hold_too_much",
         "untaken",
     ),
     Limit(
