@@ -12,7 +12,14 @@ from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 
 #: Dotted names that are no options of the client.
-OTHER_NAMES = {"exchange.py", "kohort.aio", "kohort.client", "concurrent.futures", "py.typed", "transaction.timeout.ms"}
+OTHER_NAMES = {
+    "application_events.py",
+    "kohort.aio",
+    "kohort.client",
+    "concurrent.futures",
+    "py.typed",
+    "transaction.timeout.ms",
+}
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "client.md").read_text()
 

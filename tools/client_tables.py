@@ -63,7 +63,7 @@ def transitions() -> list[str]:
 
 def events() -> list[str]:
     """The design's events by our names."""
-    rows = ["| event | in `exchange.py` | what it says |", "| --- | --- | --- |"]
+    rows = ["| event | in `application_events.py` | what it says |", "| --- | --- | --- |"]
     for name, kinds in EVENTS.items():
         for kind in kinds:
             said = (inspect.getdoc(kind) or "").splitlines()[0]

@@ -284,7 +284,7 @@ class OfflineMemberForgotten(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticClockSet(Record):
-    """Type 20,004, kohort's own: clock of a static group, see `staticmode.clock`; -1: no new members wait."""
+    """Type 20,004, kohort's own: clock of a static group, see `static_membership.clock`; -1: no new members wait."""
 
     noted_ms: int
     lost_ms: int

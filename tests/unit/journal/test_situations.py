@@ -33,7 +33,7 @@ def test_what_is_said_of_a_situation_is_what_has_happened(name: str) -> None:
 
 
 def test_every_trigger_of_the_coordinator_has_words() -> None:
-    """A trigger was added or worded anew: say in `whywords` what it is for a person."""
+    """A trigger was added or worded anew: say in `phrases` what it is for a person."""
     named = [
         value for name, value in vars(triggers).items() if name.isupper() and name[0] != "_" and isinstance(value, str)
     ]

@@ -71,7 +71,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         metadata=None if message.metadata is None else bytes(message.metadata),
         watched_version=message.watched_version,
     )
-    # A heartbeat that names no partitions may be repeated byte for byte; see `repeat`.
+    # A heartbeat that names no partitions may be repeated byte for byte; see `heartbeat_cache`.
     if owned is None and message.member_epoch > 0:
         standing = _Standing(context, request, command, is_numbered=message.wants_numbers)
         request.standing = standing

@@ -49,7 +49,7 @@ class Beat(Protocol):
 
 
 class Standing(Protocol):
-    """A heartbeat that its client may repeat byte for byte; see `repeat`."""
+    """A heartbeat that its client may repeat byte for byte; see `heartbeat_cache`."""
 
     def hold_ms(self) -> int:
         """Return how long its answer may be held now, ms; below 0: never, and `renew` answers."""

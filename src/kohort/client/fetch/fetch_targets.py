@@ -30,7 +30,7 @@ class Fetch:
     asked: Mapping[TopicPartition, Asked]
     #: topic id -> name, of the topics in the request.
     names: Mapping[bytes, str]
-    #: The number of the member's epoch of hearing when it was sent (see `hearing`).
+    #: The number of the member's epoch of hearing when it was sent (see `membership_updates`).
     era: int = 0
     #: How many of its readings are over.
     over: int = 0

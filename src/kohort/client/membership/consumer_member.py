@@ -357,7 +357,7 @@ class ConsumerMember(UnansweredMember):
         self._is_owed = self._is_owed or told != self._latest
         self._latest = told
 
-    # -- beside heartbeats: see `hearing` ---------------------------------------------------------------------------
+    # -- beside heartbeats: see `membership_updates` ----------------------------------------------------------------
 
     def say(self) -> MemberWord | None:
         """See `Hearer.say`."""

@@ -146,7 +146,7 @@ class Member(ABC):
 
     @abstractmethod
     def speak(self, now_ms: int) -> None:
-        """Send the heartbeat or join that is due, after all other requests of this round (see `beats`)."""
+        """Send the heartbeat or join that is due, after all other requests of this round (see `heartbeat_schedule`)."""
 
     @abstractmethod
     def next_deadline(self) -> int | None:

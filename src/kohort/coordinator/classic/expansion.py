@@ -1,7 +1,7 @@
 """New members of a static group with members: they wait for the end of the window, or any rebalance.
 
 A consumer is put into the present generation with an empty assignment, heartbeats like any other member, and rejoins
-when it is told to. Members of other protocol types are parked (parked.py).
+when it is told to. Members of other protocol types are parked (pending_joins.py).
 
 Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does not
 wait for new members.

@@ -142,7 +142,7 @@ def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Dec
     """Store the leader's assignment and answer all parked SyncGroups.
 
     In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
-    to revoke (absentees.py).
+    to revoke (offline_members.py).
     """
     group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())

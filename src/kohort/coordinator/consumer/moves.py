@@ -3,7 +3,7 @@
 A move is named after its partition and the epoch at which the old owner was granted it: a grant ends once, and a
 restart finds the same name again.
 
-Laws: the open moves follow from targets and assignments alone; `following` has their observed progress, and the
+Laws: the open moves follow from targets and assignments alone; `track_moves` has their observed progress, and the
 submitted moves that have ended. No decision is made here.
 Source: requirements H3 and H9.
 """

@@ -3,7 +3,7 @@
 A member that leaves with epoch -2 is away: its partitions stay reserved while its session runs on. A process that joins
 with its instance id gets them back in one heartbeat, without a new group epoch if it subscribes to the same topics.
 Another member id may take over the instance id only while the member is away, or once its connection is known to be
-closed (`is_disconnected`); in a static group (`staticmode`) at any time.
+closed (`is_disconnected`); in a static group (`static_membership`) at any time.
 
 Laws: one instance id, one member. A member that is away uses no partition: partitions that its target no longer has are
 free at once. A member that lost its instance id is fenced with its next request.

@@ -1,6 +1,6 @@
 """View of one decision for one group: its records beside the state before them.
 
-Laws: no decision and no change is made here but of the journal's own memory of the group (`courses.py`).
+Laws: no decision and no change is made here but of the journal's own memory of the group (`open_rebalances.py`).
 Source: requirements G4 and J1.
 """
 

@@ -9,7 +9,7 @@ For the protocols' own parts:
 - `start_offline` runs when a static member of a static group sends epoch -2, its connection closes, or its session
   ends; `heard` when the member is heard of again. Both return additions to the decision. They need not be called for
   members that a decision removes or replaces, nor for members of a KIP-848 group that are heard of:
-  `follow.follow_clocks` handles those.
+  `clock_updates.follow_clocks` handles those.
 - `open_window` runs when a new member joins a static group with members and without a rebalance: the member gets no
   partitions, and no rebalance begins. `follow_clocks` closes the window with the next rebalance, whatever its cause.
 - The deadline `clock_key`: members in `clock.expired` are removed, in one rebalance; else the window may be over, and

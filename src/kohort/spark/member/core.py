@@ -4,7 +4,7 @@ Nothing here waits or talks to a broker. Spark's calls are generators that yield
 answer sent; the group's events come in by `on_...`. `member/thread.py` runs both against a consumer, the simulation
 against simulated ones.
 
-Laws: a partition is planned only after a commit that tells the group so, with the planner's name (`custody.py`) and the
+Laws: a partition is planned only after a commit that tells the group so, with the planner's name (`lineage.py`) and the
 offset read so far. A partition that the group wants back is not planned again, and stays until the batch that reads it
 is finished and committed. A span that another query has planned and may yet finish is not planned. A query ends in its
 group for good only when no batch of it is open and the group knows its position.

@@ -38,7 +38,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class LeaveNotes:
-    """A note on the positions of others' partitions (`notes.py`); answer: whether it was possible."""
+    """A note on the positions of others' partitions (`batch_notes.py`); answer: whether it was possible."""
 
     ledgers: dict[TopicPartition, Ledger]
 

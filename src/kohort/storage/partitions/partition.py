@@ -169,9 +169,9 @@ class PartitionLog:
         """Store whole record batches at the end, in one write.
 
         Args:
-            batches: a client's one, which `contents.prepare` may have looked at already, or several of the broker's
-                own; offsets and leader epoch are written into them in place if they can be written to, otherwise into
-                a copy. They may change after the call.
+            batches: a client's one, which `record_validation.prepare` may have looked at already, or several of the
+                broker's own; offsets and leader epoch are written into them in place if they can be written to,
+                otherwise into a copy. They may change after the call.
             now_ms: the broker's time, for topics dated by it.
             validate: `False` for batches that the broker itself made: no limits, CRC or producer checks.
 

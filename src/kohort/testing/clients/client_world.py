@@ -4,7 +4,7 @@ A run is: brokers and applications start; for a while things go wrong; then ever
 to be read, by every group, within bounded time; then records have to arrive at once, whatever else is paused or idle;
 then everybody closes, and nothing may be left open.
 
-Laws, beside those of `ledger`, `reader`, `writer`, `holding` and `aftermath`:
+Laws, beside those of `ledger`, `reader`, `writer`, `holding` and `final_checks`:
 - `BufferWithinLimit`: what is fetched ahead stays within fetch.buffer.bytes, but for one batch a fetch; and when all of
   it has been handed out nothing is counted any more.
 - `NothingIsLeft`: after its close a client has no connection and no task.

@@ -35,7 +35,7 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "NoDoubleClientAssignment": Law(
         "no two valid members hold a partition, as the coordinator and they themselves see it",
-        "testing.laws.owners.OwnerLaws",
+        "testing.invariants.owners.OwnerLaws",
     ),
     "ValidMemberEpoch": Law(
         "a member at the target epoch holds nothing that the target gives to another",
@@ -80,11 +80,11 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "LegalAssignment": Law(
         "a member is told what the leader of that very generation gave it, all members together",
-        "testing.laws.generations.GenerationLaws",
+        "testing.invariants.generations.GenerationLaws",
     ),
     "OneOwnerPerGeneration": Law(
         "the assignments of one generation never overlap (KAFKA-12984)",
-        "testing.laws.generations.GenerationLaws",
+        "testing.invariants.generations.GenerationLaws",
     ),
     # kohort's own.
     "FoldIsLivingState": Law(
@@ -93,63 +93,63 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "SharedValuesStay": Law(
         "a value that equal members have in common is never changed in place",
-        "testing.laws.sharing.SharingLaws",
+        "testing.invariants.sharing.SharingLaws",
     ),
     "AcknowledgedCommitSurvives": Law(
         "a commit that was acknowledged is never lost, and every fetch sees it",
-        "testing.laws.offsets.OffsetLaws",
+        "testing.invariants.offsets.OffsetLaws",
     ),
     "CommitNeverGoesBack": Law(
         "committed offsets never fall unasked",
-        "testing.laws.offsets.OffsetLaws",
+        "testing.invariants.offsets.OffsetLaws",
     ),
     "CommitByHolderOnly": Law(
         "nobody commits a partition that another member holds",
-        "testing.laws.offsets.OffsetLaws",
+        "testing.invariants.offsets.OffsetLaws",
     ),
     "NothingIsSkipped": Law(
         "no member begins beyond what the group has processed",
-        "testing.laws.offsets.OffsetLaws",
+        "testing.invariants.offsets.OffsetLaws",
     ),
     "ProcessedOnce": Law(
         "where every hand-over is clean, each record is processed once",
-        "testing.laws.offsets.OffsetLaws",
+        "testing.invariants.offsets.OffsetLaws",
     ),
     "NoChangeWithoutMove": Law(
         "a member without a move sees no change",
-        "testing.laws.owners.OwnerLaws",
+        "testing.invariants.owners.OwnerLaws",
     ),
     "MovesOnlyForBalance": Law(
         "a new target takes from those who stay only what the even shares of all need",
-        "testing.laws.moves.MoveLaws",
+        "testing.invariants.moves.MoveLaws",
     ),
     "ExternalMovesNothing": Law(
         "a target of the assignor external takes nothing from those who stay and want it",
-        "testing.laws.moves.MoveLaws",
+        "testing.invariants.moves.MoveLaws",
     ),
     "OneComputation": Law(
         "one member at a time is asked to compute a group's target, and nobody else is told so",
-        "testing.laws.computations.ComputationLaws",
+        "testing.invariants.computations.ComputationLaws",
     ),
     "TargetIsWhole": Law(
         "what a member installs becomes the target as a whole",
-        "testing.laws.computations.ComputationLaws",
+        "testing.invariants.computations.ComputationLaws",
     ),
     "HandOverEndsInTime": Law(
         "nobody holds up the others for longer than the rebalance timeout",
-        "testing.laws.handovers.HandOvers",
+        "testing.invariants.handovers.HandOvers",
     ),
     "NobodyIsFencedEarly": Law(
         "a member is given up only for its own silence or slowness, never for the broker's",
-        "testing.laws.sessions.SessionLaws",
+        "testing.invariants.sessions.SessionLaws",
     ),
     "ReturnsMoveNothing": Law(
         "a named member of a static group that comes back as it was makes nobody rebalance",
-        "testing.laws.classicstatic.ClassicStaticLaws",
+        "testing.invariants.classicstatic.ClassicStaticLaws",
     ),
     "NobodyWaitsForTheOffline": Law(
         "a rebalance of a static group is over once all who are there have joined",
-        "testing.laws.classicstatic.ClassicStaticLaws",
+        "testing.invariants.classicstatic.ClassicStaticLaws",
     ),
     "AnsweredOnce": Law(
         "each request is answered once",
@@ -161,19 +161,19 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "MovesKeepThePace": Law(
         "no more moves begin than the group's pace allows, and none while they are paused",
-        "testing.laws.pace.PaceLaws",
+        "testing.invariants.pace.PaceLaws",
     ),
     "RegistrationIsKept": Law(
         "a named member of a static group goes by somebody's word, or after its registration timeout",
-        "testing.laws.static.StaticLaws",
+        "testing.invariants.static.StaticLaws",
     ),
     "OneRebalancePerWindow": Law(
         "new names in a static group that is at rest wait for the end of their window, and raise no epoch before",
-        "testing.laws.static.StaticLaws",
+        "testing.invariants.static.StaticLaws",
     ),
     "ToldCauseIsTrue": Law(
         "a group's history names a cause of each epoch, rebalance and removal that is so",
-        "testing.laws.causes.CauseLaws",
+        "testing.invariants.causes.CauseLaws",
     ),
     "OwnedUntilItBegins": Law(
         "what waits for its move stays in its owner's hands, unless that one leaves it behind",
@@ -181,31 +181,31 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "RenewalIsHandling": Law(
         "a heartbeat that says nothing new is answered the short way as it is the long way",
-        "testing.laws.shortcuts.check_renewal",
+        "testing.invariants.shortcuts.check_renewal",
     ),
     "EndIsAnswering": Law(
         "a hold that ends with nothing new is answered the short way as it is the long way",
-        "testing.laws.shortcuts.check_end_of_hold",
+        "testing.invariants.shortcuts.check_end_of_hold",
     ),
     "HoldsEndInTime": Law(
         "a heartbeat is held for no longer than its client bears",
-        "testing.laws.holds.HoldLaws",
+        "testing.invariants.holds.HoldLaws",
     ),
     "AnswerIsOfNow": Law(
         "a heartbeat that was held is answered what a heartbeat would be told now",
-        "testing.laws.holds.HoldLaws",
+        "testing.invariants.holds.HoldLaws",
     ),
     "NobodyIsToldForNothing": Law(
         "news of a group releases only the heartbeats of those whom it concerns",
-        "testing.laws.holds.HoldLaws",
+        "testing.invariants.holds.HoldLaws",
     ),
     "SessionsCountFromArrival": Law(
         "a session counts from the arrival of what was heard of its member, whenever that is answered",
-        "testing.laws.sessions.SessionLaws",
+        "testing.invariants.sessions.SessionLaws",
     ),
     "SessionsOutlastAnswers": Law(
         "the session of a client that counts from the answer, as stock clients do, has what was held of that added",
-        "testing.laws.sessions.SessionLaws",
+        "testing.invariants.sessions.SessionLaws",
     ),
     "AnswersInOrder": Law(
         "the answers of a connection leave in the order of its requests, but for heartbeats of who takes them in any",
@@ -217,23 +217,23 @@ LAWS: Final[dict[str, Law]] = {
     ),
     "ReleaseIsHeard": Law(
         "what a member says that it does not own any more, it has not to give up any more",
-        "testing.laws.owners.OwnerLaws",
+        "testing.invariants.owners.OwnerLaws",
     ),
     "MetadataMovesNothing": Law(
         "a heartbeat leads to the same epochs, targets and assignments with what it publishes and without",
-        "testing.laws.published.check_moves_nothing",
+        "testing.invariants.published.check_moves_nothing",
     ),
     "PublishedIsTold": Law(
         "at rest who watches believes what is published, and that is what members want to publish",
-        "testing.laws.published.check_told",
+        "testing.invariants.published.check_told",
     ),
     "ToldAlike": Law(
         "what a member is told beside its heartbeats is what a heartbeat of it would be told then",
-        "testing.laws.words.WordLaws",
+        "testing.invariants.words.WordLaws",
     ),
     "ToldAgain": Law(
         "who was told something beside its heartbeats is told it by the next one, and not fenced for not knowing it",
-        "testing.laws.words.WordLaws",
+        "testing.invariants.words.WordLaws",
     ),
     "NoFatalAnswer": Law(
         "a living member is never told what ends a stock client",

@@ -2,7 +2,7 @@
 
 At the end of a world, and after a restart, `coordinator.invariants.check_shared` looks at everything that is shared.
 Here are the values that a step is about, so that the step that changes one is the one that is named.
-Source: `coordinator.sharing`.
+Source: `coordinator.interning`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The limit is that of open moves: the next step takes as many as have ended meanw
 step has an epoch, as members only go to targets of newer epochs. It is computed from the state at its time: with few
 moves an assignor reaches more balance than by the first of many.
 
-Laws: a step is only taken if it moves a partition, never from a submitted target (`switch.py`), and begins no more
-moves than the limit allows. A restart forgets that a step was due, and checks again.
+Laws: a step is only taken if it moves a partition, never from a submitted target (`submit_moves.py`), and begins no
+more moves than the limit allows. A restart forgets that a step was due, and checks again.
 Source: requirements H2 (`group.assignor.max.moves`) and H3 (no move waits for another).
 """
 
