@@ -262,7 +262,9 @@ def test_identity_that_is_renewed_before_all_is_settled(monkeypatch: pytest.Monk
             give_up(self, batch, error, now_ms)
 
     monkeypatch.setattr(Sender, "_try_again", give_up_early)
-    assert law_that_finds(ROUGH) in {"StoredOnce", "OrderKept"}
+    lossy = NetworkQuality(usual_delay_ms=30, long_delay_ms=60, loss=0.03)
+    plan = replace(ROUGH, weights={"break_connection": 6, "kill_broker": 2}, quality=lossy, every_s=0.2)
+    assert law_that_finds(plan) in {"StoredOnce", "OrderKept"}
 
 
 def test_records_that_are_given_up_before_their_first_broker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ from kohort.coordinator.offsets import commit
 from kohort.coordinator.records import MemberState, Record
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId, TopicPartition
-from kohort.testing import SimulatedBroker, World
+from kohort.testing import SimulatedBroker, World, assignors
 from kohort.testing.members import classic as classic_members
 from kohort.testing.runtime import SimulatedDisk, SimulatedRuntime
 from kohort.testing.scenario import GroupPlan, Scenario, build_settings
@@ -407,8 +407,10 @@ def test_answer_of_an_assignor_that_is_believed_unseen(monkeypatch: pytest.Monke
         return "" if is_known else "the answer has no form"
 
     monkeypatch.setattr(async_assignor, "find_fault", find_no_stranger)
+    monkeypatch.setattr(assignors, "_WEIGHTS", {"_right": 2, "_foreign": 3})
+    mixed = replace(OWN, topics={"t": 1, "u": 1}, weights={"subscribe": 6, "join": 2, "leave": 1})
 
-    assert law_that_finds(scenario=OWN) == "LegalTargetAssignment"
+    assert law_that_finds(scenario=mixed) == "LegalTargetAssignment"
 
 
 def test_assignor_that_is_asked_once_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +424,8 @@ def test_assignor_that_is_asked_once_only(monkeypatch: pytest.MonkeyPatch) -> No
 def test_answer_of_an_assignor_that_knew_another_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives partitions to the predecessors of static members, and leaves out who took their places."""
     monkeypatch.setattr(async_assignor, "is_overtaken", always(False))
-    bounced = replace(OWN, weights={"bounce": 6, "join": 1}, static_share=0.9, pause_between_ms=(50, 800))
+    alone = (GroupPlan(group_id="blue", kind="consumer", member_count=3),)
+    bounced = replace(OWN, groups=alone, weights={"bounce": 6}, static_share=1.0, pause_between_ms=(20, 300))
 
     assert law_that_finds(scenario=bounced) == "LegalTargetAssignment"
 
@@ -565,8 +568,9 @@ def test_living_member_that_is_told_that_there_is_no_such_group() -> None:
 
 def test_commit_of_somebody_who_is_no_member_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "check_commit", always(None))
+    fenced = Scenario(groups=SLOW.groups, topics={"t": 4}, weights={"pause": 5, "join": 3, "break_connection": 2})
 
-    assert law_that_finds() == "CommitNeverGoesBack"
+    assert law_that_finds(scenario=fenced) == "CommitNeverGoesBack"
 
 
 def test_commit_of_what_another_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -686,8 +690,9 @@ def test_value_of_several_that_is_changed_for_one() -> None:
 def test_removal_that_is_told_as_a_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """An administrator's word taken for the member's own."""
     monkeypatch.setattr(triggers, "is_removal", always(False))
+    removed = Scenario(groups=SLOW.groups, topics={"t": 4}, weights={"administrate": 6, "join": 4})
 
-    assert law_that_finds() == "ToldCauseIsTrue"
+    assert law_that_finds(scenario=removed) == "ToldCauseIsTrue"
 
 
 def test_lost_connection_that_is_told_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
