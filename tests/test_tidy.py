@@ -58,6 +58,17 @@ def test_modules_say_what_they_are_for() -> None:
     assert [name_of(path) for path in SOURCES if path.stem in VAGUE_NAMES] == [], "says nothing about what is inside"
 
 
+def test_glossary_names_modules_that_are_there() -> None:
+    """docs/glossary.md: a term names its module, an old name leads to a module, and no old name has come back."""
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    modules = {name_of(path).removesuffix(".py").removesuffix("/__init__").removeprefix("kohort/") for path in SOURCES}
+    terms = re.findall(r"^\| [^`|].*\| `([^`]+)` \|$", text, re.MULTILINE)
+    renamed = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", text, re.MULTILINE)
+    assert terms and len(terms) + len(renamed) == text.count("\n| ") - 4, "a row beside two heads is no term and no name"
+    assert [name for name in (*terms, *(new for _, new in renamed)) if name not in modules] == []
+    assert [old for old, _ in renamed if old in modules] == []
+
+
 def test_nothing_is_left_over() -> None:
     """No marker of unfinished work without an issue."""
     marker = r"\b(TODO|FIXME|XXX|HACK)\b(?!\(#\d+\))"
