@@ -24,7 +24,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 DEPTH = max(1, int(os.environ.get("DEPTH") or "1"))
 SEED = os.environ.get("SEED") or "0"
-PYTEST = ("-m", "pytest", "-q", "-o", "timeout=0")
+PYTEST = ("-m", "pytest", "-q")
 
 
 class Soak(NamedTuple):
@@ -65,7 +65,12 @@ SOAKS: Mapping[str, Soak] = {
     "fuzz": Soak(
         "a million inputs each: frames, record batches, readers of files, directories; SEED draws others",
         "hours",
-        (tests(*(f"fuzz/test_{name}.py" for name in ("frames", "batches", "readers", "files")), options=("-s",)),),
+        (
+            tests(
+                *(f"fuzz/test_{name}.py" for name in ("frames", "batches", "readers", "files")),
+                options=("-s", "-o", "timeout=0"),
+            ),
+        ),
     ),
     "worst-requests": Soak(
         "the longest request of each API that the limits let through: turns and memory",
