@@ -55,7 +55,9 @@ def test_make_hands_its_end_on_to_pytest(tmp_path: Path, target: str) -> None:
     stub = tmp_path / "python"
     stub.write_text(f"#!{sys.executable} -SE\nimport os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()\n")
     stub.chmod(0o755)
-    told = subprocess.check_output(["make", "-n", target, f"PY={stub}"], cwd=SUPPORT.parent, text=True)
+    told = subprocess.check_output(
+        ["make", "--no-print-directory", "-n", target, f"PY={stub}"], cwd=SUPPORT.parent, text=True
+    )
     line = told.splitlines()[-1]
     assert line.startswith(f"exec {stub} ")
     (tmp_path / "Makefile").write_text(f"it:\n\t@{line}\n")
