@@ -10,14 +10,14 @@ import pytest
 
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS
-from kohort.coordinator.classic.checks import (
+from kohort.coordinator.classic.validation import (
     ASSIGNMENTS_LIMIT_BYTES,
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
 )
+from kohort.coordinator.configs import GROUP_CONFIGS
 from kohort.coordinator.consumer.regex import MAX_REGEX
 from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
-from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
 from support.doc_links import is_there, links_of
@@ -47,7 +47,10 @@ def test_events_of_the_history_are_those_that_are_told() -> None:
     rows = TEXT.partition(heading)[2].split("\n\n", 1)[0].splitlines()[2:]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     kohort = ROOT / "src" / "kohort"
-    tellers = [*(kohort / "coordinator" / "events").glob("*.py"), kohort / "broker" / "groups" / "journallog.py"]
+    tellers = [
+        *(kohort / "coordinator" / "journal_events").glob("*.py"),
+        kohort / "broker" / "groups" / "journallog.py",
+    ]
     told = "".join(path.read_text() for path in tellers)
     assert named
     assert [name for name in named if f'"{name}"' not in told] == []

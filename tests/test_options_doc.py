@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kohort.base.options import OptionSet
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import OptionSet
 from kohort.spark.option_table import OPTIONS as SPARK_OPTIONS
 from kohort.storage.topicconfig import TOPIC_OPTIONS
 

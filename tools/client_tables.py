@@ -10,9 +10,8 @@ import re
 from enum import Enum
 from pathlib import Path
 
-from kohort.client import application_events
-from kohort.client.consumer import context, reader, subscriptions
-from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState
+from kohort.client.consumer import application_events, context, reader, subscriptions
+from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, MemberState
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "client.md"

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kohort.testing.invariants import LAWS
+from kohort.simulation.checkers import LAWS
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"

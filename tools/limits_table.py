@@ -19,8 +19,8 @@ How often each was met since a broker's start stands in `kohort broker status`, 
 
 FOOT = """\
 Answers of many rows are made fifty rows a turn of the loop where coordinators, topics to be made or configs are asked
-(`broker/scheduling/chunked_responses.py`), those of Metadata and DescribeLogDirs a thousand or two topics and
-partitions a turn, and encoded so (`broker/scheduling/encodedrows.py`); a topic is never divided. What is carried out
+(`broker/chunked_responses.py`), those of Metadata and DescribeLogDirs a thousand or two topics and
+partitions a turn, and encoded so (`broker/chunked_responses.py`); a topic is never divided. What is carried out
 at once, such as a commit of 20,000 partitions, ends by its limit of rows: the longest request of each API is held to
 400,000 calls in a turn, about 50 ms, and to 24 MiB (`test_worst_requests.py`; `make soak ONLY=worst-requests`
 measures the memory of all). What is heavy, such as 2,000 new topics, a compaction or the deletion of many groups, is

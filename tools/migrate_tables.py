@@ -12,9 +12,9 @@ import aiokafka.errors
 import confluent_kafka
 import kafka.errors
 
+from kohort.base.options import Verdict
 from kohort.client import kafkaoptions
 from kohort.client.options import ADMIN_OPTIONS
-from kohort.config import Verdict
 from kohort.errors import ErrorCode
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "migrate.md"

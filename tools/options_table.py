@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from kohort.base.options import Option, OptionSet, as_text, parse_bool, parse_float, parse_int, parse_list
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import Option, OptionSet, as_text, parse_bool, parse_float, parse_int, parse_list
 from kohort.spark.option_table import OPTIONS as SPARK_OPTIONS
 from kohort.spark.option_table import SINK_OPTIONS
 from kohort.storage.topicconfig import TOPIC_OPTIONS

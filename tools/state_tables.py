@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kohort.coordinator.classic.state import TRANSITIONS as CLASSIC_TRANSITIONS
-from kohort.coordinator.consumer.states import GROUP_TRANSITIONS, MEMBER_TRANSITIONS
+from kohort.coordinator.consumer.describe import GROUP_TRANSITIONS, MEMBER_TRANSITIONS
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "groups.md"
 

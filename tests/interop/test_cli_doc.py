@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.cli.foreign import foreign_words
 from kohort.cli.main import VERBS, build_parser
+from kohort.cli.parser import foreign_words
 from kohort.cli.recordformat import TOKENS
 from support.cli import TIMEOUT_SECONDS, environment
 
