@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kohort.base import VERSION as __version__
+
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
     from kohort.client.admin.admin import Admin
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
         SentMany,
     )
     from kohort.ids import TopicPartition
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Broker",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-import kohort
+from kohort.base import VERSION
 from kohort.client.admin.admin_machine import MovedError
 from kohort.client.admin.questions import Outcome, Questions, carry_out, check, error_of
 from kohort.client.admin.results import cluster as shapes
@@ -83,7 +83,7 @@ class ClusterCalls:
         [('group.version', 1)]
         """
         response = await self._questions.ask(
-            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION),
             ApiVersionsResponse,
             during="describing features",
             codes=lambda response: [response.error_code],
