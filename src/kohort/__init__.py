@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kohort.base import VERSION as __version__
+from kohort.base import VERSION
 
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         SentMany,
     )
     from kohort.ids import TopicPartition
+
+__version__ = VERSION
 
 __all__ = [
     "Broker",

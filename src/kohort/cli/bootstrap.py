@@ -54,8 +54,8 @@ def settle_connection(options: argparse.Namespace) -> None:
     if "command_config" not in options:
         return
     from kohort.broker.options.configfile import load_config_file
-    from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
     from kohort.cli.arguments import parse_pairs
+    from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 
     path = options.command_config or os.environ.get(ENVIRONMENT_FILE)
     given: dict[str, object] = {**load_config_file(path).values} if path else {}

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from kohort.records import kernels
 from kohort.records.header import HEADER_SIZE, Buffer
+from kohort.records.kernel_form import plain_form
 from kohort.records.layout import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -53,6 +54,9 @@ _MOST_ROUNDS: Final = 64
 _TIME_LIMIT: Final = 1 << 61
 #: The same for offsets.
 _OFFSET_LIMIT: Final = 1 << 62
+
+#: The kernels that are taken one by one, in the form that needs no compiler.
+_PLAIN: Final = plain_form(kernels)
 
 count_batches = _PLAIN.count_batches
 
