@@ -24,8 +24,8 @@ from kohort.coordinator.commands.offsets import (
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.invariants import (
     check_classic_group,
+    check_classic_type,
     check_generation_step,
-    check_type,
     check_valid_member_generation,
     check_valid_stable_generation,
 )
@@ -93,7 +93,7 @@ def _deserted(group: ClassicGroup) -> None:
 def test_broken_classic_law_is_noticed(break_it: Callable[[ClassicGroup], None], law: str) -> None:
     """Each by its own law, and by no other."""
     group = at_work().shard.groups.classic["g"]
-    checks = (check_type, check_valid_member_generation, check_valid_stable_generation)
+    checks = (check_classic_type, check_valid_member_generation, check_valid_stable_generation)
     assert broken(checks, group) == []
     break_it(group)
     assert broken(checks, group) == broken([check_classic_group], group) == [law]
@@ -136,10 +136,10 @@ def test_every_law_has_a_checker_that_exists() -> None:
 
 def test_what_is_raised_is_a_law_and_every_law_is_raised() -> None:
     """By the words with which the checkers name them. The worlds of clients and queries have laws of their own."""
-    rooms = (ROOT / "src" / "kohort" / room for room in ("coordinator", "testing"))
+    rooms = (ROOT / "src" / "kohort" / room for room in ("coordinator", "simulation"))
     files = [path for room in rooms for path in room.rglob("*.py")]
     sources = [path.read_text() for path in files if path.parent.name not in ("clients", "queries")]
-    written = r'LawBroken\(\s*"(\w+)"|\blaw = "(\w+)"|InvariantViolation\(\s*f?"(\w+):|_fail\(group, "(\w+)"'
+    written = r'LawBroken\(\s*"(\w+)"|\blaw = "(\w+)"|InvariantViolation\(\s*f?"(\w+):|_fail(?:_classic)?\(group, "(\w+)"'
     named = {name for source in sources for names in re.findall(written, source) for name in names if name}
     assert named == set(LAWS)
 
