@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import servers as _servers  # noqa: F401 - puts the tests' support on the path
+from kohort.assign.assignors import built_in
 from kohort.assign.interface import Assignable, AssignableMember, Assignor
 from kohort.assign.ownership import PartitionSpace, changed_members, gather_owners, spread_owners
-from kohort.assign.registry import built_in
 from kohort.ids import TopicId
 from report import Row, Table, alternate, compare, warmed
 

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from groupload import Connection, GroupLoad, Member, many_files
-from kohort.assign.registry import built_in
-from kohort.client.membership.computing import read_group
+from kohort.assign.assignors import built_in
+from kohort.client.consumer.membership.computing import read_group
 from kohort.wire.codec import decode
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor
 from kohort.wire.messages.consumer_group_install_assignment import (

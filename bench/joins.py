@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 
 import stockjoins
-from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.decision import Decision
+from kohort.coordinator.records import codec
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
@@ -58,7 +58,7 @@ class BenchedGroup:
 
     def commit(self, decision: Decision) -> None:
         """Encode, apply, ask for the next deadline as the runtime does, and throw the bytes away."""
-        recordcodec.encode_durable(decision.records)
+        codec.encode_durable(decision.records)
         self.shard.commit(decision, now_ms=self.now_ms)
         self.shard.next_deadline()
 

@@ -10,7 +10,7 @@ import resource
 import time
 from typing import Any
 
-from kohort.assign.registry import BALANCING
+from kohort.assign.assignors import BALANCING
 from kohort.cli.report.aggregates import aggregate, tables_from
 from kohort.cli.report.gather import Gathered
 from kohort.pipelines.journal import JOURNAL_SCHEMA

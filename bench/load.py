@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kohort.wire.codec import decode, encode
-from kohort.wire.messages.header import RequestHeader
-from kohort.wire.registry import ApiKey, request_header_version, response_class, response_header_version
+from kohort.wire.registry import ApiKey, RequestHeader, request_header_version, response_class, response_header_version
 from kohort.wire.schema import Message
 
 CLIENT_ID = "bench"

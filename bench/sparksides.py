@@ -62,8 +62,8 @@ def spark_session() -> Iterator[tuple[Any, list[str]]]:
     from pyspark.sql import SparkSession
 
     from kohort.spark import register
-    from kohort.spark.java import use_java, use_this_python
-    from kohort.spark.pythons import use_file_sockets
+    from kohort.spark.driver.java import use_java, use_this_python
+    from kohort.spark.driver.pythons import use_file_sockets
 
     use_java()
     use_this_python()

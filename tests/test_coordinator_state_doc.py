@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from kohort.coordinator import delayed_heartbeats, recordcodec, records
-from kohort.coordinator.classic import volatile as classic_volatile
+from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator.classic import state as classic_volatile
 from kohort.coordinator.consumer import member_metadata
-from kohort.coordinator.consumer.client_assignors import records as clientside_records
-from kohort.coordinator.consumer.targets import volatile as consumer_volatile
+from kohort.coordinator.consumer.assignment import volatile as consumer_volatile
+from kohort.coordinator.consumer.client_assignors import assignment_request as clientside_records
 from kohort.coordinator.decision import Effect, TimerKind
-from kohort.coordinator.records import VolatileRecord
+from kohort.coordinator.records import codec, types
+from kohort.coordinator.records.types import VolatileRecord
 from kohort.coordinator.static_membership import clock_updates
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,7 +52,7 @@ def test_every_volatile_record_is_explained() -> None:
     cells = rows_under("| of | records | why a restart may forget it |")
     named = [name for cell in cells for name in quoted(cell[1])]
     modules = (
-        records,
+        types,
         classic_volatile,
         consumer_volatile,
         clientside_records,
@@ -72,4 +73,4 @@ def test_every_kind_of_deadline_is_explained() -> None:
 def test_every_type_of_record_is_listed() -> None:
     rows = rows_under("| type | fact | key | value version written |")
     listed = {int(kind.replace(" ", "")) for kind, *_ in rows}
-    assert listed == recordcodec.RECORD_TYPES.keys()
+    assert listed == codec.RECORD_TYPES.keys()

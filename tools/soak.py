@@ -42,7 +42,7 @@ def tests(*paths: str, jobs: int = 2, options: Sequence[str] = ()) -> tuple[str,
 
 def seeds(world: str, count: int) -> tuple[str, ...]:
     """Build the arguments that play so many seeds of a simulated world."""
-    return ("-m", f"kohort.testing.{world}", "--count", str(count * DEPTH), "--jobs", str(os.cpu_count() or 1))
+    return ("-m", f"kohort.simulation.{world}", "--count", str(count * DEPTH), "--jobs", str(os.cpu_count() or 1))
 
 
 SOAKS: Mapping[str, Soak] = {
@@ -119,7 +119,7 @@ SOAKS: Mapping[str, Soak] = {
     "clients": Soak(
         "real clients while brokers and members come and go; memory has to stay flat",
         "10",
-        (("-m", "kohort.testing.clients.soak", "--seconds", str(600 * DEPTH)),),
+        (("-m", "kohort.simulation.clients.soak", "--seconds", str(600 * DEPTH)),),
     ),
     "queries": Soak(
         "rounds of two real Spark queries of a group that are stopped and killed, two minutes each; from SEED on",

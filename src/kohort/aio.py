@@ -15,16 +15,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.client.aio.admin import Admin
-    from kohort.client.aio.consumer import Consumer
-    from kohort.client.aio.producer import Producer
+    from kohort.client.admin.aio_admin import Admin
+    from kohort.client.consumer.aio_consumer import Consumer
+    from kohort.client.producer.aio_producer import Producer
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
 _HOMES = {
-    "Admin": "kohort.client.aio.admin",
-    "Consumer": "kohort.client.aio.consumer",
-    "Producer": "kohort.client.aio.producer",
+    "Admin": "kohort.client.admin.aio_admin",
+    "Consumer": "kohort.client.consumer.aio_consumer",
+    "Producer": "kohort.client.producer.aio_producer",
 }
 
 

@@ -17,7 +17,7 @@ from kohort.records.compression import CODEC_NAMES
 from kohort.records.header import HEADER_SIZE, parse_header, seal
 from kohort.records.scan import scan_batches
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.depth import SEED
 from support.fuzz import INPUTS, Bounds, Mutator
 from support.storage_logs import empty_log, sequenced

@@ -18,14 +18,14 @@ import pytest
 
 from kohort.errors import CorruptRecordError, Refused, StorageError
 from kohort.records.checksum import crc32c
-from kohort.storage.directory.catalogfile import CATALOG_NAME
-from kohort.storage.directory.datadir import MARKER_NAME
+from kohort.storage.catalog import CATALOG_NAME
+from kohort.storage.data_directory import MARKER_NAME
+from kohort.storage.log_state import SNAPSHOT_SUFFIX, STATE_NAME
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME
-from kohort.storage.segments.indexfiles import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX
+from kohort.storage.segments.indexes import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.depth import SEED
 from support.fuzz import INPUTS, Bounds, Mutator
 from support.left_directory import ACKNOWLEDGED, NEWEST, WRITTEN, files_in, left, scrub_all, served

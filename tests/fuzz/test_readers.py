@@ -16,28 +16,28 @@ import pytest
 
 from kohort.errors import StorageError
 from kohort.records.checksum import crc32c
-from kohort.storage.directory.catalogfile import CATALOG_NAME, load_catalog
-from kohort.storage.directory.checkpoints import (
+from kohort.storage.catalog import CATALOG_NAME, load_catalog
+from kohort.storage.data_directory import (
     EPOCHS_NAME,
     LOG_START_NAME,
+    MARKER_NAME,
     RECOVERY_POINT_NAME,
     load_epochs,
+    load_marker,
     load_offsets,
 )
-from kohort.storage.directory.datadir import MARKER_NAME, load_marker
-from kohort.storage.recovery.laststop import LAST_STOP_NAME, load_last_stop
-from kohort.storage.recovery.logstart import load_log_start
-from kohort.storage.recovery.logstate import SNAPSHOT_SUFFIX, STATE_NAME, load_snapshot, load_state
-from kohort.storage.segments.indexfiles import (
-    FACTS_SUFFIX,
-    INDEX_SUFFIX,
-    TIME_SUFFIX,
-    load_facts,
-    load_index,
-    sum_of,
+from kohort.storage.log_state import (
+    LAST_STOP_NAME,
+    SNAPSHOT_SUFFIX,
+    STATE_NAME,
+    load_last_stop,
+    load_snapshot,
+    load_state,
 )
+from kohort.storage.recovery import load_log_start
+from kohort.storage.segments.indexes import FACTS_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX, load_facts, load_index, sum_of
 from kohort.storage.topicconfig import LogConfig
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.depth import SEED
 from support.fuzz import INPUTS, Bounds, Mutator
 from support.left_directory import FOLDER, files_in, left

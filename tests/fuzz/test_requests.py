@@ -15,8 +15,7 @@ import pytest
 
 import kohort
 from kohort.wire.codec import decode
-from kohort.wire.messages.header import ResponseHeader
-from kohort.wire.registry import SERVED, ApiKey, request_class, response_class, response_header_version
+from kohort.wire.registry import SERVED, ApiKey, ResponseHeader, request_class, response_class, response_header_version
 from kohort.wire.schema import Message
 from support.fuzz_messages import Generator
 from support.raw_client import RawClient, request_frame

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kohort.assign.assignors import built_in
 from kohort.assign.kernels import count_moves
 from kohort.assign.moves import kept_owners, loads_of
-from kohort.assign.registry import built_in
 from support.assignables import partitions_of
 from support.kafka_assignors import COUNTERPARTS, Case, generated_story, kafka_assignors, recorded_cases
 

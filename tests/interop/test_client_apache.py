@@ -12,7 +12,7 @@ import pytest
 
 import kohort
 from kohort import Consumer
-from kohort.assign.registry import built_in
+from kohort.assign.assignors import built_in
 from kohort.errors import UnsupportedFeatureError
 from support import client_scenarios
 from support.apache_broker import ApacheKafka

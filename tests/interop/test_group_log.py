@@ -19,14 +19,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import kohort
-from kohort.coordinator import recordcodec
-from kohort.coordinator import records as facts
-from kohort.coordinator.logbatch import build_log_batch
+from kohort.coordinator.records import codec
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.codec import build_log_batch
 from kohort.ids import OFFSETS_TOPIC, TopicId, parse_topic_id
 from kohort.records.batch import build_batch
+from kohort.storage.compaction import compact, finish_replacement, plan_compaction
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.maintenance.compaction import compact, finish_replacement, plan_compaction
-from kohort.storage.recovery.gaps import mark_sparse
+from kohort.storage.recovery import mark_sparse
 from kohort.storage.store import Store
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -305,7 +305,7 @@ def test_dump_reads_every_type_of_ours(tmp_path: Path, *, is_compacted: bool) ->
     configs = {"cleanup.policy": "compact", "segment.bytes": "3000"}
     (log,) = store.create_topic(OFFSETS_TOPIC, 1, topic_id=ID, configs=configs).partitions
     for turn in range(30):
-        rows = [(*recordcodec.encode(record), turn, ()) for record in one_of_each()]
+        rows = [(*codec.encode(record), turn, ()) for record in one_of_each()]
         log.append(build_batch(rows), now_ms=1, validate=False)
     if is_compacted:
         before = log.size_bytes

@@ -11,10 +11,10 @@ import pytest
 
 import kohort
 from kohort.cli.main import main
-from kohort.client.admin import group_calls
+from kohort.client.admin.calls import groups
 from kohort.errors import BrokerError
 from kohort.ids import JOURNAL_TOPIC
-from kohort.journal.why.explaining import explain
+from kohort.journal.explain.explaining import explain
 from kohort.testing import Cluster
 from support.waiting import until
 
@@ -118,7 +118,7 @@ def test_what_lies_far_back_in_the_topic_is_had_by_who_asks_for_it(
         assert whole.is_complete and not whole.has_older
         assert not admin.group_history("billing", after=0).is_complete
 
-        monkeypatch.setattr(group_calls, "_USUAL_PAGES", 0)
+        monkeypatch.setattr(groups, "_USUAL_PAGES", 0)
         near = admin.group_history("billing")
         assert near.events == latest and near.has_older and not near.is_complete
         assert admin.group_history("billing", whole=True) == whole

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import kohort
+from kohort.assign.assignors import built_in
 from kohort.assign.interface import Assignable
-from kohort.assign.registry import built_in
 from kohort.errors import StateError
 from support.ports import quiet_port
 from support.waiting import until

@@ -18,7 +18,7 @@ import kohort
 from kohort.cli.main import main
 from kohort.ids import TopicPartition
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.offline.transactions import last_states
+from kohort.storage.tools.kafka_import import last_states
 from support.apache_broker import ApacheKafka
 from support.restarts import wait_until
 

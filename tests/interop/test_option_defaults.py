@@ -8,9 +8,9 @@ from collections.abc import Collection
 
 import pytest
 
+from kohort.base.options import Option, OptionSet
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import Option, OptionSet
 from kohort.wire import private
 from support.apache_broker import run_kafka_tool
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.broker.groups.grouplog import GroupLogLoader
+from kohort.broker.groups.shard_log import GroupLogLoader
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.ids import OFFSETS_TOPIC

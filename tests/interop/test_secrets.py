@@ -15,8 +15,7 @@ import pytest
 import kohort
 import kohort.aio
 from kohort.errors import AuthenticationError, ConfigError
-from kohort.spark.options import parse_options
-from kohort.spark.sinkoptions import parse_sink_options
+from kohort.spark.options import parse_options, parse_sink_options
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kohort.wire.registry import ApiKey

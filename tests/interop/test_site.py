@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.cli.foreign import foreign_words
 from kohort.cli.main import VERBS, build_parser
+from kohort.cli.parser import foreign_words
 from kohort.cli.recordformat import TOKENS
 from support.apache_broker import run_kafka_tool
 from support.cli import TIMEOUT_SECONDS, environment, run_kohort

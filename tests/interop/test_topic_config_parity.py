@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kohort
-from kohort.durability_window import LossWindow
+from kohort.base.durability_window import LossWindow
 from kohort.errors import ErrorCode
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest

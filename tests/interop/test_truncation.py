@@ -10,8 +10,7 @@ import pytest
 
 import kohort
 from kohort.broker.embedded import Broker
-from kohort.storage.recovery.laststop import LAST_STOP_NAME
-from kohort.storage.recovery.logstate import STATE_NAME
+from kohort.storage.log_state import LAST_STOP_NAME, STATE_NAME
 from kohort.storage.store import Store
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.offset_for_leader_epoch import (

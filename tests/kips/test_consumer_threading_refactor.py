@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from kohort import Broker, Consumer, Producer, TopicPartition
-from kohort.client.actions import Complete
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackWanted,
@@ -18,7 +17,8 @@ from kohort.client.application_events import (
     Polled,
     Unsubscribed,
 )
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Complete
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.heartbeat import HeartbeatRequest

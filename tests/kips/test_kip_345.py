@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.records import ConsumerGroupEpochSet, MemberTargetSet
+from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberTargetSet
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
 

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
     CurrentAssignmentForgotten,

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
+from kohort.assign.assignors import built_in
 from kohort.assign.kernels import count_moves
 from kohort.assign.moves import loads_of
-from kohort.assign.registry import built_in
-from kohort.coordinator.records import MemberState
+from kohort.coordinator.records.types import MemberState
 from kohort.errors import ErrorCode
 from support.assignables import group_of
 from support.coordinator_dialogue import GroupDialogue

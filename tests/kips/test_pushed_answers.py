@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
-from kohort.coordinator.records import ConsumerMemberForgotten
+from kohort.coordinator.records.types import ConsumerMemberForgotten
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer
 from support.hold_dialogue import HOLD_MS, ClassicHoldDialogue, HoldDialogue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.simulation.scenario import Kind
 from kohort.testing import GroupPlan, Scenario, World
-from kohort.testing.scenario import Kind
 
 KINDS: tuple[Kind, ...] = ("consumer", "eager", "cooperative", "rolling eager", "rolling cooperative")
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from kohort.simulation.scenario import GroupPlan, Scenario, draw_scenario
 from kohort.testing import World
-from kohort.testing.scenario import GroupPlan, Scenario, draw_scenario
 
 SEEDS = 16
 SEEDS_PER_TEST = 8

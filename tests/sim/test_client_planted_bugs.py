@@ -8,31 +8,30 @@ from typing import Any
 import pytest
 
 from kohort.broker.groups.membership_updates import Listening
-from kohort.client.application_events import Chunk
+from kohort.client.consumer.application_events import Chunk
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.deliveries import Deliveries
-from kohort.client.fetch.buffer import FetchBuffer
-from kohort.client.fetch.fetch_answers import FetchAnswers
-from kohort.client.fetch.fetch_handler import FetchHandler
-from kohort.client.fetch.fetch_sender import FetchSender
-from kohort.client.fetch.partition_state import Reading, Readings
-from kohort.client.io.tickets import Tickets
-from kohort.client.membership.classic_member import ClassicMember
-from kohort.client.membership.consumer_member import ConsumerMember
-from kohort.client.membership.heartbeat_schedule import Beats
-from kohort.client.membership.states import MemberState
-from kohort.client.membership_updates import Hearing
-from kohort.client.offsets.commits import Commits
+from kohort.client.consumer.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.fetch.fetch_sender import FetchAnswers, FetchSender
+from kohort.client.consumer.fetch.fetch_targets import FetchBuffer
+from kohort.client.consumer.fetch.partition_state import Reading, Readings
+from kohort.client.consumer.membership.classic_member import ClassicMember
+from kohort.client.consumer.membership.consumer_member import ConsumerMember
+from kohort.client.consumer.membership.heartbeat_schedule import Beats
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.consumer.offsets.commits import Commits
+from kohort.client.core.driver import Tickets
+from kohort.client.core.membership_updates import Hearing
 from kohort.client.producer.core.accumulator import BatchState
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import Sender
 from kohort.coordinator import membership_updates
-from kohort.coordinator.events.decision_view import ConnectionEnd, Scene
-from kohort.coordinator.events.reads import Reads
+from kohort.coordinator.journal_events.decision_view import ConnectionEnd, Scene
+from kohort.coordinator.journal_events.open_rebalances import Reads
 from kohort.errors import ErrorCode, InvariantViolation
-from kohort.testing.clients.client_world import ClientWorld
-from kohort.testing.clients.plan import FLEETING, Party, Plan
-from kohort.testing.network import NetworkQuality
+from kohort.simulation.clients.client_world import ClientWorld
+from kohort.simulation.clients.plan import FLEETING, Party, Plan
+from kohort.simulation.network import NetworkQuality
 
 #: So many worlds are played at most.
 SEEDS = 200

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.testing.clients.client_world import ClientWorld
-from kohort.testing.clients.seed import main, run_seeds
+from kohort.simulation.clients.client_world import ClientWorld
+from kohort.simulation.clients.seed import main, run_seeds
 from support.seed_pool import Outcomes, played
 
 #: `make soak` plays 1,000.

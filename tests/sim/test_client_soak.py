@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kohort.testing.clients.soak import why_not_flat
+from kohort.simulation.clients.soak import why_not_flat
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_memory_is_flat_or_not(samples: list[float], is_flat: bool) -> None:
 
 
 def test_clients_go_on_while_brokers_come_and_go() -> None:
-    command = [sys.executable, "-m", "kohort.testing.clients.soak", "--seconds", "6"]
+    command = [sys.executable, "-m", "kohort.simulation.clients.soak", "--seconds", "6"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     sent = int(finished.stdout.partition(" records sent")[0].split()[-1])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.connections.delayed_heartbeats import Holds
+from kohort.broker.connections.heartbeats import Holds
 from kohort.broker.connections.memberconnections import MemberKey
-from kohort.broker.connections.replies import Buffer, ReplyQueue, SlotState
+from kohort.broker.connections.request import Buffer, ReplyQueue, SlotState
 from kohort.broker.groups import delayed_heartbeats
 from kohort.broker.groups.delayed_heartbeats import Pushing, Terms
 from kohort.coordinator import delayed_heartbeats as delayed
@@ -17,11 +17,11 @@ from kohort.coordinator import shard
 from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.membership_updates import News
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.shard import Shard
-from kohort.coordinator.updated_members import News
+from kohort.simulation.scenario import GroupPlan, Kind
 from kohort.testing import World
-from kohort.testing.scenario import GroupPlan, Kind
 from support.planted_bugs import HELD, always, law_that_finds, without_timers
 
 

@@ -11,13 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kohort.coordinator.classic.invariants import (
-    check_classic_group,
-    check_generation_step,
-    check_type,
-    check_valid_member_generation,
-    check_valid_stable_generation,
-)
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands.groups import TopicsChanged
 from kohort.coordinator.commands.offsets import (
@@ -29,18 +22,24 @@ from kohort.coordinator.commands.offsets import (
     OffsetToCommit,
 )
 from kohort.coordinator.decision import Decision
+from kohort.coordinator.invariants import (
+    check_classic_group,
+    check_generation_step,
+    check_type,
+    check_valid_member_generation,
+    check_valid_stable_generation,
+)
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.recordcodec import decode, encode_durable
-from kohort.coordinator.records import OffsetCommitted
+from kohort.coordinator.records.codec import decode, encode_durable
+from kohort.coordinator.records.types import OffsetCommitted
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import CauseId, RequestToken, TopicId
-from kohort.testing.checkers import Checkers
-from kohort.testing.home import Home, SimulatedLog
-from kohort.testing.invariants import LAWS
-from kohort.testing.invariants.generations import GenerationLaws
-from kohort.testing.invariants.offsets import OffsetLaws
-from kohort.testing.trace import LawBroken
+from kohort.simulation.checkers import LAWS, Checkers
+from kohort.simulation.invariants.assignments import GenerationLaws
+from kohort.simulation.invariants.offsets import OffsetLaws
+from kohort.simulation.runtime import Home, SimulatedLog
+from kohort.simulation.trace import LawBroken
 from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import MixedDialogue, assignment
 

@@ -14,10 +14,11 @@ import kohort.testing
 from kohort.coordinator.commands.admin import ListGroups, ListGroupsReply
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.ids import CauseId, RequestToken
-from kohort.testing import NetworkQuality, SimulatedNetwork, Story, VirtualClock, World, clock, seed, topics
-from kohort.testing.members.leader import plan_cooperative, plan_eager
-from kohort.testing.network import Connection
-from kohort.testing.scenario import GroupPlan, Scenario
+from kohort.simulation import seed, topics
+from kohort.simulation.members.classic import plan_cooperative, plan_eager
+from kohort.simulation.network import Connection
+from kohort.simulation.scenario import GroupPlan, Scenario
+from kohort.testing import NetworkQuality, SimulatedNetwork, Story, VirtualClock, World, clock
 from kohort.wire.embedded import Subscription
 
 COMMAND = ListGroups(cause=CauseId(1), request=RequestToken(1))

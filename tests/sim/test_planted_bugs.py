@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from kohort.assign.external import External
+from kohort.assign.assignors import External, built_in
 from kohort.assign.interface import Assignable
-from kohort.assign.registry import built_in
 from kohort.assign.uniform import Uniform
-from kohort.coordinator import records as facts
 from kohort.coordinator import shard
 from kohort.coordinator.classic import apply as classic_apply
 from kohort.coordinator.classic import rebalance, sync
-from kohort.coordinator.classic.replies import build_sync_reply
+from kohort.coordinator.classic.pending_decision import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
 from kohort.coordinator.commands import offsets as asked
 from kohort.coordinator.commands.base import GroupCommand, Refusal
@@ -32,21 +30,23 @@ from kohort.coordinator.commands.groups import (
 )
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer import heartbeat, static
+from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, target
 from kohort.coordinator.consumer.client_assignors import assignment_request, heartbeat_fields
 from kohort.coordinator.consumer.reconciliation import move_throttle, reconcile
 from kohort.coordinator.consumer.reconciliation.effective_target import target_in
-from kohort.coordinator.consumer.targets import assignor_input, async_assignor, target
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
-from kohort.coordinator.events import reporter, triggers
+from kohort.coordinator.journal_events import reporter, triggers
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
-from kohort.coordinator.records import MemberState, Record
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import MemberState, Record
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId, TopicPartition
-from kohort.testing import SimulatedBroker, World, assignors
-from kohort.testing.members import classic as classic_members
-from kohort.testing.runtime import SimulatedDisk, SimulatedRuntime
-from kohort.testing.scenario import GroupPlan, Scenario, build_settings
+from kohort.simulation import assignors
+from kohort.simulation.members import classic as classic_members
+from kohort.simulation.runtime import SimulatedDisk, SimulatedRuntime
+from kohort.simulation.scenario import GroupPlan, Scenario, build_settings
+from kohort.testing import SimulatedBroker, World
 from support.planted_bugs import (
     BEHIND,
     CLOCK_SET,

@@ -14,7 +14,7 @@ from kohort.coordinator import commandtable, shard
 from kohort.coordinator.consumer import leave, member_metadata
 from kohort.coordinator.consumer.metadata_log import Board
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.records import ConsumerGroupEpochSet, MemberMetadataForgotten
+from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberMetadataForgotten
 from support.planted_bugs import PUBLISHED, always, law_that_finds
 
 

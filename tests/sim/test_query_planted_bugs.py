@@ -11,14 +11,13 @@ import pytest
 
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
+from kohort.simulation.queries.query_world import QueryPlan, QueryWorld
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.member import core, lineage
-from kohort.spark.member.core import Membership
+from kohort.spark.member.core import Doubts, Membership
 from kohort.spark.member.lineage import Known, Ledger, Place
 from kohort.spark.member.names import QueryName
-from kohort.spark.member.uncertain_batches import Doubts
 from kohort.spark.offsets import Span
-from kohort.testing.queries.query_world import QueryPlan, QueryWorld
 
 #: So many worlds are played at most.
 SEEDS = 60

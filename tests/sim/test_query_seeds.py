@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort.errors import InvariantViolation
-from kohort.testing.queries.query_world import GROUP, QueryPlan, QueryWorld
-from kohort.testing.queries.seed import main, run_seeds
+from kohort.simulation.queries.query_world import GROUP, QueryPlan, QueryWorld
+from kohort.simulation.queries.seed import main, run_seeds
 from support.seed_pool import Outcomes, played
 
 #: `make soak` plays 5,000.

@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from kohort.testing.clients import seed as client_seed
-from kohort.testing.clients.client_world import ClientWorld
-from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
-from kohort.testing.queries import seed as query_seed
+from kohort.simulation.clients import seed as client_seed
+from kohort.simulation.clients.client_world import ClientWorld
+from kohort.simulation.clients.network import VirtualLoop, run_virtually
+from kohort.simulation.queries import seed as query_seed
 
 #: Of each kind of world one; that of the clients sends its records in more batches on a slow machine.
 WORLDS = {client_seed: 56, query_seed: 5}

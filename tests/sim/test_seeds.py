@@ -11,8 +11,8 @@ from multiprocessing import get_context
 
 import pytest
 
+from kohort.simulation.seed import main, run_seeds
 from kohort.testing import World
-from kohort.testing.seed import main, run_seeds
 
 #: `make soak` plays 10,000.
 SEEDS = 100
@@ -64,7 +64,7 @@ def test_a_seed_tells_the_same_story_in_every_process(seed: int) -> None:
     stories = []
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-m", "kohort.testing.seed", str(seed), "--verbose"]
+        command = [sys.executable, "-m", "kohort.simulation.seed", str(seed), "--verbose"]
         finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
         stories.append(finished.stdout)
     assert stories[0] == stories[1]

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import records as facts
 from kohort.coordinator.consumer import heartbeat, leave
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import StaticClock
-from kohort.testing.scenario import GroupPlan, Scenario, as_static
+from kohort.simulation.scenario import GroupPlan, Scenario, as_static
 from support.planted_bugs import always, forget_to_write, law_that_finds, without_timers
 
 #: Named members that come and go, and others that come for the first time.

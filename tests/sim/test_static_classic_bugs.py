@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kohort.coordinator.classic import expiry, join, rebalance, static
+from kohort.coordinator.classic import join, rebalance, sessions, static
 from kohort.coordinator.classic.pending_decision import Draft
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.errors import ErrorCode
+from kohort.simulation.scenario import GroupPlan, Scenario
 from kohort.testing import World
-from kohort.testing.scenario import GroupPlan, Scenario
 from support.planted_bugs import NAMED, always, law_that_finds
 
 SEEDS = 20
@@ -52,7 +52,7 @@ def test_member_that_goes_with_its_session(monkeypatch: pytest.MonkeyPatch) -> N
             rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         rebalance.go_on_without(draft, settings, reason="planted")
 
-    monkeypatch.setattr(expiry, "go_offline", give_up)
+    monkeypatch.setattr(sessions, "go_offline", give_up)
 
     assert law_that_finds(scenario=NAMED) == "RegistrationIsKept"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kohort.simulation.scenario import build_settings
 from kohort.testing import GroupPlan, Scenario, World
-from kohort.testing.scenario import build_settings
 
 STABLE = 4
 #: So many partitions that four members or twelve have equal shares.

@@ -30,8 +30,8 @@ def _spark_kafka_jars() -> str:
 def spark() -> Iterator[SparkSession]:
     """A local session, two threads, no page; workers find the package through the environment."""
     require_spark()
-    from kohort.spark.java import use_java, use_this_python
-    from kohort.spark.pythons import use_file_sockets
+    from kohort.spark.driver.java import use_java, use_this_python
+    from kohort.spark.driver.pythons import use_file_sockets
 
     use_java()
     use_this_python()

@@ -17,9 +17,8 @@ import pytest
 import kohort
 from kohort.cli.report import add_parser
 from kohort.cli.report.aggregates import aggregate, tables_of
-from kohort.cli.report.follow import start_query, take_place
+from kohort.cli.report.follow import put_together, read_table, start_query, take_place
 from kohort.cli.report.gather import gather_groups
-from kohort.cli.report.keeping import put_together, read_table
 from kohort.cli.report.page import write_page
 from kohort.ids import JOURNAL_TOPIC
 from support.journal_rows import Followed

@@ -11,9 +11,16 @@ from kohort.records.batch import build_batch
 from kohort.wire.codec import decode, encode
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kohort.wire.messages.header import RequestHeader, ResponseHeader
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.registry import ApiKey, request_class, request_header_version, response_class, response_header_version
+from kohort.wire.registry import (
+    ApiKey,
+    RequestHeader,
+    ResponseHeader,
+    request_class,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
 from kohort.wire.schema import fields_of
 from support.waiting import PATIENCE_SECONDS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kohort.client.application_events import CallbackKind
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind
+from kohort.client.consumer.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator.classic.state import ClassicGroup
-from kohort.coordinator.classic.volatile import RebalanceBegun
+from kohort.coordinator.classic.state import ClassicGroup, RebalanceBegun
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode

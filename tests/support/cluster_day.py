@@ -133,7 +133,7 @@ def move_partitions(cluster: ApacheCluster, admin: kohort.Admin) -> None:
 
 def election(partition: TopicPartition, *, is_elected: bool) -> Any:
     """What `elect_leaders` says of one partition."""
-    from kohort.client.admin.results.replicas import LeaderElection
+    from kohort.client.admin.results.cluster import LeaderElection
 
     return LeaderElection(topic=partition.topic, partition=partition.partition, is_elected=is_elected)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kohort.client.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
@@ -27,8 +26,9 @@ from kohort.client.application_events import (
     Watermarks,
 )
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
-from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
+from kohort.client.core.requests import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition

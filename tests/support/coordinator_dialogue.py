@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import offsets as asked
 from kohort.coordinator.commands.admin import (
     AlterGroupConfigs,
@@ -39,8 +38,6 @@ from kohort.coordinator.commands.groups import (
 )
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply
-from kohort.coordinator.events.reporter import Reporter
-from kohort.coordinator.events.triggers import Stimulus
 from kohort.coordinator.invariants import (
     check_assignment_is_due,
     check_groups,
@@ -49,9 +46,12 @@ from kohort.coordinator.invariants import (
     check_untouched,
     epochs_of,
 )
-from kohort.coordinator.logbatch import build_log_batch, read_log_batch
+from kohort.coordinator.journal_events.reporter import Reporter
+from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
-from kohort.coordinator.records import Record, TransactionalOffsetCommitted, VolatileRecord
+from kohort.coordinator.records import codec
+from kohort.coordinator.records.codec import build_log_batch, read_log_batch
+from kohort.coordinator.records.types import Record, TransactionalOffsetCommitted, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
@@ -59,7 +59,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry
-from kohort.testing.invariants.shortcuts import check_end_of_hold, check_renewal
+from kohort.simulation.runtime import check_end_of_hold, check_renewal
 
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]
@@ -493,7 +493,7 @@ class GroupDialogue:
                     shard.apply(written)
             return shard
         for key, value in self.log if log is None else log:
-            record = recordcodec.decode(key, value)
+            record = codec.decode(key, value)
             assert record is not None
             shard.apply(record)
         return shard
@@ -622,7 +622,7 @@ class GroupDialogue:
         if any(isinstance(record, TransactionalOffsetCommitted) for record in durable):
             self.has_transactions = True
         if not self.has_transactions:
-            self.log.extend(recordcodec.encode(record) for record in durable)
+            self.log.extend(codec.encode(record) for record in durable)
         self._seen.extend(decision.records)
         self.told += self.reporter.report(
             self.journal,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kohort.client.admin.results.groups import HistoryEvent
+from kohort.journal.explain.explaining import explain
+from kohort.journal.explain.explanation import GroupExplanation, GroupRebalance
 from kohort.journal.rows import Row
-from kohort.journal.why.explaining import explain
-from kohort.journal.why.explanation import GroupExplanation, GroupRebalance
 from support.coordinator_dialogue import GroupDialogue
 
 

@@ -16,7 +16,7 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.errors import ErrorCode, StorageError
 from kohort.records.batch import build_batch, iterate_records
-from kohort.storage.files.diskerrors import DiskFailedError
+from kohort.storage.files.fs import DiskFailedError
 from kohort.testing import FaultyFileSystem
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

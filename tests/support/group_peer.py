@@ -21,7 +21,6 @@ from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsReque
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.find_coordinator import FindCoordinatorRequest
-from kohort.wire.messages.header import ResponseHeader
 from kohort.wire.messages.heartbeat import HeartbeatRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -38,7 +37,7 @@ from kohort.wire.messages.offset_delete import (
 )
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kohort.wire.registry import ApiKey, response_class, response_header_version
+from kohort.wire.registry import ApiKey, ResponseHeader, response_class, response_header_version
 from kohort.wire.schema import Message
 from support.raw_client import RawClient, request_frame
 from support.waiting import until

@@ -118,7 +118,7 @@ class Followed:
 
 def replay(assignors: list[str], **partitions: int) -> tuple[GroupRows, Replay]:
     """A group whose assignments are asked of assignors."""
-    from kohort.assign.registry import built_in
+    from kohort.assign.assignors import built_in
 
     chosen = [found for found in map(built_in, assignors) if found is not None]
     replayed = Replay("billing", chosen, partitions)

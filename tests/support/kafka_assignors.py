@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from kohort.assign.assignors import built_in
 from kohort.assign.interface import Assignable
-from kohort.assign.registry import built_in
 from support.apache import java_program
 from support.assignables import group_of, owned
 

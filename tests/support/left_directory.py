@@ -7,14 +7,14 @@ from functools import partial
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import iterate_records
-from kohort.storage.maintenance.scrubbing import keep, scrub, scrub_newest
+from kohort.storage.log_state import capture, settle, write
 from kohort.storage.partitions.leader_epoch_runs import mend_epochs
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstart import delete_before, keep_log_start
-from kohort.storage.recovery.logstate import capture, settle, write
+from kohort.storage.recovery import delete_before, keep_log_start
+from kohort.storage.scrubbing import keep, scrub, scrub_newest
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, sequenced
 
 BATCHES = 24

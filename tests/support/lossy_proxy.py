@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from typing import Self
 
-from kohort.testing.clients.network import MEMBERSHIP
+from kohort.simulation.clients.network import MEMBERSHIP
 from kohort.wire.registry import ApiKey
 
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import recordcodec
 from kohort.coordinator.commands.base import GroupCommand
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Arm, Decision
-from kohort.coordinator.records import Record
+from kohort.coordinator.records import codec
+from kohort.coordinator.records.types import Record
 from kohort.coordinator.shard import EndedHold, Shard
 from kohort.errors import InvariantViolation
+from kohort.simulation.assignors import OWN_ASSIGNOR
+from kohort.simulation.checkers import LAWS
+from kohort.simulation.members.process import MemberSettings
+from kohort.simulation.runtime import SimulatedRuntime
+from kohort.simulation.scenario import GroupPlan, Scenario, build_settings
 from kohort.testing import NetworkQuality, SimulatedBroker, World
-from kohort.testing.assignors import OWN_ASSIGNOR
-from kohort.testing.invariants import LAWS
-from kohort.testing.members.process import MemberSettings
-from kohort.testing.runtime import SimulatedRuntime
-from kohort.testing.scenario import GroupPlan, Scenario, build_settings
 
 #: So many worlds are played at most.
 SEEDS = 200
@@ -255,9 +255,9 @@ def without_timers(kind: str) -> type[Tampered]:
 
 def forget_to_write(monkeypatch: pytest.MonkeyPatch, kind: type[Record]) -> None:
     """Let the log lack every record of one kind."""
-    encode = recordcodec.encode_durable
+    encode = codec.encode_durable
 
     def encode_most(records: Iterable[Record]) -> list[tuple[bytes, bytes | None]]:
         return encode(record for record in records if not isinstance(record, kind))
 
-    monkeypatch.setattr(recordcodec, "encode_durable", encode_most)
+    monkeypatch.setattr(codec, "encode_durable", encode_most)

@@ -26,25 +26,24 @@ from typing import Any, Final
 from kohort.broker.context import BrokerContext
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.coordinator.recordcodec import decode as decode_group_record
-from kohort.coordinator.records import OffsetCommitted
+from kohort.coordinator.records.codec import decode as decode_group_record
+from kohort.coordinator.records.types import OffsetCommitted
 from kohort.errors import StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.records.batch import build_batch, iterate_records
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.codec import decode
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest
-from kohort.wire.messages.header import ResponseHeader
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kohort.wire.registry import ApiKey, response_class, response_header_version
+from kohort.wire.registry import ApiKey, ResponseHeader, response_class, response_header_version
 from support.broker_wire import encode_request
 from support.wired_connection import Wire, WiredConnection
 

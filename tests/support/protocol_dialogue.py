@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.client.actions import Complete
-from kohort.client.application_events import CallbackKind, PositionAsked
+from kohort.client.consumer.application_events import CallbackKind, PositionAsked
+from kohort.client.core.actions import Complete
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.leave_group import LeaveGroupRequest

@@ -8,8 +8,14 @@ from types import TracebackType
 from typing import Self
 
 from kohort.wire.codec import decode, encode
-from kohort.wire.messages.header import RequestHeader, ResponseHeader
-from kohort.wire.registry import ApiKey, request_header_version, response_class, response_header_version
+from kohort.wire.registry import (
+    ApiKey,
+    RequestHeader,
+    ResponseHeader,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
 from kohort.wire.schema import Message, schema_of
 
 #: A broker that has not answered by then never will.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from queue import Queue
 from typing import Any
 
-from kohort.client.actions import Action, Endpoint, Lane, Send
-from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
-from kohort.client.io.thread import IoThread
+from kohort.client.core.actions import Action, Endpoint, Lane, Send
+from kohort.client.core.requests import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
+from kohort.client.core.thread import IoThread
 from kohort.client.options import CONSUMER_OPTIONS, client_settings
 from kohort.wire.schema import Message
 

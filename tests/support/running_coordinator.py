@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from kohort.base.clock import SystemClock
+from kohort.broker.durability import Durability, Outage
 from kohort.broker.groups.runtime import Runtime
-from kohort.broker.writes.disk_full import Outage
-from kohort.broker.writes.durability import Durability
-from kohort.clock import SystemClock
 from kohort.coordinator.commands import offsets as commands
 from kohort.coordinator.commands.base import GroupCommand
 from kohort.coordinator.commands.replies import ReplyBody

@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Self
 
-from kohort.client.actions import Endpoint
+from kohort.client.core.actions import Endpoint
 from kohort.wire.codec import decode, encode
 from kohort.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kohort.wire.messages.header import RequestHeader, ResponseHeader
 from kohort.wire.registry import (
     VERSIONS,
     AnyApiKey,
     ApiKey,
+    RequestHeader,
+    ResponseHeader,
     api_key_of,
     request_class,
     request_header_version,

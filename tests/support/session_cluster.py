@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from kohort.client.actions import Endpoint, Lane, Send
+from kohort.client.core.actions import Endpoint, Lane, Send
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import (

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 import kohort
-from kohort.spark.java import find_java_home
+from kohort.spark.driver.java import find_java_home
 from support.late_readers import ATTEMPTS, is_late
 from support.waiting import until
 

@@ -8,7 +8,7 @@ import pytest
 def require_spark() -> None:
     """Skip the calling test without PySpark or a Java."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
-    from kohort.spark.java import JavaNotFoundError, find_java_home
+    from kohort.spark.driver.java import JavaNotFoundError, find_java_home
 
     try:
         find_java_home()

@@ -8,8 +8,8 @@ from kohort.ids import TopicId
 from kohort.records.batch import build_batch, iterate_records
 from kohort.storage.files.fs import FileSystem
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.recovery import open_partition
-from kohort.storage.segments.reading import place_of_latest, place_of_time
+from kohort.storage.recovery import open_partition
+from kohort.storage.segments.segment import place_of_latest, place_of_time
 from kohort.storage.topicconfig import LogConfig
 from support.depth import at_depth
 

@@ -17,7 +17,7 @@ from types import FrameType, TracebackType
 from typing import Final, NamedTuple, Self
 
 from kohort.broker.options.settings import BrokerSettings
-from kohort.broker.scheduling.loopwatch import LoopWatch, WatchedSelector
+from kohort.broker.scheduling import LoopWatch, WatchedSelector
 from kohort.broker.server import Server, run_broker
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
+from kohort.simulation.clients.network import VirtualLoop, run_virtually
+from kohort.simulation.clients.program_world import CONFIG
 from kohort.storage.files.fs import FileSystem
-from kohort.testing.clients.program_world import CONFIG
-from kohort.testing.clients.virtual_loop import VirtualLoop, run_virtually
 from kohort.testing.clusternodes import Brokers
 
 

@@ -12,8 +12,7 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.wire.codec import decode
-from kohort.wire.messages.header import ResponseHeader
-from kohort.wire.registry import ApiKey, response_class, response_header_version
+from kohort.wire.registry import ApiKey, ResponseHeader, response_class, response_header_version
 from kohort.wire.schema import Message
 from support.broker_wire import encode_request
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from kohort.broker.limits.limits import (
+from kohort.broker.limits.requests import (
     MOST_BYTES_OF,
     MOST_EMPTY,
     MOST_LED,

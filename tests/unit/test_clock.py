@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kohort.base.clock import ElapsedClock, SystemClock
 from kohort.broker.embedded import Broker
-from kohort.clock import ElapsedClock, SystemClock
 from kohort.records.batch import build_batch
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.wire.registry import ApiKey

@@ -42,10 +42,10 @@ from kohort.errors import (
     UnknownTopicError,
     UnsupportedFeatureError,
 )
-from kohort.spark.java import JavaNotFoundError
+from kohort.spark.driver.java import JavaNotFoundError
 from kohort.spark.member.names import NameTakenError
 from kohort.spark.offsets import RecordsLostError
-from kohort.spark.writing import RowsNotAcknowledgedError, Stored
+from kohort.spark.sink import RowsNotAcknowledgedError, Stored
 
 #: One of each that is not made of a sentence alone, with all that it may hold.
 MADE: tuple[Exception, ...] = (

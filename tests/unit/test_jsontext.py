@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.jsontext import parse_json
+from kohort.base.jsontext import parse_json
 
 
 def test_what_stands_there() -> None:

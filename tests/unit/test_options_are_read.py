@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kohort.base.options import Option
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS, ClientSettings, ConsumerSettings
 from kohort.client.producer.core.sender import SenderSettings
-from kohort.config import Option
 from kohort.coordinator.settings import GroupSettings
 
 SOURCE = Path(__file__).parents[2] / "src" / "kohort"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.timers import TimerTable
+from kohort.base.timers import TimerTable
 from support.work import steps_of
 
 STEPS = st.lists(

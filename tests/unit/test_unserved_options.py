@@ -12,11 +12,11 @@ import aiokafka
 import kafka
 import pytest
 
+from kohort.base.options import OptionSet, Unserved, Verdict, as_keyword
 from kohort.broker.options.kafkaoptions import KAFKAS_OWN
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.kafkaoptions import FOR_ADMINS, FOR_CONSUMERS, FOR_PRODUCERS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import OptionSet, Unserved, Verdict, as_keyword
 from kohort.errors import UnknownOptionError
 
 TABLES = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.application_events import Fence, Start
-from kohort.client.events import DeadlineReached
-from kohort.values import value
+from kohort.base.values import value
+from kohort.client.consumer.application_events import Fence, Start
+from kohort.client.core.requests import DeadlineReached
 
 
 @value

@@ -1,4 +1,4 @@
-"""The subscribers of each topic, computed from each member's subscription.
+"""The subscribers of each topic: from each member's subscription, as marks, in the order of service.
 
 Laws: topics of the same subscribers get the same object, by which assignors recognize that their partitions are
 interchangeable, without comparing thousands of numbers.
@@ -7,7 +7,9 @@ interchangeable, without comparing thousands of numbers.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from kohort.assign.interface import Assignable, AssignableMember
 
 
 def subscribers_by_topic(subscriptions: Sequence[Collection[str]]) -> Mapping[str, Sequence[int]]:
@@ -52,3 +54,53 @@ def _merge(teams: Sequence[array[int]]) -> array[int]:
     for team in teams:
         members.extend(team)
     return array("i", sorted(members))
+
+
+# The subscribers of each topic, as marks and in the order of service: static members first.
+#
+# Source: Apache Kafka's range assignor and its client's assignors: static members by their names, then the others by
+# their ids.
+
+
+def order_members(members: Sequence[AssignableMember]) -> array[int]:
+    """Return the numbers of the members: static ones by their names, then the others in their order."""
+    names = sorted((member.instance_id, i) for i, member in enumerate(members) if member.instance_id is not None)
+    order = array("i", [i for _, i in names])
+    order.extend(i for i, member in enumerate(members) if member.instance_id is None)
+    return order
+
+
+def subscribers_in_order(group: Assignable, order: array[int]) -> Iterator[array[int]]:
+    """Return each topic's subscribers in the given order of all members."""
+    has_static_members = any(member.instance_id is not None for member in group.members)
+    rank = array("i", bytes(4 * len(order)))
+    for place, member in enumerate(order):
+        rank[member] = place
+    # Topics of the same subscribers share their list, mostly as the same object.
+    known: dict[int, array[int]] = {}
+    for members in group.subscribers:
+        found = known.get(id(members))
+        if found is None:
+            if len(members) == len(order):
+                found = order
+            elif has_static_members:
+                found = array("i", sorted(members, key=rank.__getitem__))
+            else:
+                found = array("i", members)
+            known[id(members)] = found
+        yield found
+
+
+def mark_subscribers(group: Assignable) -> Iterator[bytearray]:
+    """Mark each topic's subscribers with 1, other members with 0."""
+    count = len(group.members)
+    # Topics of the same subscribers share their marks, mostly as the same object.
+    known: dict[int, bytearray] = {}
+    for members in group.subscribers:
+        marks = known.get(id(members))
+        if marks is None:
+            marks = known[id(members)] = bytearray(b"\1" * count if len(members) == count else count)
+            if len(members) != count:
+                for member in members:
+                    marks[member] = 1
+        yield marks

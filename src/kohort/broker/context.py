@@ -6,37 +6,30 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from kohort.broker.batch_validation import Preparation
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
 from kohort.broker.groups.delayed_heartbeats import Pushing
 from kohort.broker.groups.membership_updates import Listening
-from kohort.broker.housekeeping.fileremovals import FileRemovals
-from kohort.broker.housekeeping.producerexpiry import MOST_PRODUCERS, ProducerExpiry
-from kohort.broker.limits.admission import Admission
-from kohort.broker.limits.answermemory import AnswerMemory
-from kohort.broker.limits.bytebudget import ByteBudget
+from kohort.broker.limits.connection_quotas import Admission
 from kohort.broker.limits.idle_timeouts import Patience
-from kohort.broker.limits.parkedbytes import ParkedBytes
+from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.topiclimits import TopicRate
-from kohort.broker.scheduling.blocking import COLD_READERS, BlockingWork
-from kohort.broker.scheduling.cooperative import Slices
-from kohort.broker.scheduling.fair_queue import Passes
-from kohort.broker.scheduling.loopwatch import LoopWatch
-from kohort.broker.writes.batch_validation import Preparation
-from kohort.broker.writes.producerids import ProducerIds
+from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
+from kohort.broker.schedules import FileRemovals
+from kohort.broker.scheduling import COLD_READERS, BlockingWork, LoopWatch, Passes, Slices
 
 if TYPE_CHECKING:
-    from kohort.broker.configs.brokerconfigs import BrokerConfigs
+    from kohort.base.clock import WallClock
     from kohort.broker.connections.connection import Connection
     from kohort.broker.dispatch import Routes
+    from kohort.broker.durability import Durability, Outage
     from kohort.broker.fetch.purgatory import Purgatory
     from kohort.broker.groups.coordination import Coordination
     from kohort.broker.options.settings import BrokerSettings
+    from kohort.broker.topics.configs import BrokerConfigs
     from kohort.broker.topics.leadership import Leadership
     from kohort.broker.topics.metadata import Cluster
-    from kohort.broker.writes.disk_full import Outage
-    from kohort.broker.writes.durability import Durability
-    from kohort.clock import WallClock
     from kohort.storage.store import Store
 
 

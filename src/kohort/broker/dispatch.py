@@ -15,15 +15,15 @@ from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.broker.connections.replies import Buffer
-from kohort.broker.limits.limits import Decoder, bounded_decode
+from kohort.broker.connections.request import Buffer
+from kohort.broker.limits.requests import Decoder, bounded_decode
 from kohort.errors import RemoteProtocolError
 from kohort.wire.codec import decode, encode_parts, encoder
-from kohort.wire.messages.header import RequestHeader
 from kohort.wire.registry import (
     UNSERVED,
     AnyApiKey,
     ApiKey,
+    RequestHeader,
     api_key_of,
     request_header_version,
     response_class,

@@ -6,6 +6,7 @@ the program that started it, and cleanly unless that was killed with it.
 
 from __future__ import annotations
 
+import atexit
 import signal
 import subprocess
 import sys
@@ -17,8 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
-from kohort.broker.atexit_shutdown import stop_at_exit
-from kohort.broker.limits.descriptors import raise_limit
+from kohort.broker.limits.connection_quotas import raise_limit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.errors import ConfigError, KohortError, StateError, StorageError
 
@@ -162,7 +162,7 @@ class _InThread:
 
     def _run(self) -> None:
         try:
-            from kohort.broker.loops import serve
+            from kohort.broker.server import serve
 
             serve(self._settings, on_ready=self._announce)
         except BaseException as failure:  # handed to the thread that asked
@@ -296,8 +296,7 @@ def serve_in_foreground(
     settings = BrokerSettings.of(config, host=host, port=port, data_dir=data_dir)
     from asyncio import AbstractEventLoop
 
-    from kohort.broker.loops import serve
-    from kohort.broker.server import Server
+    from kohort.broker.server import Server, serve
 
     raise_limit()
     if stop_on_eof:
@@ -346,3 +345,37 @@ def _watch_stdin(loop: object, server: object) -> None:
             loop.call_soon_threadsafe(server.request_stop)
 
     threading.Thread(target=wait_for_end, name="kohort-stdin", daemon=True).start()
+
+
+# The stop, at the program's end, of brokers on threads that the program has not stopped.
+#
+# A loop that runs on while the interpreter goes away ends the process by a segmentation fault, and what a broker keeps
+# on
+# disk would have to be recovered.
+#
+# Laws: clients that are open close before it (`kohort.client.core.thread`); a disk that hangs holds up the end
+# of the program for so long at most; a forked child stops nothing of its parent's.
+
+#: How long the end of a program may take for each broker.
+EXIT_SECONDS: Final = 20.0
+
+
+def stop_at_exit(thread: threading.Thread, request_stop: Callable[[], object]) -> Callable[[], None]:
+    """Stop a broker when the program ends; call the returned function once it was stopped otherwise.
+
+    Args:
+        thread: the broker's thread; it ends when the broker has stopped.
+        request_stop: asks the broker to stop.
+    """
+
+    def stop() -> None:
+        # In a forked child the thread does not run.
+        if thread.is_alive():
+            request_stop()
+            thread.join(EXIT_SECONDS)
+
+    def forget() -> None:
+        atexit.unregister(stop)
+
+    atexit.register(stop)
+    return forget

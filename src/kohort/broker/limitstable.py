@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.broker.connections import connection, listener, replies
-from kohort.broker.connections.receivebuffer import BASE_BYTES
+from kohort.broker import batch_validation, scheduling
+from kohort.broker.connections import connection, listener, request
+from kohort.broker.connections.buffers import BASE_BYTES
 from kohort.broker.fetch import fetchsessions, purgatory
-from kohort.broker.limits import admission, answermemory, bytebudget, idle_timeouts, limits, parkedbytes
+from kohort.broker.limits import connection_quotas, idle_timeouts, memory, requests
 from kohort.broker.options.settings import BROKER_OPTIONS
-from kohort.broker.scheduling import fair_queue
-from kohort.broker.writes import batch_validation
-from kohort.coordinator.consumer.client_assignors import validation as assignor_bounds
-from kohort.storage.partitions import record_validation
+from kohort.coordinator.consumer.client_assignors import assignor_metadata as assignor_bounds
+from kohort.storage.partitions import validation
 from kohort.wire.decoder import VALUES_PER_ROW
 from kohort.wire.primitives import TAGS_AT_MOST
 
@@ -62,7 +61,7 @@ LIMITS: Final = (
     ),
     Limit(
         "connections of addresses that are not at work yet",
-        f"all but one in {admission.KEPT_PART}",
+        f"all but one in {connection_quotas.KEPT_PART}",
         None,
         "the same",
         "test_admission.py::test_the_last_tenth_is_for_addresses_that_are_at_work",
@@ -134,7 +133,7 @@ LIMITS: Final = (
     ),
     Limit(
         "bytes of other requests",
-        f"{_mebi(limits.MOST_ORDINARY_BYTES)}; of heartbeats and lists of names 64 KiB to 2 MiB",
+        f"{_mebi(requests.MOST_ORDINARY_BYTES)}; of heartbeats and lists of names 64 KiB to 2 MiB",
         None,
         f"{_CLOSED}; above 16 MiB before the request is read",
         "test_greedy_requests.py::test_long_request_that_carries_no_records_is_refused_before_it_is_read",
@@ -149,8 +148,8 @@ LIMITS: Final = (
         "queued.max.request.bytes",
     ),
     Limit(
-        f"the part of it for requests above {_mebi(bytebudget.SHORT_BYTES)}",
-        f"all but one in {bytebudget.KEPT_PART}",
+        f"the part of it for requests above {_mebi(memory.SHORT_BYTES)}",
+        f"all but one in {memory.KEPT_PART}",
         None,
         "the same",
         "test_bytebudget.py::test_long_requests_leave_room_for_short_ones",
@@ -158,7 +157,7 @@ LIMITS: Final = (
     ),
     Limit(
         "bytes that one record batch unfolds to",
-        _mebi(record_validation.LIMIT_BYTES),
+        _mebi(validation.LIMIT_BYTES),
         None,
         "`INVALID_RECORD`: nothing of the batch is stored",
         "test_batch_validation.py::test_batch_that_unfolds_to_nonsense_is_refused_beside_the_loop",
@@ -175,7 +174,7 @@ LIMITS: Final = (
     ),
     Limit(
         "rows of all arrays of one request",
-        f"{limits.MOST_ROWS:,}; 2,000 to 10,000 where a row is more work",
+        f"{requests.MOST_ROWS:,}; 2,000 to 10,000 where a row is more work",
         None,
         _CLOSED,
         "test_greedy_requests.py::test_too_many_rows_close_the_connection",
@@ -183,7 +182,7 @@ LIMITS: Final = (
     ),
     Limit(
         "groups, members or coordinators' keys that one request names",
-        f"{limits.MOST_NAMED:,}, each once",
+        f"{requests.MOST_NAMED:,}, each once",
         None,
         _CLOSED,
         "test_greedy_requests.py::test_group_that_is_asked_for_again_and_again_is_answered_once",
@@ -199,7 +198,7 @@ LIMITS: Final = (
     ),
     Limit(
         "partitions of one request about offsets",
-        f"{limits.MOST_PARTITIONS:,}",
+        f"{requests.MOST_PARTITIONS:,}",
         None,
         _CLOSED,
         "test_greedy_requests.py::test_too_many_rows_close_the_connection",
@@ -256,7 +255,7 @@ LIMITS: Final = (
     ),
     Limit(
         "those with answers that may be long: all but records, commits and what members say",
-        f"{answermemory.MOST_LONG}, or {_mebi(replies.MOST_KNOWN_BYTES)} of answers that wait for those in front",
+        f"{memory.MOST_LONG}, or {_mebi(request.MOST_KNOWN_BYTES)} of answers that wait for those in front",
         None,
         "the same",
         "test_connection.py::test_a_client_that_asks_very_often_and_does_not_read_is_read_ahead_a_little",
@@ -273,10 +272,10 @@ LIMITS: Final = (
         None,
     ),
     Limit(
-        f"requests of more than {fair_queue.SHORT_BYTES // 1024} KiB, those with records aside, of all connections "
+        f"requests of more than {scheduling.SHORT_BYTES // 1024} KiB, those with records aside, of all connections "
         "before "
         "whoever asks for less has its turn",
-        f"one, or {fair_queue.LONG_BYTES_PER_PASS // 1024} KiB of them",
+        f"one, or {scheduling.LONG_BYTES_PER_PASS // 1024} KiB of them",
         None,
         "the others wait, in the order in which they came",
         "test_fair_queue.py::test_long_requests_of_many_connections_wait_for_later_passes",
@@ -292,7 +291,7 @@ LIMITS: Final = (
     ),
     Limit(
         "those of one connection",
-        f"a part in {parkedbytes.PART_OF_CONNECTION} of it",
+        f"a part in {memory.PART_OF_CONNECTION} of it",
         None,
         "nothing more is read of it until it has answers",
         "test_parkedbytes.py::test_a_connection_holds_a_part_of_it",
@@ -341,7 +340,7 @@ LIMITS: Final = (
     ),
     Limit(
         "records in answers that are not sent",
-        f"{_mebi(answermemory.HELD_BYTES)}, a part in {answermemory.ONE_OF} of what is left for each, or one batch",
+        f"{_mebi(memory.HELD_BYTES)}, a part in {memory.ONE_OF} of what is left for each, or one batch",
         None,
         "from half of it on a connection has one long answer at a time, and its transport 64 KiB that are not taken",
         "test_fetching.py::test_answers_hold_a_bounded_share_of_memory",

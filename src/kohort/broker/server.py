@@ -12,41 +12,37 @@ import errno
 import gc
 import ipaddress
 import logging
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kohort.broker.configs.brokerconfigs import BrokerConfigs
+from kohort.base.clock import SystemClock, WallClock
 from kohort.broker.connections.listener import Listener
 from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
+from kohort.broker.durability import Durability, Outage, tell_relaxed
 from kohort.broker.fetch.purgatory import Purgatory
-from kohort.broker.groups.grouplog import without_collections
 from kohort.broker.groups.journallog import JournalLog
 from kohort.broker.groups.runtime import Runtime
-from kohort.broker.housekeeping.checkpointer import Checkpointer
-from kohort.broker.housekeeping.compactor import Compactor
-from kohort.broker.housekeeping.offsetretention import OffsetRetention
-from kohort.broker.housekeeping.retention import LogRetention
-from kohort.broker.housekeeping.scrubber import Scrubber
-from kohort.broker.limits import descriptors
-from kohort.broker.limits.memorylimit import memory_limit_bytes
+from kohort.broker.groups.shard_log import without_collections
+from kohort.broker.limits import connection_quotas
+from kohort.broker.limits.memory import memory_limit_bytes
+from kohort.broker.log_cleaner import Compactor
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
-from kohort.broker.scheduling.loopwatch import LoopWatch
+from kohort.broker.schedules import Checkpointer, LogRetention, OffsetRetention, Scrubber
+from kohort.broker.scheduling import LoopWatch, WatchedSelector
+from kohort.broker.topics.configs import BrokerConfigs
 from kohort.broker.topics.leadership import Leadership
 from kohort.broker.topics.metadata import Cluster
-from kohort.broker.writes.disk_full import Outage
-from kohort.broker.writes.durability import Durability
-from kohort.broker.writes.durability_report import tell_relaxed
-from kohort.clock import SystemClock, WallClock
 from kohort.errors import KohortError, StorageError
 from kohort.ids import OFFSETS_TOPIC
 from kohort.journal.ring import Journal
 from kohort.records.kernel_form import log_kernels
-from kohort.storage.directory.datadir import broker_on
+from kohort.storage.data_directory import broker_on
 from kohort.storage.files.fs import DiskFileSystem, FileSystem
-from kohort.storage.recovery.recovery import RecoveryReport
+from kohort.storage.recovery import RecoveryReport
 from kohort.storage.store import Store
 
 log = logging.getLogger("kohort.broker")
@@ -241,7 +237,7 @@ class Server:
             limit_bytes = memory_limit_bytes(settings.values["memory.limit.bytes"])
             return Store.in_memory(defaults, cluster_id=cluster_id, node_id=settings.node_id, limit_bytes=limit_bytes)
         most_connections = settings.values["max.connections"]
-        shares = descriptors.shares(most_connections, has_files=True)
+        shares = connection_quotas.shares(most_connections, has_files=True)
         fs = self._fs or DiskFileSystem(most_open=shares.files)
         with without_collections():
             identity = {"cluster_id": cluster_id, "node_id": settings.node_id}
@@ -300,7 +296,7 @@ class Server:
         settings = self._settings
         wanted = settings.values["max.connections"]
         has_files = settings.data_dir is not None
-        most = descriptors.shares(wanted, has_files=has_files).connections
+        most = connection_quotas.shares(wanted, has_files=has_files).connections
         if most < (FEW_CONNECTIONS if wanted == BROKER_OPTIONS.option("max.connections").default else wanted):
             log.warning("event=max_connections_lowered from=%d to=%d reason='descriptors; see ulimit -n'", wanted, most)
         return most
@@ -426,3 +422,47 @@ def _listen_advice(settings: BrokerSettings, why: OSError) -> str:
     if running is None:
         return "the port is in use; stop the program that holds it or choose another port (0 takes a free one)"
     return f"kohort is already running{running} on {settings.data_dir}; use that one, or stop it first"
+
+
+# The event loop that a broker runs on: uvloop's where it is installed, asyncio's otherwise.
+
+
+def new_event_loop(watch: LoopWatch) -> asyncio.AbstractEventLoop:
+    """Return a new loop that does not run yet; `watch` sees its turns if it is asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.SelectorEventLoop(WatchedSelector(watch))
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def serve(
+    settings: BrokerSettings,
+    *,
+    on_ready: Callable[[Server, asyncio.AbstractEventLoop], None],
+    stop_on: Sequence[signal.Signals] = (),
+) -> None:
+    """Run a broker on a new loop until it is asked to stop; raise the error that made it fail.
+
+    Args:
+        settings: the broker's options.
+        on_ready: called on the loop once clients can connect.
+        stop_on: signals that stop the broker; only in the main thread.
+    """
+    watch = LoopWatch()
+    loop = new_event_loop(watch)
+
+    def announce(server: Server) -> None:
+        for number in stop_on:
+            loop.add_signal_handler(number, server.request_stop)
+        on_ready(server, loop)
+
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(run_broker(settings, on_ready=announce, watch=watch))
+    finally:
+        with contextlib.suppress(RuntimeError):
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        asyncio.set_event_loop(None)
+        loop.close()

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from kohort import __version__
 from kohort.cli.bootstrap import settle_connection
-from kohort.cli.foreign import instead_of_words
 from kohort.cli.output import complain
-from kohort.cli.parser import Parser
-from kohort.cli.streams import OutputError, abandon_output, prepare_streams
+from kohort.cli.parser import Parser, instead_of_words
 from kohort.errors import ConfigError, KohortError
 from kohort.records.kernel_form import tell_kernels
 
@@ -52,7 +52,8 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kohort {__version__}, kernels: {tell_kernels()}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     for verb in verbs:
-        import_module(f"kohort.cli.{verb}").add_parser(subparsers)
+        room = "kohort.cli" if verb in {"demo", "report"} else "kohort.cli.verbs"
+        import_module(f"{room}.{verb}").add_parser(subparsers)
     return parser
 
 
@@ -155,6 +156,57 @@ def _listen_to_client() -> None:
         kernels = logging.getLogger("kohort.kernels")
         kernels.propagate = False
         kernels.addHandler(logging.NullHandler())
+
+
+# The three standard streams as a command line needs them: always there, never a traceback.
+#
+# Laws: a stream that was closed (`>&-`) is a sink; a character that the terminal's encoding lacks is written as an
+# escape; what cannot be written is an `OutputError`, which nothing else raises.
+
+#: Name in `sys` -> how it is opened; in the order of their numbers, so that each gets its own.
+_STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
+
+
+class OutputError(OSError):
+    """The standard output takes no more: full, gone, or never writable."""
+
+    def __str__(self) -> str:
+        return f"cannot write the output: {(self.strerror or 'unknown reason').lower()}"
+
+
+class _Output(io.FileIO):
+    """The standard output, which says of itself that it failed."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as why:
+            raise OutputError(why.errno, why.strerror) from why
+
+
+def prepare_streams() -> None:
+    """Make all three usable; for a process of our own only."""
+    out = sys.stdout
+    for name, mode in _STREAMS.items():
+        if getattr(sys, name) is None:
+            # For the rest of the process.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if isinstance(out, io.TextIOWrapper):
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Output(out.fileno(), "wb", closefd=False)),
+            encoding=out.encoding,
+            errors="backslashreplace",
+            # Where Python was asked not to buffer, whole lines are buffered: no program reads less.
+            line_buffering=out.line_buffering or out.write_through,
+        )
+
+
+def abandon_output() -> None:
+    """Discard the buffered output."""
+    # Python would write it at its end, and complain once more.
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+    os.close(sink)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.config import Unserved, Verdict
+from kohort.base.options import Unserved, Verdict
 
 _NEEDLESS: Final = Verdict.NOT_NEEDED
 _LATER: Final = Verdict.NOT_YET

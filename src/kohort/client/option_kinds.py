@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from kohort.client.actions import Endpoint
-from kohort.config import Option, parse_bool, parse_function, parse_int, parse_list, parse_str
+from kohort.base.options import Option, parse_bool, parse_function, parse_int, parse_list, parse_str
+from kohort.client.core.actions import Endpoint
 from kohort.errors import ConfigError
 
 INT32_MAX: Final = 2**31 - 1

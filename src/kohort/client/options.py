@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
-from kohort.client.actions import Endpoint
+from kohort.base.options import Option, OptionSet, Unserved, Verdict, as_keyword, options_of
+from kohort.client.core.actions import Endpoint
+from kohort.client.core.retry import Backoff
 from kohort.client.option_kinds import check_protocols, endpoint_of
-from kohort.client.retry import Backoff
 from kohort.client.securityoptions import SecuritySettings, security_settings
-from kohort.config import Option, OptionSet, Unserved, Verdict, as_keyword, options_of
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kohort.client.localassignors import LocalAssignor
+    from kohort.client.consumer.local_assignors import LocalAssignor
     from kohort.client.typed_options import ConsumerOptions, SharedOptions
 
 #: Options that a running consumer may change.

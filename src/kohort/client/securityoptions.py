@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from kohort.config import parse_bool, parse_function, parse_str
+from kohort.base.options import parse_bool, parse_function, parse_str
 from kohort.errors import ConfigError
 
 if TYPE_CHECKING:

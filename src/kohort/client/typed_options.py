@@ -14,7 +14,8 @@ kafka-python call them. Where a default differs, its doc says so.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from kohort.client.localassignors import parse_assignors
+from kohort.base.options import Spelling, parse_list
+from kohort.client.consumer.local_assignors import parse_assignors
 from kohort.client.option_kinds import (
     INT32_MAX,
     Protocol,
@@ -36,7 +37,6 @@ from kohort.client.securityoptions import (
     parse_provider,
     parse_upper,
 )
-from kohort.config import Spelling, parse_list
 
 if TYPE_CHECKING:
     from ssl import SSLContext

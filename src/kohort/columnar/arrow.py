@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from kohort.errors import ConfigError, CorruptRecordError
 from kohort.records.arrays import blank
-from kohort.records.binary import BinaryColumn, HeaderColumn
-from kohort.records.columns import RecordColumns
+from kohort.records.columns import BinaryColumn, HeaderColumn, RecordColumns
 from kohort.records.row_kernels import to_microseconds
 
 #: Topic, partition, and how many rows of them stand behind each other.

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.coordinator.classic.heartbeat import decide_heartbeat as decide_classic_heartbeat
+from kohort.base.timers import TimerTable
 from kohort.coordinator.classic.join import decide_join
-from kohort.coordinator.classic.leave import decide_leave
-from kohort.coordinator.classic.membership_mode import decide_fallback
+from kohort.coordinator.classic.sessions import decide_heartbeat as decide_classic_heartbeat
+from kohort.coordinator.classic.sessions import decide_leave
 from kohort.coordinator.classic.sync import decide_sync
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import (
@@ -30,7 +30,8 @@ from kohort.coordinator.commands.admin import (
     SubmitMoves,
 )
 from kohort.coordinator.commands.assignors import InstallAssignment, PrepareAssignment
-from kohort.coordinator.commands.base import Command
+from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
 from kohort.coordinator.commands.offsets import (
     CommitOffsets,
     CommitTransactionOffsets,
@@ -38,36 +39,37 @@ from kohort.coordinator.commands.offsets import (
     ExpireOffsets,
     FetchOffsets,
 )
+from kohort.coordinator.config_changes import (
+    decide_alter,
+    decide_describe_configs,
+    decide_fallback,
+    decide_list_configs,
+)
 from kohort.coordinator.consumer import classicmembers
+from kohort.coordinator.consumer.assignment.async_assignor import decide_computed
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.consumer.assignment.target import decide_topics_changed
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_install, decide_prepare
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import tell
 from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.leave import decide_removal
 from kohort.coordinator.consumer.member_metadata import add_metadata
-from kohort.coordinator.consumer.moves import decide_describe_moves
-from kohort.coordinator.consumer.reconciliation.move_priority import decide_measured
-from kohort.coordinator.consumer.submit_moves import decide_submit
-from kohort.coordinator.consumer.targets.async_assignor import decide_computed
-from kohort.coordinator.consumer.targets.batching_window import assignment_key
+from kohort.coordinator.consumer.moves import decide_describe_moves, decide_submit
+from kohort.coordinator.consumer.reconciliation.move_throttle import decide_measured
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Disarm, TimerKey
 from kohort.coordinator.delayed_heartbeats import hold_classic, hold_heartbeat
-from kohort.coordinator.disconnect import decide_disconnected
-from kohort.coordinator.groupconfigchanges import decide_alter, decide_describe_configs, decide_list_configs
 from kohort.coordinator.listing import decide_describe_classic, decide_list
+from kohort.coordinator.liveness import decide_disconnected
 from kohort.coordinator.membership_updates import decide_watch
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.offsets.commit import decide_commit
-from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets
-from kohort.coordinator.offsets.expiry import decide_expire
-from kohort.coordinator.offsets.fetch import decide_fetch
-from kohort.coordinator.offsets.transactions import decide_commit_in_transaction, decide_complete
+from kohort.coordinator.offsets.commit import decide_commit, decide_commit_in_transaction, decide_complete, decide_fetch
+from kohort.coordinator.offsets.delete import decide_delete_group, decide_delete_offsets, decide_expire
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import Entrance, enter
-from kohort.coordinator.topicchange import decide_topics_changed
-from kohort.timers import TimerTable
+from kohort.errors import ErrorCode, Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,3 +215,43 @@ DECIDE: Final[dict[type[Command], Callable[..., Decision]]] = {
     asked.MemberDisconnected: _disconnected,
     asked.WatchMember: _with_settings(decide_watch),
 }
+
+
+# Validation of group ids, the first step of every command about a group.
+#
+# An id goes into the keys of the group log, which have an int16 for its length. Consumers that name no group have the
+# empty id: it may have offsets, be described and be deleted, and no member can join it.
+#
+# Laws: no other place checks an id. The longest id is the same for all commands; the response to the empty one depends
+# on
+# the command.
+# Source: the layout of `__consumer_offsets` (Apache Kafka fails to write a longer id and answers
+# UNKNOWN_SERVER_ERROR);
+# Apache Kafka's `GroupCoordinatorService` for the empty one, each API for itself.
+
+#: Longest group id, in bytes of UTF-8.
+LONGEST_GROUP_ID: Final = 32_767
+#: Most bytes of a character in UTF-8.
+_WIDEST: Final = 4
+#: Commands that accept the empty group id like any other.
+_MAY_BE_EMPTY: Final = frozenset({CommitOffsets, FetchOffsets, DescribeClassicGroup, DeleteGroup})
+_NO_CONFIGS: Final = "the group's name is empty: there are no configs for all groups"
+#: Command -> error and message for the empty id, where they are not the ordinary ones.
+_EMPTY: Final[dict[type[GroupCommand], tuple[ErrorCode, str]]] = {
+    ConsumerGroupHeartbeat: (ErrorCode.INVALID_REQUEST, "GroupId can't be empty"),
+    AlterGroupConfigs: (ErrorCode.INVALID_REQUEST, _NO_CONFIGS),
+    DescribeGroupConfigs: (ErrorCode.INVALID_REQUEST, _NO_CONFIGS),
+}
+
+
+def check_group_id(command: GroupCommand) -> None:
+    """Refuse an id that no group can have, or that this command cannot concern.
+
+    Raises:
+        Refused: INVALID_GROUP_ID; INVALID_REQUEST for the empty id in a KIP-848 heartbeat and in configs.
+    """
+    group_id = command.group_id
+    if not group_id and type(command) not in _MAY_BE_EMPTY:
+        raise Refused(*_EMPTY.get(type(command), (ErrorCode.INVALID_GROUP_ID, "a group needs a name")))
+    if len(group_id) * _WIDEST > LONGEST_GROUP_ID and len(group_id.encode("utf-8", "replace")) > LONGEST_GROUP_ID:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, f"a group's name has at most {LONGEST_GROUP_ID} bytes")

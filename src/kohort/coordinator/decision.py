@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from kohort.assign.interface import Assignable
 from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.records import Record
+from kohort.coordinator.records.types import Record
 from kohort.ids import RequestToken, TopicId
 
 #: Kinds of deadlines. Kohort's own: "assignment": a KIP-848 group whose target is to be computed; "moves": a group with

@@ -1,4 +1,4 @@
-"""ListGroups, and the description of groups that do not exist or only hold offsets.
+"""ListGroups, and DescribeGroups of classic groups, also of those without members or unknown.
 
 Source: Apache Kafka's `GroupMetadataManager.listGroups`; a group that only commits have made is listed as an Empty
 classic group.
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kohort.coordinator.classic.describe import describe
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands.admin import (
     DescribeClassicGroup,
     DescribeClassicGroupReply,
+    DescribedClassicMember,
     ListedGroup,
     ListGroups,
     ListGroupsReply,
@@ -76,3 +77,40 @@ def _listed(groups: GroupsState, settings_for: Callable[[str], GroupSettings]) -
     for group_id in {**groups.offsets, **groups.pending_offsets}:
         if group_id not in groups.consumer and group_id not in groups.classic:
             yield ListedGroup(group_id=group_id, protocol_type="", state="Empty", group_type=CLASSIC)
+
+
+# DescribeGroups of a classic group.
+#
+# Source: Apache Kafka's `ClassicGroup.asDescribedGroup`.
+
+
+def describe(group: ClassicGroup | None, group_id: str) -> DescribeClassicGroupReply:
+    """Describe the group; metadata and assignments only while it is Stable, as Kafka does."""
+    if group is None:
+        return DescribeClassicGroupReply(
+            error=ErrorCode.GROUP_ID_NOT_FOUND,
+            group_id=group_id,
+            state="Dead",
+            protocol_type="",
+            protocol_name="",
+            members=(),
+        )
+    is_stable = group.state is ClassicGroupState.STABLE
+    return DescribeClassicGroupReply(
+        error=ErrorCode.NONE,
+        group_id=group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_name=(group.protocol_name or "") if is_stable else "",
+        members=tuple(
+            DescribedClassicMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ),
+    )

@@ -12,19 +12,42 @@ Source: requirement H10; KIP-848 (a coordinator answers heartbeats).
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator.classic import state as classic
 from kohort.coordinator.commands.base import Partitions, Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
+from kohort.coordinator.commands.groups import (
+    AnyHeartbeat,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Heartbeat,
+    WatchMember,
+)
+from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.heartbeat import decide_member
-from kohort.coordinator.consumer.membership_updates import MemberHeard, MemberWatched, WatchEnded
+from kohort.coordinator.consumer.member_metadata import EditionIssued, watches
+from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
+from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply
-from kohort.coordinator.delayed_heartbeats import AssignmentTold, find_member, hold_heartbeat, without_life
-from kohort.coordinator.model import ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records import MemberConnectionSeen
+from kohort.coordinator.delayed_heartbeats import (
+    AssignmentTold,
+    MemberHeard,
+    MemberWatched,
+    WatchEnded,
+    find_member,
+    hold_heartbeat,
+    without_life,
+)
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import MemberConnectionSeen
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import is_offline
 from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
 
 #: Records that a watch leaves out: a fetch tells nothing of the connection for heartbeats, and delivers assignments
 #: alone.
@@ -110,3 +133,203 @@ def _is_same(grants: Grants, known: Partitions) -> bool:
     return grants.keys() == known.keys() and all(
         found.keys() == set(known[topic_id]) for topic_id, found in grants.items()
     )
+
+
+# Held heartbeats and watches for which a decision may be news.
+#
+# Only the members that a decision concerns are looked at: those whose target has a released partition, those with a
+# new
+# target, those that another member's request changed. So the cost of a change depends on its moves, and not on the
+# number
+# of held heartbeats.
+#
+# Laws: every member with news is found; a member that is found without news goes on waiting.
+# Source: requirements H1, G7.
+
+#: Group id and member id of a member.
+Place = tuple[str, str]
+#: A partition of a topic.
+Spot = tuple[TopicId, int]
+
+#: News for every member of a group if the heartbeat interval changes by them.
+_OF_CONFIGS: Final = (facts.GroupConfigsSet, facts.GroupConfigsForgotten)
+#: Perhaps news for every member of a group.
+_OF_GROUP: Final = (
+    *_OF_CONFIGS,
+    facts.ConsumerGroupForgotten,
+    facts.ClassicGroupForgotten,
+    facts.ClassicGroupStored,
+    classic.ClassicGroupDropped,
+    classic.RebalanceBegun,
+    classic.GenerationBegun,
+)
+#: Perhaps news for the named member.
+_OF_MEMBER: Final = (
+    facts.MemberTargetSet,
+    facts.ConsumerMemberForgotten,
+    facts.CurrentAssignmentSet,
+    facts.ClientAssignmentSet,
+    facts.ClientAssignmentForgotten,
+    classic.MemberRemoved,
+)
+#: Records that may change which partitions the waiting members are to get.
+_OF_TARGET: Final = (facts.MemberTargetSet, facts.TargetAssignmentEpochSet, MovesHeldBack, MovesBegun)
+
+
+def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tuple[str, Spot]]:
+    """Return the partitions, with group id, that no member holds once `records` are applied.
+
+    Only of groups with held heartbeats or watches.
+    """
+    freed: list[tuple[str, Spot]] = []
+    for record in records:
+        if not isinstance(record, facts.CurrentAssignmentSet | facts.ConsumerMemberForgotten):
+            continue
+        # Without held heartbeats and watches no member waits for a partition.
+        if record.group_id not in groups.holds and record.group_id not in groups.watches:
+            continue
+        member = delayed_heartbeats.find_member(groups, record.group_id, record.member_id)
+        if member is None:
+            continue
+        # A revoked partition of a member that is away blocks no one.
+        after: tuple[Grants, ...] = ()
+        if isinstance(record, facts.CurrentAssignmentSet) and record.member_epoch > 0:
+            after = record.assigned, record.pending_revocation
+        for grants in (member.assigned, member.pending_revocation):
+            for topic_id, partitions in grants.items():
+                kept = [each[topic_id] for each in after if topic_id in each]
+                freed += [
+                    (record.group_id, (topic_id, partition))
+                    for partition in partitions
+                    if not any(partition in each for each in kept)
+                ]
+    return freed
+
+
+class News:
+    """Members that there may be news for."""
+
+    __slots__ = ("_paced", "_places", "_wanted")
+
+    def __init__(self) -> None:
+        #: Member of a held heartbeat or watch -> whether there is news for sure.
+        self._places: Final[dict[Place, bool]] = {}
+        #: Groups whose heartbeat interval changed since the latest `note`.
+        self._paced: Final[set[str]] = set()
+        #: group id -> partition -> id of the member that is behind, or waits for a move, and is to own it; of groups
+        #: with holds, since their latest target.
+        self._wanted: Final[dict[str, dict[Spot, str]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def take(self) -> tuple[Place, bool]:
+        """Take one member, with whether there is news for sure."""
+        place = next(iter(self._places))
+        # A member stays out until the next record that concerns it.
+        return place, self._places.pop(place)
+
+    def put_back(self, place: Place, *, is_sure: bool) -> None:
+        """Put a member back that has more to be told."""
+        self._places[place] = is_sure
+
+    def note_interval(self, group_id: str) -> None:
+        """Note a group config that changes the heartbeat interval."""
+        self._paced.add(group_id)
+
+    def note(self, groups: GroupsState, records: Iterable[facts.Record], freed: Iterable[tuple[str, Spot]]) -> None:
+        """Note the members that committed records concern; `freed` is the earlier result of `find_freed`."""
+        if not groups.holds and not groups.watches:
+            self._wanted.clear()
+            self._paced.clear()
+            return
+        for record in records:
+            group_id = record.group_id
+            held = _waiting(groups, group_id)
+            if held is None:
+                self._wanted.pop(group_id, None)
+            elif isinstance(record, delayed_heartbeats.HeartbeatHeld):
+                # News before this heartbeat was told to an earlier one.
+                if record.command.member_id not in groups.watches.get(group_id, ()):
+                    self._places.pop((group_id, record.command.member_id), None)
+            elif isinstance(record, _OF_CONFIGS) and group_id in self._paced:
+                # Every response has the new interval, so there is news for sure.
+                self._places.update(dict.fromkeys(((group_id, each) for each in held), True))
+            elif isinstance(record, _OF_GROUP):
+                self._add(group_id, held)
+            elif isinstance(record, _OF_MEMBER) and record.member_id in held:
+                self._add(group_id, (record.member_id,))
+            elif isinstance(record, ComputationNoted):
+                # Only the chosen member has to learn of the computation.
+                asked = "" if record.computing is None else record.computing.member_id
+                self._add(group_id, (asked,) if asked in held else ())
+            elif isinstance(record, MemberHeard) and record.is_behind and record.member_id in held:
+                # The member has both a hold and a watch: either may deliver the news first.
+                self._add(group_id, (record.member_id,))
+            elif isinstance(record, EditionIssued):
+                self._add(group_id, [each for each, command in held.items() if watches(command)])
+            elif isinstance(record, classic.StaticMemberReplaced):
+                self._add(group_id, (record.replaced_id,))
+            elif isinstance(record, MovesBegun) and group_id in groups.consumer:
+                # The owner is asked to revoke the partition; the next owner gets its news when it is free.
+                holders = groups.consumer[group_id].holders
+                keepers = {holders.get(topic_id, {}).get(partition, "") for topic_id, partition in record.places}
+                self._add(group_id, sorted(keepers & held.keys()))
+            self._note_wanted(groups, record)
+            # A complete target may end the wait of joining members.
+            if held is not None and isinstance(record, facts.TargetAssignmentEpochSet):
+                self._add(group_id, [each for each, command in held.items() if _waits_for_target(command)])
+        self._paced.clear()
+        # The member that is to own a freed partition may take it now.
+        for group_id, spot in freed:
+            group, held = groups.consumer.get(group_id), _waiting(groups, group_id)
+            if group is None or held is None:
+                continue
+            member_id = self._wanted_in(group).get(spot)
+            if member_id is not None and member_id in held:
+                self._add(group_id, (member_id,))
+
+    def _add(self, group_id: str, member_ids: Iterable[str]) -> None:
+        for member_id in member_ids:
+            # A member with news for sure keeps that mark.
+            self._places.setdefault((group_id, member_id), False)
+
+    def _note_wanted(self, groups: GroupsState, record: facts.Record) -> None:
+        wanted, group = self._wanted.get(record.group_id), groups.consumer.get(record.group_id)
+        if isinstance(record, _OF_TARGET) or group is None:
+            # Another target: the wanted partitions are computed again when they are needed.
+            self._wanted.pop(record.group_id, None)
+        elif wanted is not None and isinstance(record, facts.CurrentAssignmentSet) and record.member_id in group.behind:
+            wanted.update(_spots(group, record.member_id))
+
+    def _wanted_in(self, group: ConsumerGroup) -> Mapping[Spot, str]:
+        wanted = self._wanted.get(group.group_id)
+        if wanted is None:
+            wanted = self._wanted[group.group_id] = {}
+            takers = {move.taker for move in group.waiting.values()}
+            for member_id in group.behind | takers:
+                wanted.update(_spots(group, member_id))
+        return wanted
+
+
+def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | WatchMember] | None:
+    """Return the waiting commands of a group by member id; `None`: there are none."""
+    held = groups.holds.get(group_id)
+    watched = groups.watches.get(group_id) if groups.watches else None
+    if held is None or watched is None:
+        return watched if held is None else held
+    return ChainMap[str, AnyHeartbeat | WatchMember](held, watched)  # type: ignore[arg-type]
+
+
+def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
+    """Whether a newer target may be news even if the member's own part is unchanged.
+
+    It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
+    """
+    return isinstance(command, Heartbeat) or command.member_epoch == JOIN_EPOCH
+
+
+def _spots(group: ConsumerGroup, member_id: str) -> Iterator[tuple[Spot, str]]:
+    for topic_id, partitions in group.targets.get(member_id, NO_TARGET).items():
+        for partition in partitions:
+            yield (topic_id, partition), member_id

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kohort.assign.assignors import BUILT_IN
 from kohort.assign.interface import UNLIMITED
-from kohort.assign.registry import BUILT_IN
 from kohort.errors import ConfigError
 
 #: In which direction a group with members may change its protocol; an empty group may always change it.

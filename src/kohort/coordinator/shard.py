@@ -11,45 +11,43 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
+from kohort.base.timers import TimerTable
 from kohort.coordinator import delayed_heartbeats
-from kohort.coordinator import records as facts
 from kohort.coordinator.classic.apply import apply_classic
-from kohort.coordinator.classic.expiry import decide_expiry as decide_classic_expiry
-from kohort.coordinator.classic.expiry import decide_loaded
+from kohort.coordinator.classic.sessions import decide_expiry as decide_classic_expiry
+from kohort.coordinator.classic.sessions import decide_loaded
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import SubmitMoves
 from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commandtable import DECIDE, Known
-from kohort.coordinator.consumer import classicmembers, member_metadata, membership_updates
+from kohort.coordinator.commandtable import DECIDE, Known, check_group_id
+from kohort.coordinator.configs import apply_configs_forgotten, apply_configs_set, effective_settings
+from kohort.coordinator.consumer import classicmembers, member_metadata
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
-from kohort.coordinator.consumer.client_assignors.carry_over import follow_assignors
-from kohort.coordinator.consumer.client_assignors.records import CLIENT_SIDE_RECORDS
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key, loaded_due_ms
+from kohort.coordinator.consumer.assignment.volatile import VOLATILE_RECORDS
+from kohort.coordinator.consumer.client_assignors.assignment_request import CLIENT_SIDE_RECORDS
+from kohort.coordinator.consumer.client_assignors.heartbeat_fields import follow_assignors
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
 from kohort.coordinator.consumer.leave import decide_clock, decide_expiry
 from kohort.coordinator.consumer.member_metadata import follow_published
 from kohort.coordinator.consumer.reconciliation.move_throttle import hold_open
 from kohort.coordinator.consumer.reconciliation.revocation_timeout import build_loaded_times, move_times, shift_times
 from kohort.coordinator.consumer.reconciliation.track_moves import follow_moves
-from kohort.coordinator.consumer.targets.batching_window import assignment_key, loaded_due_ms
-from kohort.coordinator.consumer.targets.volatile import VOLATILE_RECORDS
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey, TimerKind
-from kohort.coordinator.groupconfigs import (
-    apply_configs_forgotten,
-    apply_configs_set,
-    effective_settings,
-)
-from kohort.coordinator.groupid import check_group_id
 from kohort.coordinator.liveness import settled_interval_ms
-from kohort.coordinator.membership_updates import drop_watch
-from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.offsets import apply as offsets_apply
+from kohort.coordinator.membership_updates import News, drop_watch, find_freed
+from kohort.coordinator.model import ConsumerGroup, GroupsState, digest_state
+from kohort.coordinator.offsets import commit as offsets_apply
+from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.state_snapshot import digest_state
-from kohort.coordinator.static_membership.clock_updates import CLOCK_RECORDS, build_loaded_clock, follow_clocks, resume
-from kohort.coordinator.static_membership.fenced_instances import check_not_ousted
-from kohort.coordinator.updated_members import News, find_freed
+from kohort.coordinator.static_membership.clock_updates import (
+    CLOCK_RECORDS,
+    build_loaded_clock,
+    check_not_ousted,
+    follow_clocks,
+    resume,
+)
 from kohort.errors import Refused
-from kohort.timers import TimerTable
 
 #: A message quotes the request: a group's id alone may be as long as a string on the wire can be.
 _MESSAGE_LIMIT: Final = 1_000
@@ -218,7 +216,7 @@ class Shard:
     def abandon(self, command: asked.AnyHeartbeat | asked.WatchMember, *, now_ms: int) -> None:
         """Drop a held heartbeat or a watch of a client that has disconnected."""
         if isinstance(command, asked.WatchMember):
-            if membership_updates.is_watched(self.groups, command):
+            if delayed_heartbeats.is_watched(self.groups, command):
                 self.commit(drop_watch(command), now_ms=now_ms)
         elif delayed_heartbeats.is_held(self.groups, command):
             self.commit(delayed_heartbeats.drop(command), now_ms=now_ms)
@@ -440,7 +438,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     delayed_heartbeats.HeartbeatReleased: delayed_heartbeats.apply_released,
     delayed_heartbeats.ListAwaited: delayed_heartbeats.apply_list_awaited,
     delayed_heartbeats.AssignmentTold: delayed_heartbeats.apply_told,
-    membership_updates.MemberWatched: membership_updates.apply_watched,
-    membership_updates.WatchEnded: membership_updates.apply_watch_ended,
-    membership_updates.MemberHeard: membership_updates.apply_heard,
+    delayed_heartbeats.MemberWatched: delayed_heartbeats.apply_watched,
+    delayed_heartbeats.WatchEnded: delayed_heartbeats.apply_watch_ended,
+    delayed_heartbeats.MemberHeard: delayed_heartbeats.apply_heard,
 }

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kohort.pipelines.journal import FACTS_SCHEMA, JOURNAL_SCHEMA, facts, parse_journal, read_journal
     from kohort.pipelines.lags import lag, parse_commits, parse_ends
-    from kohort.pipelines.tables import flapping, rebalances, refusals, skew, stays, unread, waits
-    from kohort.pipelines.whatif import what_if
+    from kohort.pipelines.tables import flapping, rebalances, refusals, skew, stays, unread, waits, what_if
 
 __all__ = [
     "JOURNAL_SCHEMA", "read_journal", "parse_journal", "FACTS_SCHEMA", "facts",
@@ -27,8 +26,7 @@ __all__ = [
 
 _HOMES = {
     "journal": ("JOURNAL_SCHEMA", "read_journal", "parse_journal", "FACTS_SCHEMA", "facts"),
-    "tables": ("rebalances", "unread", "waits", "stays", "flapping", "skew", "refusals"),
-    "whatif": ("what_if",),
+    "tables": ("rebalances", "unread", "waits", "stays", "flapping", "skew", "refusals", "what_if"),
     "lags": ("parse_commits", "parse_ends", "lag"),
 }
 

@@ -2,7 +2,7 @@
 
 Laws: an assignor goes on from its own last answer, not from what was so; what it would have moved is counted as the
 rebalances count it: partitions that go from one member to another while both are there. Pure: rows in, counts out.
-Source: requirement P5; `coordinator/consumer/targets/target.py`, which asks assignors the same way.
+Source: requirement P5; `coordinator/consumer/assignment/target.py`, which asks assignors the same way.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kohort.assign.assignors import BUILT_IN, built_in
 from kohort.assign.interface import Assignable, AssignableMember, Assignor
 from kohort.assign.ownership import PartitionSpace
-from kohort.assign.registry import BUILT_IN, built_in
 from kohort.assign.subscribers import subscribers_by_topic
 from kohort.errors import ConfigError
 from kohort.ids import TopicId

@@ -7,16 +7,20 @@ Source: requirement P5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from kohort.assign.assignors import BALANCING
+from kohort.assign.interface import Assignor
 from kohort.pipelines.fact import Kind
 from kohort.pipelines.following import SILENT
-from kohort.pipelines.journal import facts
+from kohort.pipelines.journal import facts, follow_groups
+from kohort.pipelines.replaying import EVENTS, Replays, find_assignor
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
 
 #: The default session timeout, milliseconds.
 USUAL_SILENCE_MS: Final = 45_000
@@ -205,4 +209,42 @@ def _by_group(milliseconds: int | Mapping[str, int]) -> Column:
         lambda other, pair: f.when(f.col("group_id") == pair[0], f.lit(pair[1])).otherwise(other),
         milliseconds.items(),
         f.lit(USUAL_SILENCE_MS),
+    )
+
+
+# The moves that another assignor would have made, as a data frame.
+#
+# Source: requirement P5; `replaying.py`, which asks the assignors.
+
+
+def what_if(
+    rows: DataFrame, assignors: Sequence[str | Assignor] = BALANCING, *, partitions: Mapping[str, int] | None = None
+) -> DataFrame:
+    """Find the moves of each assignor, had the group used it from the beginning; batch and stream.
+
+    Args:
+        rows: journal rows, of groups of the consumer protocol; of classic ones there is no table. Or facts that were
+            made with these assignors.
+        assignors: names of those that come with kohort, or assignors of one's own.
+        partitions: topic -> its number of partitions; by default those that the rows name. Facts have their own.
+
+    Returns:
+        `group_id`; `began`, when the coordinator computed an assignment, its `epoch` and `why`; `assignor`; `members`
+        and `partitions` it had to do with; `moved`, as in `rebalances`; `fewest` and `most` partitions of one member
+        then. Compare it with `moved` of `rebalances`, the actual moves.
+
+    Raises:
+        ConfigError: there is no assignor of that name.
+
+    >>> moved = what_if(rows, ["range", "sticky"]).groupBy("assignor").sum("moved")  # doctest: +SKIP
+    """
+    from pyspark.sql import functions as f
+
+    chosen = tuple(find_assignor(assignor) for assignor in assignors)
+    if "event" in rows.columns:
+        rows = follow_groups(rows, Replays(chosen, dict(partitions or {})), events=EVENTS)
+    told = rows.where((f.col("kind") == Kind.REPLAY.value) & f.col("assignor").isin([each.name for each in chosen]))
+    began = f.timestamp_millis("began_ms").alias("began")
+    return told.select(
+        "group_id", began, "epoch", "why", "assignor", "members", "partitions", "moved", "fewest", "most"
     )

@@ -8,11 +8,12 @@ Source: Apache Kafka's record format, magic 2 (KIP-98); architecture, room `reco
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from kohort.errors import CorruptRecordError
+from kohort.ids import TopicPartition
 from kohort.records.arrays import Allocate, blank, zeros
 from kohort.records.checksum import crc32c
 from kohort.records.choice import KernelSet, active_kernels
@@ -24,6 +25,9 @@ from kohort.records.header import (
     HEADER_SIZE,
     MIN_RECORD_SIZE,
     Buffer,
+    check_counts,
+    parse_header,
+    split_batches,
 )
 from kohort.records.layout import (
     ATTRIBUTES,
@@ -37,10 +41,10 @@ from kohort.records.layout import (
     LAST_OFFSET,
     POSITION,
     RECORD_COUNT,
+    ROW_STOP,
     SPAN_WIDTH,
     TABLE_WIDTH,
 )
-from kohort.records.table import read_table, table_field
 
 #: Bytes that one call unfolds before it stops at the end of a batch.
 DEFAULT_TOTAL_BYTES: Final = 64 * 1024 * 1024
@@ -297,3 +301,87 @@ def _bad_record(table: memoryview, region: Region, position: int) -> _DamagedBat
     batch = bisect_left(range(region.stop), position, region.first, key=lambda b: table[b * TABLE_WIDTH + BODY_END])
     batch = min(batch, region.stop - 1)
     return _DamagedBatch(batch, _bad_batch(table, batch, f"has an impossible record at byte {position}"))
+
+
+# The table of a buffer's batches, as kernels fill it.
+#
+# Laws: the table holds only batches whose headers do not contradict each other; what is wrong with the one behind
+# them is kept and raised by the reader that comes to it.
+
+
+def read_table(view: memoryview, kernels: KernelSet) -> tuple[memoryview, int, CorruptRecordError | None]:
+    """Return the batch table, its number of batches, and the fault of the batch behind them."""
+    count = kernels.count_batches(view)
+    table = zeros("q", count * TABLE_WIDTH)
+    end = kernels.index_batches(view, table, count)
+    if end < 0:
+        position = -1 - end
+        header = parse_header(view, position)
+        fault = CorruptRecordError(
+            f"the batch at offset {header.base_offset} lies in front of the end of the one before it"
+        )
+        try:
+            check_counts(header)
+        except CorruptRecordError as error:
+            fault = error
+        fault.byte = position
+        return table, kernels.count_batches(view[:position]), fault
+    try:
+        split_batches(view[end:])
+    except CorruptRecordError as error:
+        error.byte = end
+        return table, count, error
+    return table, count, None
+
+
+def table_field(table: memoryview, field: int, first: int, stop: int) -> list[int]:
+    """Return one column of the table, for the batches [first, stop)."""
+    return table[first * TABLE_WIDTH + field : stop * TABLE_WIDTH : TABLE_WIDTH].tolist()
+
+
+# Scanned records as tuples of the kind that an application gets, straight from the record bytes.
+#
+# Laws: a row owns what it holds; only the rows that are asked for are made.
+# Source: architecture rule 16.
+
+T = TypeVar("T", bound=tuple[object, ...])
+
+_NOTHING: Final = memoryview(bytearray()).cast("i")
+
+
+def build_rows(kind: type[T], partition: TopicPartition, scanned: ScannedRecords, start: int, stop: int) -> list[T]:
+    """Return the rows [start, stop) as tuples of that kind.
+
+    Args:
+        kind: a tuple of topic, partition, offset, timestamp, timestamp type (0: the producer's, 1: the broker's), key,
+            value, headers, leader epoch.
+        partition: whose records were scanned.
+    """
+    rows: list[T] = []
+    found = scanned.headers
+    row_offsets, header_spans = (_NOTHING, _NOTHING) if found is None else (found.row_offsets, found.spans)
+    table = scanned.table
+    for region in scanned.regions:
+        first, last = max(region.first_row, start), min(region.stop_row, stop)
+        if first >= last:
+            continue
+        batch = bisect_right(
+            range(region.stop), first, region.first, key=lambda batch: table[batch * TABLE_WIDTH + ROW_STOP]
+        )
+        scanned.kernels.build_rows(
+            kind,
+            partition.topic,
+            partition.partition,
+            region.join(),
+            table,
+            batch,
+            scanned.offsets,
+            scanned.timestamps,
+            scanned.spans,
+            row_offsets,
+            header_spans,
+            first,
+            last,
+            rows,
+        )
+    return rows

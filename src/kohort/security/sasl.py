@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from kohort.jsontext import parse_json
+from kohort.base.jsontext import parse_json
 
 #: The characters of a token, and the names and values of its extensions, as Apache Kafka reads them.
 _TOKEN: Final = re.compile(r"[-_~+/.A-Za-z0-9]+=*")

@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kohort.spark.driver.listening import BatchReport, QueryListener
+    from kohort.spark.driver.progress_listener import Follower, follow
+    from kohort.spark.driver.sessions import register, session
+    from kohort.spark.driver.stopping import Stopped, drain_and_stop
     from kohort.spark.frames import read_stream, read_topic, write_stream, write_topic
-    from kohort.spark.listening import BatchReport, QueryListener
-    from kohort.spark.progress_listener import Follower, follow
-    from kohort.spark.sessions import register, session
-    from kohort.spark.stopping import Stopped, drain_and_stop
 
 __all__ = [
     "session",
@@ -35,18 +35,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "session": "kohort.spark.sessions",
-    "register": "kohort.spark.sessions",
+    "session": "kohort.spark.driver.sessions",
+    "register": "kohort.spark.driver.sessions",
     "read_topic": "kohort.spark.frames",
     "read_stream": "kohort.spark.frames",
     "write_topic": "kohort.spark.frames",
     "write_stream": "kohort.spark.frames",
-    "QueryListener": "kohort.spark.listening",
-    "BatchReport": "kohort.spark.listening",
-    "drain_and_stop": "kohort.spark.stopping",
-    "Stopped": "kohort.spark.stopping",
-    "follow": "kohort.spark.progress_listener",
-    "Follower": "kohort.spark.progress_listener",
+    "QueryListener": "kohort.spark.driver.listening",
+    "BatchReport": "kohort.spark.driver.listening",
+    "drain_and_stop": "kohort.spark.driver.stopping",
+    "Stopped": "kohort.spark.driver.stopping",
+    "follow": "kohort.spark.driver.progress_listener",
+    "Follower": "kohort.spark.driver.progress_listener",
 }
 
 

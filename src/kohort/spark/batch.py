@@ -17,13 +17,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kohort.client.consumer.consumer import Consumer
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
-from kohort.spark.losses import settle_positions
 from kohort.spark.offsets import Span
-from kohort.spark.option_values import COMMITTED, EARLIEST, LATEST, Offsets, option_of
-from kohort.spark.options import SourceOptions, tell_remarks
-from kohort.spark.planning import find_topics, partitions_of, resolve_offsets
-from kohort.spark.reading import SpanToRead, read_span
-from kohort.spark.tasks import plan_tasks
+from kohort.spark.options import COMMITTED, EARLIEST, LATEST, Offsets, SourceOptions, option_of, tell_remarks
+from kohort.spark.planning import find_topics, partitions_of, plan_tasks, resolve_offsets
+from kohort.spark.reading import SpanToRead, read_span, settle_positions
 
 if TYPE_CHECKING:
     import pyarrow

@@ -13,13 +13,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from kohort.base.options import OptionSet, as_keyword
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
-from kohort.config import OptionSet, as_keyword
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicPartition
 from kohort.spark.option_table import OPTIONS, SINK_OPTIONS, ReadOptions, WriteOptions
-from kohort.spark.options import for_batch, for_stream, parse_options
-from kohort.spark.sinkoptions import parse_sink_options
+from kohort.spark.options import for_batch, for_stream, parse_options, parse_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

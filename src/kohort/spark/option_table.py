@@ -12,9 +12,9 @@ Source: Spark's Kafka integration guide and `KafkaSourceProvider`; P1 to P3.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, TypeAlias, TypedDict
 
+from kohort.base.options import Idle, Option, OptionSet, options_of, parse_bool, parse_int, parse_list, parse_str
 from kohort.client.option_kinds import number, parsed, switch, text
 from kohort.client.typed_options import ReaderOptions, WriterOptions
-from kohort.config import Idle, Option, OptionSet, options_of, parse_bool, parse_int, parse_list, parse_str
 from kohort.ids import TopicPartition
 
 BATCH_HEADERS: Final = "kohort.batchHeaders"

@@ -7,31 +7,31 @@ Source: Spark's Kafka integration guide; P1 to P3.
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from kohort.client.options import CONSUMER_OPTIONS
-from kohort.config import as_keyword
-from kohort.errors import ConfigError
+from kohort.base.options import OptionSet, Verdict, as_keyword
+from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.client.securityoptions import security_settings
+from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicPartition
 from kohort.spark.checkpoint import REMOTE, TELL_THE_END, to_local_path
-from kohort.spark.kafka_settings import check_security, split_options
-from kohort.spark.option_table import IDLE, OF_BATCHES, OF_MEMBERS, OF_STREAMS, OPTIONS, REFUSED, OwnReadOptions
-from kohort.spark.option_values import (
-    COMMITTED,
-    EARLIEST,
-    LATEST,
-    Offsets,
-    Times,
-    parse_assign,
-    parse_columns,
-    parse_duration_ms,
-    parse_offsets,
-    parse_pattern,
-    parse_times,
+from kohort.spark.option_table import (
+    BATCH_HEADERS,
+    EXACTLY_ONCE,
+    IDLE,
+    OF_BATCHES,
+    OF_MEMBERS,
+    OF_STREAMS,
+    OPTIONS,
+    SINK_OPTIONS,
+    OwnReadOptions,
 )
+from kohort.spark.option_table import REFUSED as REFUSED_OPTIONS
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class SourceOptions:
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Parse the options of one `load()`; `ConfigError` names the wrong one and the expected form."""
     found = split_options(
-        given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED, idle=IDLE, instead_of_path="subscribe"
+        given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED_OPTIONS, idle=IDLE, instead_of_path="subscribe"
     )
     client, values, remarks = found.kafka, OPTIONS.parse(found.own), [*found.remarks, *_passed_over(found.own)]
     checked = CONSUMER_OPTIONS.parse(client)
@@ -209,3 +209,371 @@ def _passed_over(own: Mapping[str, object]) -> list[str]:
     if "maxTriggerDelay" in own and "minOffsetsPerTrigger" not in own:
         remarks.append("option maxTriggerDelay changes nothing without minOffsetsPerTrigger")
     return remarks
+
+
+# Values of options: offsets, timestamps and partitions as Spark's JSON, columns, durations.
+#
+# Laws: an invalid value is refused with one sentence: the option, the given value and the expected form.
+# Source: `JsonUtils` of Spark's Kafka source; its time options.
+
+#: Spark's numbers for "from the beginning" and "from the end" inside a JSON of offsets.
+EARLIEST: Final = -2
+LATEST: Final = -1
+#: Where the group stands.
+COMMITTED: Final = -3
+
+ALL_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The first offset with a record not older than a timestamp.
+
+    `option`: the option that says so. `at`: milliseconds since 1970, one for all or by partition. `is_latest_else`:
+    whether a partition without so young a record gets its latest offset; otherwise that is an error.
+    """
+
+    option: str
+    at: int | dict[TopicPartition, int]
+    is_latest_else: bool
+
+
+#: One offset for all partitions (`EARLIEST`, `LATEST` or `COMMITTED`), one per partition, or by time.
+Offsets = int | dict[TopicPartition, int] | Times
+
+
+def option_of(bound: Offsets, which: str) -> str:
+    """Name the option that says where a batch starts or ends (`which`: starting or ending)."""
+    return bound.option if isinstance(bound, Times) else f"{which}Offsets"
+
+
+def parse_columns(asked: list[str] | None, *, has_headers: bool) -> tuple[str, ...]:
+    """Parse the columns in the order asked; by default Spark's seven, and `headers` if wanted."""
+    available = (*ALL_COLUMNS, "headers")
+    if asked is None:
+        return available if has_headers else ALL_COLUMNS
+    by_lower = {column.lower(): column for column in available}
+    unknown = [column for column in asked if column.lower() not in by_lower]
+    if unknown:
+        raise UnknownOptionError(unknown[0], available, what="column")
+    chosen = tuple(by_lower[column.lower()] for column in asked)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ConfigError(f"columns cannot be {','.join(asked)!r}: each of the wanted columns once is expected")
+    return (*chosen, "headers") if has_headers and "headers" not in chosen else chosen
+
+
+def parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    """Parse partitions in the form `{"orders": [0, 1]}`, in order."""
+    topics = _parse_json_object(text, option="assign", example='{"orders": [0, 1]}')
+    found: list[TopicPartition] = []
+    for topic, partitions in sorted(topics.items()):
+        if not isinstance(partitions, list) or not all(_is_number(each, minimum=0) for each in partitions):
+            raise ConfigError(
+                f'assign: a list of partition numbers is expected for {topic}, as in {{"{topic}": [0, 1]}}'
+            )
+        found += [TopicPartition(topic, number) for number in sorted(set(partitions))]
+    if not found:
+        raise ConfigError("assign names no partition")
+    return tuple(found)
+
+
+def parse_pattern(text: str) -> str:
+    """Parse a regular expression of Python's; Java's differs in details."""
+    pattern = text.strip()
+    if not pattern:
+        raise ConfigError("subscribePattern is empty: a regular expression that names of topics match is expected")
+    try:
+        re.compile(pattern)
+    except re.error as why:
+        raise ConfigError(
+            f"subscribePattern cannot be {text!r}: {why}; Python's syntax is expected, which is Java's but for "
+            "(?<name>...), written (?P<name>...), and \\p{...}"
+        ) from None
+    return pattern
+
+
+def parse_offsets(text: str | None, *, option: str) -> Offsets | None:
+    """Parse `earliest`, `latest`, `committed`, or `{"orders": {"0": 23, "1": -2}}`."""
+    if text is None:
+        return None
+    word = text.strip().lower()
+    if word == "latest":
+        return LATEST
+    if word in ("earliest", "committed"):
+        if option != "startingOffsets":
+            raise ConfigError(f"{option} cannot be {word}: latest or offsets by partition are expected")
+        return EARLIEST if word == "earliest" else COMMITTED
+    return _parse_by_partition(text, option=option, example='{"orders": {"0": 23, "1": -2}}', minimum=EARLIEST)
+
+
+def parse_times(text: str, *, option: str) -> dict[TopicPartition, int]:
+    """Parse timestamps in the form `{"orders": {"0": 1700000000000}}`."""
+    return _parse_by_partition(text, option=option, example='{"orders": {"0": 1700000000000}}', minimum=0)
+
+
+def _parse_by_partition(text: str, *, option: str, example: str, minimum: int) -> dict[TopicPartition, int]:
+    topics = _parse_json_object(text, option=option, example=example)
+    found: dict[TopicPartition, int] = {}
+    for topic, numbers in topics.items():
+        if not isinstance(numbers, dict):
+            raise ConfigError(f"{option}: numbers by partition are expected for {topic}, as in {example}")
+        for partition, number in numbers.items():
+            is_partition = partition.isascii() and partition.isdigit() and len(partition) <= 10
+            if not is_partition or not _is_number(number, minimum=minimum):
+                raise ConfigError(f"{option}: {topic}-{partition} cannot be at {number!r}")
+            found[TopicPartition(topic, int(partition))] = number
+    return found
+
+
+#: The largest that travels: offsets and timestamps are 64 bit, partitions 32 bit numbers.
+_LARGEST: Final = 2**63 - 1
+
+
+def _is_number(value: object, *, minimum: int) -> bool:
+    # JSON's true and false are integers to Python.
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= _LARGEST
+
+
+def _parse_json_object(text: str, *, option: str, example: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as why:
+        raise ConfigError(f"{option} is not valid JSON ({why}); expected is something like {example}") from None
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"{option} is not a JSON object; expected is something like {example}")
+    return parsed
+
+
+#: Kafka's times are 32 bit numbers of milliseconds; this is 24 days.
+_LONGEST_MS: Final = 2**31 - 1
+_UNITS_MS: Final[Mapping[str, int]] = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_duration_ms(text: str, *, option: str) -> int:
+    """Parse `500ms`, `30s`, `5min`, `1h`, `1d`; a bare number means milliseconds."""
+    stripped = text.strip().lower()
+    digits = stripped.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    # A bare number means milliseconds, as in Spark's own time options.
+    unit = stripped[len(digits) :].strip() or "ms"
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= 10
+    milliseconds = int(digits) * _UNITS_MS[unit] if is_number and unit in _UNITS_MS else 0
+    if not 0 < milliseconds <= _LONGEST_MS:
+        raise ConfigError(f"{option} cannot be {text!r}: a time such as 500ms, 30s, 5min or 1h is expected")
+    return milliseconds
+
+
+# The parameters of `option()`, split into kohort's options and settings of Kafka's client.
+#
+# Laws: names come in any case. Each is acted on, answered with a log line that says why it changes nothing, or refused
+# by the name under which it was given; none is ignored in silence.
+# Source: Spark's Kafka integration guide (`kafka.`); Apache Kafka's client configurations; measured with PySpark 4.3:
+# the
+# code that makes a table in Python learns its options, the code that reads or writes it does not.
+
+_PREFIX: Final = "kafka."
+#: Of settings that protect a connection: one that is not acted on must not look as if it were.
+_SECURITY: Final = ("security.", "ssl.", "enable.ssl.", "sasl.", "enable.sasl.", "oauth", "https.")
+#: Settings that only a Java virtual machine can act on, and their replacement here.
+_JVM_ONLY: Final = {
+    "sasl.login.class": "it names a Java class",
+    "sasl.login.callback.handler.class": "it names a Java class; name a function as sasl.oauth.token.provider",
+    "sasl.client.callback.handler.class": "it names a Java class",
+    "sasl.kerberos.service.name": "Kerberos logins are made by Java; use another mechanism",
+    "security.providers": "it names Java classes",
+    "ssl.engine.factory.class": "it names a Java class",
+}
+#: Java's names of assignors are ours with another face.
+_ASSIGNORS: Final = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+#: Properties that Spark adds to the options of a table of its catalog.
+_OF_TABLES: Final = "provider"
+_TABLES_INSTEAD: Final = "CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...) keeps them"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Options with checked names and unparsed values.
+
+    `own`: under their proper case. `kafka`: settings without their prefix.
+
+    `remarks`: a sentence for each that changes nothing.
+    """
+
+    own: dict[str, object] = field(default_factory=dict)
+    kafka: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+def split_options(
+    given: Mapping[str, str],
+    *,
+    own: OptionSet,
+    settings: OptionSet,
+    refused: Mapping[str, str],
+    idle: Mapping[str, str],
+    instead_of_path: str,
+) -> Given:
+    """Split the options of one `load()`, `save()` or `start()`.
+
+    Args:
+        given: as Spark hands them over.
+        own: the options without a prefix.
+        settings: those of the client, which have one.
+        refused: settings that the caller owns, and what to do instead.
+        idle: settings that change nothing, and why.
+        instead_of_path: the option that names what `load("orders")` seems to name; Spark itself adds an empty path.
+
+    Raises:
+        UnknownOptionError: the name is unknown.
+        ConfigError: a setting is refused, or cannot have that value; the address of a broker is missing; a table.
+    """
+    if _OF_TABLES in map(str.lower, given):
+        raise ConfigError(
+            f"CREATE TABLE ... USING kohort is no use: Spark forgets the table's options; {_TABLES_INSTEAD}"
+        )
+    found = Given()
+    by_lower = {option.name.lower(): option for option in own}
+    for name, value in given.items():
+        lowered = name.lower()
+        option = by_lower.get(lowered)
+        if lowered.startswith(_PREFIX):
+            _take_setting(found, lowered.removeprefix(_PREFIX), value, settings=settings, refused=refused, idle=idle)
+        elif option is not None:
+            found.own[option.name] = value
+            words = option.idle_words(value)
+            if words is not None:
+                found.remarks.append(f"option {option.name} changes nothing: {words}")
+        elif lowered == "path":
+            if value:
+                raise ConfigError(f"the path {value!r} names no topic: leave it out, and give option {instead_of_path}")
+        elif lowered.startswith("spark.kafka.clusters."):
+            raise ConfigError(f"option {name} cannot be set: delegation tokens are fetched and renewed by a JVM")
+        else:
+            known = [*(each.name for each in own), *(_PREFIX + each.name for each in settings)]
+            raise UnknownOptionError(name, known, what=own.what)
+    if "bootstrap.servers" not in found.kafka:
+        table = "" if given else f" (no option is given at all: those of a table Spark forgets; {_TABLES_INSTEAD})"
+        raise ConfigError(f"option kafka.bootstrap.servers is needed: the address of a broker, HOST:PORT{table}")
+    return found
+
+
+def check_security(checked: Mapping[str, object]) -> None:
+    """Check that TLS and login can be set up by a client's parsed settings; read their files, once."""
+    try:
+        security_settings(checked)
+    except ConfigError as wrong:
+        raise ConfigError(f"options with kafka. in front: {wrong}") from None
+
+
+def _take_setting(
+    found: Given, name: str, value: str, *, settings: OptionSet, refused: Mapping[str, str], idle: Mapping[str, str]
+) -> None:
+    why = refused.get(name)
+    is_known = name in settings
+    if why is None and not is_known:
+        why = _JVM_ONLY.get(name)
+    if why is not None:
+        raise ConfigError(f"option {_PREFIX}{name} cannot be set: {why}")
+    if name in idle:
+        found.remarks.append(f"option {_PREFIX}{name} changes nothing: {idle[name]}")
+    elif is_known:
+        option = settings.option(name)
+        if option.name == "partition.assignment.strategy":
+            value = ",".join(_ASSIGNORS.get(each.strip(), each.strip()) for each in value.split(","))
+        try:
+            option.check(value)
+        except ConfigError as wrong:
+            raise ConfigError(f"option {_PREFIX}{wrong}") from None
+        if option.name in found.kafka:
+            raise ConfigError(f"option {_PREFIX}{option.name} is given twice, under two names: leave one out")
+        found.kafka[option.name] = value
+    else:
+        _answer_unknown(found, name, settings)
+
+
+def _answer_unknown(found: Given, name: str, settings: OptionSet) -> None:
+    unserved = settings.unserved(name)
+    if unserved is None:
+        known = [_PREFIX + each.name for each in settings]
+        raise UnknownOptionError(_PREFIX + name, known, what=settings.what)
+    if unserved.verdict is Verdict.CALLED:
+        raise UnknownOptionError(_PREFIX + name, (), what=settings.what, why=f"is called {_PREFIX}{unserved.why} here")
+    if unserved.verdict is Verdict.REFUSED or name.startswith(_SECURITY):
+        why = f"{unserved.verdict.value}: {unserved.why}"
+        raise UnknownOptionError(_PREFIX + name, (), what=settings.what, why=why)
+    found.remarks.append(f"option {_PREFIX}{name} changes nothing: {unserved.why}")
+
+
+# The options of writing by `format("kohort")`: Spark's Kafka sink's and kohort's own.
+#
+# Laws: as of `options.py`; what the producer needs travels on as Kafka's dotted names.
+# Source: Spark's Kafka integration guide, writing; P1.
+
+#: Kafka settings that the sink owns; giving them is an error, as in Spark's Kafka sink.
+REFUSED: Final = {
+    "interceptor.classes": "change rows by Spark's functions",
+    "ssl.context": "an object cannot travel: name files by ssl.ca.location and ssl.certificate.location",
+    "key.serializer": "keys are written as they are; cast or encode the column key",
+    "transactional.id": "there are no transactions yet; the sink writes at least once",
+    "value.serializer": "values are written as they are; cast or encode the column value",
+}
+#: Options of the stream itself that Spark hands on.
+_OF_QUERIES: Final = ("checkpointlocation", "queryname")
+_ASYNC_PROGRESS: Final = "asyncprogresstracking"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """The checked options of one `save()` or `start()`; writers take them along to the executors.
+
+    `topic` `None`: rows name theirs. `client`: Kafka's dotted names, `bootstrap.servers` among them. `remarks`: a
+    sentence for each option that changes nothing.
+    """
+
+    topic: str | None
+    adds_batch_headers: bool
+    client: dict[str, str] = field(default_factory=dict, repr=False)
+    remarks: tuple[str, ...] = ()
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Parse the options of one `save()` or `start()`; `ConfigError` names the wrong one."""
+    found = split_options(
+        _without_those_of_queries(given),
+        own=SINK_OPTIONS,
+        settings=PRODUCER_OPTIONS,
+        refused=REFUSED,
+        idle={},
+        instead_of_path="topic",
+    )
+    values, client = SINK_OPTIONS.parse(found.own), found.kafka
+    check_security(PRODUCER_OPTIONS.parse(client))
+    if values[EXACTLY_ONCE]:
+        raise ConfigError(
+            f"{EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the producer has "
+            "yet; leave it out, and let readers drop doubles (kohort.batchHeaders, docs/spark.md)"
+        )
+    if values["topic"] is not None and not values["topic"].strip():
+        raise ConfigError("option topic cannot be empty: name a topic, or leave it out and give a column topic")
+    topic = values["topic"].strip() if values["topic"] else None
+    return SinkOptions(
+        topic=topic, adds_batch_headers=values[BATCH_HEADERS], client=client, remarks=tuple(found.remarks)
+    )
+
+
+def _without_those_of_queries(given: Mapping[str, str]) -> dict[str, str]:
+    kept = {}
+    for name, value in given.items():
+        lowered = name.lower()
+        if lowered.startswith(_ASYNC_PROGRESS):
+            if value.strip().lower() != "false":
+                raise ConfigError(
+                    f"option {name} cannot be set: Spark would say that a batch is finished before its log has it, and "
+                    "offsets would be committed to groups too early"
+                )
+        elif lowered not in _OF_QUERIES:
+            kept[name] = value
+    return kept

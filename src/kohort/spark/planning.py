@@ -10,16 +10,19 @@ them.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Final
 
 from kohort.client.consumer.consumer import Consumer
 from kohort.client.records import ListedTopic
-from kohort.errors import ConfigError, UnknownTopicError
+from kohort.errors import ConfigError, KohortError, KohortTimeoutError, UnknownTopicError
 from kohort.ids import TopicPartition
-from kohort.spark.offsets import Span
-from kohort.spark.option_values import COMMITTED, EARLIEST, LATEST, Offsets, Times
-from kohort.spark.options import SourceOptions
+from kohort.spark.offsets import Span, share_limit
+from kohort.spark.options import COMMITTED, EARLIEST, LATEST, Offsets, SourceOptions, Times
+from kohort.spark.reading import SpanToRead
 
 
 def find_topics(consumer: Consumer, options: SourceOptions) -> dict[str, ListedTopic]:
@@ -199,3 +202,253 @@ def choose_spans(
 def join(partitions: set[TopicPartition]) -> str:
     """Join partitions for a sentence."""
     return ", ".join(map(str, sorted(partitions)))
+
+
+# The plan of the tasks that read a batch's spans.
+#
+# Laws: the tasks of a partition follow each other without a gap; only the last one of a partition may end "where the
+# log
+# ends when it runs", and only the first one may begin at "what the log begins with then".
+# Source: `KafkaOffsetRangeCalculator` of Spark's Kafka source.
+
+#: Longer spans are cut where the options say nothing, so that a few large partitions keep every core busy.
+RECORDS_PER_TASK: Final = 2_500_000
+
+
+def plan_tasks(
+    spans: Mapping[TopicPartition, Span],
+    options: SourceOptions,
+    *,
+    open_starts: frozenset[TopicPartition] = frozenset(),
+    open_ends: frozenset[TopicPartition] = frozenset(),
+    topic_ids: Mapping[str, str] | None = None,
+) -> list[SpanToRead]:
+    """Plan the tasks of a batch, by partition and offset; a partition without records gives none.
+
+    Args:
+        spans: the offsets to read, as of now.
+        options: `minPartitions` and `maxRecordsPerPartition`.
+        open_starts: partitions that are read from wherever their log begins when the task runs.
+        open_ends: partitions that are read up to wherever their log ends when the task runs, be they empty now.
+        topic_ids: of topics; a task notices where its topic was made anew.
+    """
+    tasks: list[SpanToRead] = []
+    for partition, pieces in split_spans(spans, options).items():
+        edges = [*(piece.start for piece in pieces), pieces[-1].end]
+        if partition in open_starts:
+            edges[0] = EARLIEST
+        if partition in open_ends:
+            edges[-1] = LATEST
+        if pieces[-1].size or partition in open_ends:
+            topic_id = (topic_ids or {}).get(partition.topic, "")
+            tasks += [SpanToRead(*partition, low, high, topic_id) for low, high in pairwise(edges)]
+    return tasks
+
+
+def split_spans(spans: Mapping[TopicPartition, Span], options: SourceOptions) -> dict[TopicPartition, list[Span]]:
+    """Split each span into pieces of nearly equal length, in order; an empty span stays one piece."""
+    most = options.own["maxRecordsPerPartition"]
+    if most is None and options.own["minPartitions"] is None:
+        most = RECORDS_PER_TASK
+    parts = {partition: 1 if most is None else max(1, -(-span.size // most)) for partition, span in spans.items()}
+    if options.own["minPartitions"] is not None:
+        parts = _raise_to(options.own["minPartitions"], spans, parts)
+    return {partition: _cut(span, parts[partition]) for partition, span in sorted(spans.items())}
+
+
+def _raise_to(
+    least: int, spans: Mapping[TopicPartition, Span], parts: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Split the largest pieces into more parts, until there are about `least`."""
+    sizes = {partition: span.size / parts[partition] for partition, span in spans.items() if span.size > 0}
+    count = sum(parts[partition] for partition in sizes)
+    if count >= least:
+        return dict(parts)
+    total = sum(spans[partition].size for partition in sizes)
+    # Spans that stay whole take no part in the shares of those that are cut.
+    whole = {partition for partition, size in sizes.items() if _round(size / total * least) <= 1}
+    rest = sum(spans[partition].size for partition in sizes.keys() - whole)
+    left = max(least - sum(parts[partition] for partition in whole), 1)
+    more = {
+        partition: parts[partition] * max(1, _round(sizes[partition] / rest * left))
+        for partition in sizes.keys() - whole
+    }
+    return {**parts, **more}
+
+
+def _round(number: float) -> int:
+    """Round as Java does: halves go up."""
+    return int(number + 0.5)
+
+
+def _cut(span: Span, parts: int) -> list[Span]:
+    parts = min(parts, max(1, span.size))
+    edges = [span.start + span.size * part // parts for part in range(parts + 1)]
+    return [Span(low, high) for low, high in pairwise(edges)]
+
+
+# The limits of a micro-batch: the time to plan one, and the share of the records that it reads.
+#
+# Laws: nothing here reads a clock.
+# Source: `minOffsetsPerTrigger`, `maxTriggerDelay` and `maxOffsetsPerTrigger` of Spark's Kafka source
+# (`KafkaMicroBatchStream.delayBatch`, `rateLimit`).
+
+
+class BatchLimits:
+    """All limits that the options set; where Spark asks for one of them, all hold."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._max_offsets = options.own["maxOffsetsPerTrigger"]
+        least, most = options.own["minOffsetsPerTrigger"], options.own["maxBytesPerTrigger"]
+        #: `None` where a batch may be as small as it likes.
+        self._delay = (
+            None if least is None else BatchDelay(min_offsets=least, max_delay_ms=options.max_trigger_delay_ms)
+        )
+        #: `None` where it may have any number of bytes.
+        self._bytes = None if most is None else BytesCap(options, max_bytes=most)
+
+    def apply(
+        self, spans: Mapping[TopicPartition, Span], *, may_wait: bool, now_s: float
+    ) -> dict[TopicPartition, Span]:
+        """Return the part of these spans, all that there is now, for the next batch; empty ones to wait."""
+        if may_wait and self._delay is not None and self._delay.hold_back(spans, now_s=now_s):
+            return {partition: Span(span.start, span.start) for partition, span in spans.items()}
+        limited = share_limit(spans, self._max_offsets)
+        return limited if self._bytes is None else self._bytes.cap(limited)
+
+    def close(self) -> None:
+        """Close the consumer that looked at records, if one was opened."""
+        if self._bytes is not None:
+            self._bytes.close()
+
+
+class BatchDelay:
+    """The delay of batches until there are enough records or the wait is over; not of a run's first one.
+
+    Args:
+        min_offsets: so many are enough.
+        max_delay_ms: longest time between two batches that were not held back.
+    """
+
+    def __init__(self, *, min_offsets: int, max_delay_ms: int) -> None:
+        self._min_offsets = min_offsets
+        self._max_delay_s = max_delay_ms / 1000
+        #: When the last batch was let through; `None` before the first.
+        self._last_s: float | None = None
+
+    def hold_back(self, spans: Mapping[TopicPartition, Span], *, now_s: float) -> bool:
+        """Whether these spans, all that there is now, should wait."""
+        available = sum(span.size for span in spans.values())
+        is_late = self._last_s is None or now_s - self._last_s >= self._max_delay_s
+        if available < self._min_offsets and not is_late:
+            return True
+        self._last_s = now_s
+        return False
+
+
+# The size of a micro-batch in bytes, by a look at where it begins in each partition.
+#
+# Laws: a partition's look is bounded, one record at least; what is known from earlier looks is used as long as the
+# backlog is far below the cap; each partition gets one record at least, or nothing would ever move.
+# Source: `maxBytesPerTrigger` of Spark's file and Delta sources; its Kafka source has none.
+
+#: Of a partition, in one answer.
+_LOOK_BYTES: Final = 64 * 1024
+_POLL_S: Final = 0.2
+_COLUMNS: Final = ("key", "value", "headers")
+#: A backlog that seems to be smaller than this part of the cap is not looked at again.
+_FAR_BELOW: Final = 0.5
+
+
+class BytesCap:
+    """`maxBytesPerTrigger` of one query.
+
+    Args:
+        max_bytes: of keys, values and headers, about.
+    """
+
+    def __init__(self, options: SourceOptions, *, max_bytes: int) -> None:
+        self._options = options
+        self._max_bytes = max_bytes
+        #: Made on first use, and kept.
+        self._consumer: Consumer | None = None
+        #: partition -> bytes a record.
+        self._sizes: dict[TopicPartition, float] = {}
+
+    def cap(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, Span]:
+        """Cap each span so that all of them together have about `max_bytes`.
+
+        Raises:
+            KohortTimeoutError: records could not be looked at within `kafka.default.api.timeout.ms`.
+        """
+        waiting = {partition: span for partition, span in spans.items() if span.size > 0}
+        are_known = waiting.keys() <= self._sizes.keys()
+        if not (are_known and weigh(waiting, self._sizes) < _FAR_BELOW * self._max_bytes):
+            self._sizes.update(self._look(waiting))
+        return share_bytes(spans, self._sizes, self._max_bytes)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._consumer is not None:
+            self._consumer.close(timeout=5.0)
+
+    def _look(self, spans: Mapping[TopicPartition, Span]) -> dict[TopicPartition, float]:
+        if self._consumer is None:
+            settings = {"auto.offset.reset": "none", "enable.auto.commit": False}
+            limits = {"max.partition.fetch.bytes": _LOOK_BYTES, "fetch.buffer.bytes": _LOOK_BYTES}
+            self._consumer = Consumer.from_config({**self._options.client, **settings, **limits})
+        consumer, found = self._consumer, dict[TopicPartition, float]()
+        try:
+            for partition, span in spans.items():
+                found[partition] = _bytes_per_record(consumer, partition, span, self._options)
+        finally:
+            consumer.assign([])
+        return found
+
+
+def _bytes_per_record(consumer: Consumer, partition: TopicPartition, span: Span, options: SourceOptions) -> float:
+    consumer.assign([partition])
+    consumer.seek(partition, span.start)
+    patience_s = options.api_timeout_ms / 1000
+    deadline_s, trouble = time.monotonic() + patience_s, None
+    while time.monotonic() < deadline_s:
+        try:
+            batches = consumer.poll_arrow(_POLL_S, columns=_COLUMNS)
+        except KohortError as why:
+            if not why.retriable:
+                raise
+            batches, trouble = [], why
+        rows: int = sum(batch.num_rows for batch in batches)
+        if rows:
+            # Arrow adds to the bytes of a binary column the position at which each of them begins.
+            size_bytes: int = sum(batch.nbytes for batch in batches)
+            return size_bytes / rows - 4 * len(_COLUMNS)
+        if consumer.position(partition) >= span.end:
+            # Marks of transactions, or what compaction has left.
+            return 0.0
+    raise KohortTimeoutError(
+        f"{partition} showed no record at offset {span.start} for {patience_s:g} s (kafka.default.api.timeout.ms), "
+        "which maxBytesPerTrigger needs to see"
+    ) from trouble
+
+
+def weigh(spans: Mapping[TopicPartition, Span], sizes: Mapping[TopicPartition, float]) -> float:
+    """Return the bytes of all records."""
+    return sum(span.size * sizes[partition] for partition, span in spans.items() if span.size > 0)
+
+
+def share_bytes(
+    spans: Mapping[TopicPartition, Span], sizes: Mapping[TopicPartition, float], max_bytes: int
+) -> dict[TopicPartition, Span]:
+    """Cap spans at `max_bytes`, shared by their backlog in bytes, at least one record each.
+
+    Args:
+        sizes: bytes a record, of each partition whose span is not empty.
+    """
+    total = weigh(spans, sizes)
+    if total <= max_bytes:
+        return dict(spans)
+    return {
+        partition: Span(span.start, min(span.end, span.start + max(1, int(span.size * max_bytes / total))))
+        for partition, span in spans.items()
+    }

@@ -8,19 +8,28 @@ Source: PySpark's data sources, measured with 4.3; P1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import pyspark
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from kohort.errors import ConfigError, KohortError
-from kohort.spark.sinkoptions import SinkOptions
-from kohort.spark.writing import Ledger, Written, as_text, check_schema, write_rows
+from kohort.client.options import PRODUCER_OPTIONS
+from kohort.client.producer.producer import Producer
+from kohort.client.records import SentMany
+from kohort.errors import ConfigError, KohortError, PartlySentError
+from kohort.ids import TopicPartition
+from kohort.spark.options import SinkOptions
+from kohort.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
+
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -125,3 +134,250 @@ def _tell_failure(what: str, messages: Sequence[WriterCommitMessage | None]) -> 
     stored = stored_by(messages).stored()
     if stored:
         _log.warning("%s; other tasks have stored %s: a repetition stores that again", what, as_text(stored))
+
+
+# Writing: the rows of a task become records of topics, by a producer of its worker process.
+#
+# Laws: a task ends when its last record is acknowledged, or with an error that says what is stored all the same; of a
+# task that has failed nothing is sent any more. No Python object per record.
+# Source: the columns, options and sentences of Spark's Kafka sink (KafkaWriter, KafkaRowWriter); P1.
+
+#: column -> its types as Spark writes them; all others are left out, as by Spark's sink.
+_TYPES: Final = {
+    "topic": ("string",),
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+}
+
+#: Header -> where Spark tells it to a task.
+_BATCH_HEADERS: Final = {"kohort.query": "sql.streaming.queryId", "kohort.batch": "streaming.sql.batchId"}
+
+#: Idle producers of this worker process by their settings: workers are reused, connections with them.
+_idle: Final[dict[tuple[tuple[str, str], ...], Producer]] = {}
+#: A worker of several jobs has no more than that.
+_IDLE_AT_MOST: Final = 4
+
+
+class Stored(NamedTuple):
+    """The rows that one task has stored in a partition: a count between two offsets.
+
+    Other producers may have written between the same offsets.
+    """
+
+    topic: str
+    partition: int
+    #: Of the first; -1 where the broker was not asked to tell (acks=0).
+    first_offset: int
+    #: Behind the last; -1 likewise.
+    end_offset: int
+    record_count: int
+
+    def __str__(self) -> str:
+        where = TopicPartition(self.topic, self.partition)
+        offsets = "" if self.first_offset < 0 else f" in [{self.first_offset}, {self.end_offset})"
+        return f"{self.record_count} to {where}{offsets}"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """A task's message to the driver: the rows that it has stored, by partition."""
+
+    stored: tuple[Stored, ...]
+
+
+class RowsNotAcknowledgedError(KohortError):
+    """A task could not store all of its rows, or does not know that it has.
+
+    Args:
+        failed_count: rows that no broker has acknowledged; the rest of the task was not tried.
+        stored: what is stored all the same, and is stored again when Spark repeats the task.
+        reason: why the first of them was not; that error itself is the `__cause__`.
+        retriable: whether a repetition may go well.
+    """
+
+    def __init__(self, failed_count: int, stored: tuple[Stored, ...], reason: str, retriable: bool = False) -> None:
+        super().__init__(failed_count, stored, reason, retriable)
+        self.failed_count = failed_count
+        self.stored = stored
+        self.reason = reason
+        self.retriable = retriable
+
+    def __str__(self) -> str:
+        rows = "1 row was" if self.failed_count == 1 else f"{self.failed_count} rows were"
+        return f"{rows} not acknowledged: {self.reason}; stored: {as_text(self.stored)}"
+
+
+class NullTopicError(KohortError):
+    """A row names no topic, and no option does."""
+
+    def __str__(self) -> str:
+        return (
+            "[KAFKA_NULL_TOPIC_IN_DATA] The Kafka message data sent to the producer contains a null topic. "
+            "Use the `topic` option for setting a default topic."
+        )
+
+
+def check_schema(schema: StructType, topic: str | None) -> tuple[int, ...]:
+    """Return the places of the columns to write; `ConfigError`, as Spark's sink words it, for a bad one.
+
+    Args:
+        topic: the option; with it a column of that name is not looked at.
+    """
+    places: dict[str, int] = {}
+    for place, field in enumerate(schema.fields):
+        if field.name in _TYPES and not (field.name == "topic" and topic is not None):
+            places.setdefault(field.name, place)
+    if topic is None and "topic" not in places:
+        raise ConfigError(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
+        )
+    if "value" not in places:
+        raise ConfigError("Required attribute 'value' not found")
+    for name, place in places.items():
+        kind = schema.fields[place].dataType.simpleString()
+        if kind not in _TYPES[name]:
+            raise ConfigError(
+                f"{name} attribute unsupported type {kind}. {name} must be a(n) {' or '.join(_TYPES[name])}"
+            )
+    return tuple(places.values())
+
+
+class Ledger:
+    """The sum of the rows that tasks have stored."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, int], Stored] = {}
+
+    def add(self, sent: Iterable[SentMany]) -> None:
+        """Add the rows that one call of the producer has stored."""
+        for each in sent:
+            for part in each.ranges:
+                end = -1 if part.base_offset < 0 else part.base_offset + part.record_count
+                self.merge([Stored(each.topic, part.partition, part.base_offset, end, part.record_count)])
+
+    def merge(self, stored: Iterable[Stored]) -> None:
+        """Add the rows of another ledger."""
+        for more in stored:
+            place = (more.topic, more.partition)
+            known = self._parts.get(place, more._replace(record_count=0))
+            self._parts[place] = Stored(
+                *place,
+                min(known.first_offset, more.first_offset),
+                max(known.end_offset, more.end_offset),
+                known.record_count + more.record_count,
+            )
+
+    def stored(self) -> tuple[Stored, ...]:
+        """Return the stored rows by topic and partition."""
+        return tuple(sorted(self._parts.values()))
+
+
+def as_text(stored: Sequence[Stored]) -> str:
+    """Format stored rows for a person."""
+    return ", ".join(map(str, stored)) or "nothing"
+
+
+def batch_headers() -> dict[str, str]:
+    """Return headers of query and micro-batch, which are the same when Spark repeats the batch.
+
+    Raises:
+        ConfigError: it is a task of no streaming query.
+    """
+    context = TaskContext.get()
+    found = {name: context and context.getLocalProperty(place) for name, place in _BATCH_HEADERS.items()}
+    if None in found.values():
+        raise ConfigError(
+            "kohort.batchHeaders=true is for streaming queries, foreachBatch included: a batch has no query and number"
+        )
+    return cast("dict[str, str]", found)
+
+
+def write_rows(options: SinkOptions, columns: Sequence[int], batches: Iterable[pyarrow.RecordBatch]) -> Written:
+    """Send the rows of one task, and wait until the last is acknowledged; runs in an executor.
+
+    Args:
+        columns: those of `check_schema`; others are left out.
+
+    Raises:
+        NullTopicError: a row names no topic.
+        RowsNotAcknowledgedError: not all could be stored; nothing of this task is on its way any more.
+    """
+    spare_collections()
+    headers = batch_headers() if options.adds_batch_headers else {}
+    settings = tuple(sorted(options.client.items()))
+    producer = _idle.pop(settings, None) or Producer.from_config(writing_config(options))
+    task = _Task(producer, options.topic, columns, headers)
+    try:
+        task.send(batches)
+    except BaseException as error:
+        # Its records are of this task, which ends here.
+        producer.close(timeout=0)
+        if isinstance(error, NullTopicError) or not isinstance(error, KohortError):
+            raise
+        raise task.failure(error) from error
+    while len(_idle) >= _IDLE_AT_MOST:
+        _idle.pop(next(iter(_idle))).close()
+    if _idle.setdefault(settings, producer) is not producer:
+        # Another thread's is kept already.
+        producer.close()
+    return Written(task.ledger.stored())
+
+
+def writing_config(options: SinkOptions) -> dict[str, object]:
+    """Return the settings of an executor's producer.
+
+    It waits for room as long as records may take: whatever keeps these from being stored is what the task fails with.
+    """
+    timeout_ms = PRODUCER_OPTIONS.parse(options.client)["delivery.timeout.ms"]
+    return {"max.block.ms": timeout_ms, **options.client}
+
+
+class _Task:
+    """The rows sent for one task, and their outcome."""
+
+    def __init__(
+        self, producer: Producer, topic: str | None, columns: Sequence[int], headers: Mapping[str, str]
+    ) -> None:
+        self.ledger = Ledger()
+        self._producer = producer
+        self._topic = topic
+        self._columns = list(columns)
+        self._headers = headers
+        #: Results of sent batches that are not in the ledger, in order.
+        self._waiting: deque[Future[tuple[SentMany, ...]]] = deque()
+        #: Rows that could not even be handed over.
+        self._refused = 0
+
+    def send(self, batches: Iterable[pyarrow.RecordBatch]) -> None:
+        """Send batches until every row has its result, or the first has failed."""
+        for batch in batches:
+            self._refused = batch.num_rows
+            rows = batch.select(self._columns)
+            if self._topic is None and rows.column("topic").null_count:
+                raise NullTopicError
+            self._waiting.append(self._producer.send_arrow(rows, self._topic, headers=self._headers))
+            self._refused = 0
+            while self._waiting and self._waiting[0].done():
+                self._settle_next()
+        self._producer.flush()
+        while self._waiting:
+            self._settle_next()
+
+    def _settle_next(self) -> None:
+        self.ledger.add(self._waiting[0].result())
+        del self._waiting[0]
+
+    def failure(self, why: KohortError) -> RowsNotAcknowledgedError:
+        """Build the error of this task, after its producer is closed and every row has its outcome."""
+        failed_count = self._refused
+        for future in self._waiting:
+            error = future.exception(timeout=0)
+            if isinstance(error, PartlySentError):
+                failed_count += error.failed_count
+                self.ledger.add(cast("tuple[SentMany, ...]", error.stored))
+            else:
+                self.ledger.add(future.result())
+        cause = why.__cause__ if isinstance(why, PartlySentError) else why
+        return RowsNotAcknowledgedError(failed_count, self.ledger.stored(), str(cause), why.retriable)

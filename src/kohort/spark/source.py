@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
-from kohort.spark.options import SourceOptions, for_batch, for_stream, parse_options
-from kohort.spark.sinkoptions import parse_sink_options
+from kohort.spark.options import SourceOptions, for_batch, for_stream, parse_options, parse_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

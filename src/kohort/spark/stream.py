@@ -21,16 +21,15 @@ from kohort.client.consumer.consumer import Consumer
 from kohort.client.records import ListedTopic
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
-from kohort.spark.limits import BatchLimits
-from kohort.spark.losses import drop_renewed, settle_positions
 from kohort.spark.member.lineage import Place
 from kohort.spark.member.names import QueryName
+from kohort.spark.member.ownership import EveryPartition, Existing, Ownership, Spans
 from kohort.spark.member.requests import Places
 from kohort.spark.member.thread import GroupMember
 from kohort.spark.offsets import OffsetJson, QueryOffset, from_json, to_json
 from kohort.spark.options import SourceOptions, tell_remarks
-from kohort.spark.ownership import EveryPartition, Existing, Ownership, Spans
 from kohort.spark.planning import (
+    BatchLimits,
     check_starts,
     choose_spans,
     find_first_starts,
@@ -38,9 +37,9 @@ from kohort.spark.planning import (
     find_renewed,
     find_topics,
     partitions_of,
+    plan_tasks,
 )
-from kohort.spark.reading import SpanToRead, read_span
-from kohort.spark.tasks import plan_tasks
+from kohort.spark.reading import SpanToRead, drop_renewed, read_span, settle_positions
 
 if TYPE_CHECKING:
     import pyarrow

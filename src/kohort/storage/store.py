@@ -13,9 +13,9 @@ from typing import Final
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId
-from kohort.storage.directory.catalog import TopicEntry
-from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, save_offsets
-from kohort.storage.directory.datadir import (
+from kohort.storage.catalog import TopicEntry
+from kohort.storage.data_directory import (
+    RECOVERY_POINT_NAME,
     Identity,
     PartitionEnd,
     check_partition_metadata,
@@ -27,17 +27,34 @@ from kohort.storage.directory.datadir import (
     remove_marker,
     save_leader_epoch,
     save_marker,
+    save_offsets,
     take_directory,
 )
-from kohort.storage.files.diskerrors import DiskFailedError, FilesOverlapError, UnreadableError
-from kohort.storage.files.fs import DiskFileSystem, FileLock, FileSystem
+from kohort.storage.files.fs import (
+    DiskFailedError,
+    DiskFileSystem,
+    FileLock,
+    FilesOverlapError,
+    FileSystem,
+    UnreadableError,
+)
 from kohort.storage.files.volatilefs import VolatileFileSystem
+from kohort.storage.log_state import (
+    LastStop,
+    Row,
+    capture,
+    has_last_stop,
+    is_outdated,
+    load_last_stop,
+    row_of,
+    save_last_stop,
+    settle,
+    write,
+)
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.laststop import LastStop, Row, has_last_stop, load_last_stop, row_of, save_last_stop
-from kohort.storage.recovery.logstate import capture, is_outdated, settle, write
-from kohort.storage.recovery.recovery import RecoveryReport, TailCut, open_partition, unreadable_partition
+from kohort.storage.recovery import RecoveryReport, TailCut, open_partition, unreadable_partition
 from kohort.storage.topicconfig import LogConfig
-from kohort.storage.topics.topicchanges import Topic, TopicChanges, TopicPlan
+from kohort.storage.topics import Topic, TopicChanges, TopicPlan
 
 #: Logs that a stop makes durable at once, and from how many on that is worth threads.
 _SYNCS_AT_ONCE: Final = 32

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.config import (
+from kohort.base.options import (
     Idle,
     Option,
     OptionSet,

@@ -13,18 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kohort.testing.broker import SimulatedBroker
-    from kohort.testing.checkers import Checkers
+    from kohort.simulation.broker import SimulatedBroker
+    from kohort.simulation.checkers import Checkers
+    from kohort.simulation.network import NetworkQuality, SimulatedNetwork
+    from kohort.simulation.scenario import GroupPlan, Scenario
+    from kohort.simulation.trace import Story
+    from kohort.simulation.world import Report, World
     from kohort.testing.clock import VirtualClock
     from kohort.testing.cluster import Cluster
-    from kohort.testing.faultydisk import Fault, FaultyFileSystem, Operation
-    from kohort.testing.history import History
-    from kohort.testing.logchecker import Anomaly, check_history
-    from kohort.testing.memoryfs import Crashed, MemoryFileSystem
-    from kohort.testing.network import NetworkQuality, SimulatedNetwork
-    from kohort.testing.scenario import GroupPlan, Scenario
-    from kohort.testing.trace import Story
-    from kohort.testing.world import Report, World
+    from kohort.testing.disks import Crashed, Fault, FaultyFileSystem, MemoryFileSystem, Operation
+    from kohort.testing.history import Anomaly, History, check_history
 
 __all__ = [
     "Cluster",
@@ -50,24 +48,24 @@ __all__ = [
 
 _HOMES = {
     "Cluster": "kohort.testing.cluster",
-    "World": "kohort.testing.world",
-    "Report": "kohort.testing.world",
-    "Scenario": "kohort.testing.scenario",
-    "GroupPlan": "kohort.testing.scenario",
+    "World": "kohort.simulation.world",
+    "Report": "kohort.simulation.world",
+    "Scenario": "kohort.simulation.scenario",
+    "GroupPlan": "kohort.simulation.scenario",
     "VirtualClock": "kohort.testing.clock",
-    "SimulatedNetwork": "kohort.testing.network",
-    "NetworkQuality": "kohort.testing.network",
-    "SimulatedBroker": "kohort.testing.broker",
-    "Checkers": "kohort.testing.checkers",
-    "Story": "kohort.testing.trace",
-    "FaultyFileSystem": "kohort.testing.faultydisk",
-    "MemoryFileSystem": "kohort.testing.memoryfs",
-    "Crashed": "kohort.testing.memoryfs",
-    "Fault": "kohort.testing.faultydisk",
-    "Operation": "kohort.testing.faultydisk",
+    "SimulatedNetwork": "kohort.simulation.network",
+    "NetworkQuality": "kohort.simulation.network",
+    "SimulatedBroker": "kohort.simulation.broker",
+    "Checkers": "kohort.simulation.checkers",
+    "Story": "kohort.simulation.trace",
+    "FaultyFileSystem": "kohort.testing.disks",
+    "MemoryFileSystem": "kohort.testing.disks",
+    "Crashed": "kohort.testing.disks",
+    "Fault": "kohort.testing.disks",
+    "Operation": "kohort.testing.disks",
     "History": "kohort.testing.history",
-    "check_history": "kohort.testing.logchecker",
-    "Anomaly": "kohort.testing.logchecker",
+    "check_history": "kohort.testing.history",
+    "Anomaly": "kohort.testing.history",
 }
 
 

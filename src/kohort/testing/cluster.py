@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kohort.broker.atexit_shutdown import stop_at_exit
+from kohort.broker.embedded import stop_at_exit
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ConfigError, StateError, UnknownTopicError
@@ -273,8 +273,8 @@ class Cluster:
             loop.call_soon_threadsafe(server.request_stop)
 
     def _run(self, ready: Future[None]) -> None:
-        from kohort.broker.loops import new_event_loop
-        from kohort.broker.scheduling.loopwatch import LoopWatch
+        from kohort.broker.scheduling import LoopWatch
+        from kohort.broker.server import new_event_loop
 
         loop = self._loop = new_event_loop(LoopWatch())
         try:

@@ -20,9 +20,9 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.dispatch import Routes
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import Pushing
-from kohort.broker.groups.group_limit import GroupRoom
 from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.groups.runtime import Runtime, Translate
+from kohort.broker.groups.shard_log import GroupRoom
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
@@ -30,7 +30,7 @@ from kohort.coordinator.commands import groups as commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
 from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.events.reads import Reads
+from kohort.coordinator.journal_events.open_rebalances import Reads
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
 from kohort.journal.ring import Journal

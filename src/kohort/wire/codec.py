@@ -11,9 +11,8 @@ from typing import Final, TypeVar
 
 from kohort.errors import LocalProtocolError
 from kohort.wire.decoder import Decoder, compile_decoder
-from kohort.wire.emission import plain_fields, tagged_fields
 from kohort.wire.encoder import Encoder, Explain, PartsEncoder, compile_encoder, compile_parts_encoder
-from kohort.wire.primitives import STRING_BYTES_AT_MOST, Buffer, records_buffers
+from kohort.wire.primitives import STRING_BYTES_AT_MOST, Buffer, plain_fields, records_buffers, tagged_fields
 from kohort.wire.schema import Array, Kind, Message, Scalar, kind_name, schema_of
 
 T = TypeVar("T", bound=Message)

@@ -14,8 +14,13 @@ from typing import Any, Final
 
 from kohort.errors import RemoteProtocolError
 from kohort.wire import primitives
-from kohort.wire.emission import (
+from kohort.wire.primitives import (
+    EMPTY_ELEMENTS_AT_MOST,
+    PREPARED_COUNT,
+    TAGS_AT_MOST,
+    Buffer,
     Emitter,
+    Malformed,
     holds_records,
     is_number,
     plain_fields,
@@ -23,7 +28,6 @@ from kohort.wire.emission import (
     smallest_size,
     tagged_fields,
 )
-from kohort.wire.primitives import EMPTY_ELEMENTS_AT_MOST, PREPARED_COUNT, TAGS_AT_MOST, Buffer, Malformed
 from kohort.wire.schema import UNSET, UUID, Array, Field, Kind, Message, Scalar, schema_of
 
 #: (buffer, position) → (message, position after it).

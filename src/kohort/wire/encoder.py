@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from kohort.errors import LocalProtocolError
 from kohort.wire import primitives
-from kohort.wire.emission import Emitter, is_number, plain_fields, tagged_fields
-from kohort.wire.primitives import PREPARED_COUNT, Buffer
+from kohort.wire.primitives import PREPARED_COUNT, Buffer, Emitter, is_number, plain_fields, tagged_fields
 from kohort.wire.schema import UNSET, UUID, Array, Field, Kind, Message, Scalar, schema_of
 
 #: (message, output) → None.

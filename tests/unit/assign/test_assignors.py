@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kohort.assign.assignors import BUILT_IN, built_in
 from kohort.assign.interface import UNLIMITED, Assignable, Assignor
 from kohort.assign.kernels import count_moves
 from kohort.assign.moves import kept_owners, loads_of, spread_of
-from kohort.assign.registry import BUILT_IN, built_in
 from support.assignables import group_of, owned
 
 

@@ -23,7 +23,7 @@ import sys, zlib
 sys.path.insert(0, {tests!r})
 from random import Random
 from kohort.assign.ownership import changed_members, gather_owners, spread_owners
-from kohort.assign.registry import BUILT_IN, built_in
+from kohort.assign.assignors import BUILT_IN, built_in
 from kohort.records.kernel_form import is_compiled_form
 from kohort.assign.choice import balance_kernels, chain_kernels, kernels
 from support.assignables import random_group

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.assign.registry import BUILT_IN
+from kohort.assign.assignors import BUILT_IN
 
 TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "assignors.md").read_text()
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from kohort.assign.assignors import built_in
 from kohort.assign.interface import Assignable
 from kohort.assign.kernels import count_moves
 from kohort.assign.moves import kept_owners, loads_of, spread_of
-from kohort.assign.registry import built_in
 from support.assignables import group_of
 
 PARTITIONS = 400

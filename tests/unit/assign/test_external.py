@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.assign.external import External
+from kohort.assign.assignors import External
 from kohort.assign.interface import Assignable
 from kohort.assign.moves import kept_owners, loads_of, spread_of
 from support.assignables import group_of, owned, partitions_of

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.assign.heterogeneous import assign_heterogeneous
 from kohort.assign.ownership import PartitionSpace
-from kohort.assign.uniform import assign_homogeneous
+from kohort.assign.uniform import assign_heterogeneous, assign_homogeneous
 from kohort.ids import TopicId
 from support.work import steps_of, use_plain_kernels
 

@@ -8,7 +8,7 @@ import pytest
 
 import kohort
 from kohort.broker.embedded import Broker
-from kohort.broker.limits.memorylimit import memory_limit_bytes
+from kohort.broker.limits.memory import memory_limit_bytes
 from kohort.errors import ErrorCode, KohortError
 from kohort.wire.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from kohort.wire.messages.alter_partition_reassignments import (

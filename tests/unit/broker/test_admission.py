@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kohort.broker.limits.admission import Admission
+from kohort.broker.limits.connection_quotas import Admission
 
 
 class Guest:

@@ -9,7 +9,7 @@ from queue import Queue
 
 import pytest
 
-from kohort.assign.registry import BUILT_IN
+from kohort.assign.assignors import BUILT_IN
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.processes.assignorloading import installed_names, load_assignor
 from kohort.broker.processes.assignorprocess import AssignorProcess

@@ -10,8 +10,8 @@ import kafka.errors
 import pytest
 
 import kohort
+from kohort.broker import batch_validation
 from kohort.broker.embedded import Broker
-from kohort.broker.writes import batch_validation
 from kohort.errors import BrokerError, ErrorCode
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import seal, split_batches

@@ -6,7 +6,7 @@ import asyncio
 import gc
 from weakref import ref
 
-from kohort.broker.scheduling.blocking import BlockingWork
+from kohort.broker.scheduling import BlockingWork
 
 
 class Unfolded:

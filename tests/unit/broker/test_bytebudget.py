@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.connections.receivebuffer import BASE_BYTES, KEPT_BYTES, ReceiveBuffer
-from kohort.broker.limits.bytebudget import KEPT_PART, SHORT_BYTES, ByteBudget
+from kohort.broker.connections.buffers import BASE_BYTES, KEPT_BYTES, ReceiveBuffer
+from kohort.broker.limits.memory import KEPT_PART, SHORT_BYTES, ByteBudget
 
 MEBI = 1024 * 1024
 LONG = 100 * MEBI

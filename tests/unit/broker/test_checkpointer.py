@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.housekeeping.checkpointer import Checkpointer
+from kohort.broker.schedules import Checkpointer
 from kohort.ids import TopicId
 from kohort.records.batch import build_batch
-from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME, load_offsets
-from kohort.storage.recovery.logstate import capture, is_outdated, write
+from kohort.storage.data_directory import RECOVERY_POINT_NAME, load_offsets
+from kohort.storage.log_state import capture, is_outdated, write
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
 
 MANY = 1_000_000

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kohort.broker import chunked_responses
 from kohort.broker.apis.metadata import ROWS_AT_ONCE
+from kohort.broker.chunked_responses import ROWS_PER_TURN
 from kohort.broker.context import BrokerContext
-from kohort.broker.scheduling import chunked_responses
-from kohort.broker.scheduling.chunked_responses import ROWS_PER_TURN
 from kohort.errors import ErrorCode
 from kohort.wire.messages import alter_configs
 from kohort.wire.messages.alter_configs import AlterConfigsRequest

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 import kohort
+from kohort.base.clock import SystemClock
 from kohort.broker.embedded import Broker
-from kohort.broker.housekeeping.compactor import Compactor
-from kohort.clock import SystemClock
+from kohort.broker.log_cleaner import Compactor
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch, iterate_records
-from kohort.storage.directory.checkpoints import CLEANED_NAME, load_offsets
+from kohort.storage.data_directory import CLEANED_NAME, load_offsets
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.recovery.logstate import capture, settle
-from kohort.storage.recovery.logstate import write as save
-from kohort.storage.recovery.recovery import CLEANED_SUFFIX
+from kohort.storage.log_state import capture, settle
+from kohort.storage.log_state import write as save
+from kohort.storage.recovery import CLEANED_SUFFIX
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -162,7 +162,7 @@ def test_what_is_compacted_is_remembered_over_a_restart(tmp_path: Path, caplog: 
 def test_process_that_compacted_ends_when_nothing_is_left_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kohort.broker.housekeeping.compactor.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("kohort.broker.log_cleaner.IDLE_SECONDS", 0.0)
     store = store_with_log(Store.open(str(tmp_path)), 300)
     seen: list[int | None] = [None]
 

@@ -15,11 +15,8 @@ import pytest
 from kohort.broker.processes.compactorprocess import CompactorProcess
 from kohort.errors import StorageError
 from kohort.records.batch import build_batch
-from kohort.storage.files.diskerrors import DiskHealth
-from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.maintenance.closedbatches import CompactionStopped
-from kohort.storage.maintenance.compaction import compact, plan_compaction
-from kohort.storage.maintenance.segmentwriter import CompactionPlan
+from kohort.storage.compaction import CompactionPlan, CompactionStopped, compact, plan_compaction
+from kohort.storage.files.fs import DiskFileSystem, DiskHealth
 from support.assignor_package import wait_until_gone
 from support.storage_logs import empty_log
 
@@ -103,7 +100,7 @@ def test_file_that_was_cut_from_outside_is_told_and_ends_no_process(
 BROKER = """
 import os, pickle, signal, sys
 from kohort.broker.processes.compactorprocess import CompactorProcess
-from kohort.storage.files.diskerrors import DiskHealth
+from kohort.storage.files.fs import DiskHealth
 process = CompactorProcess(DiskHealth())
 process.compact(pickle.load(sys.stdin.buffer), now_ms=5000)
 print(process.process_id, flush=True)

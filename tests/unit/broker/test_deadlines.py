@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import uvloop
 
+from kohort.base.clock import SystemClock
 from kohort.broker.groups.deadlines import GAP_MS, Deadlines
-from kohort.clock import SystemClock
 
 PATIENCE_SECONDS = 10.0
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from kohort.broker.limits.descriptors import divide, raise_limit, shares
+from kohort.broker.limits.connection_quotas import divide, raise_limit, shares
 
 
 @pytest.mark.parametrize("descriptors", [64, 256, 1024, 20_000, 1 << 20])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.writes.disk_full import Outage
+from kohort.broker.durability import Outage
 from kohort.errors import StorageError
 
 FULL = StorageError("no space left in /data")

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.writes import durability
-from kohort.broker.writes.disk_full import Outage
-from kohort.broker.writes.durability import Durability, is_durable
-from kohort.clock import SystemClock
-from kohort.storage.files.diskerrors import NoRoomError, SyncFailedError
-from kohort.storage.files.fs import DiskDirectory, DiskFile, DiskFileSystem
+from kohort.base.clock import SystemClock
+from kohort.broker import durability
+from kohort.broker.durability import Durability, Outage, is_durable
+from kohort.storage.files.fs import DiskDirectory, DiskFile, DiskFileSystem, NoRoomError, SyncFailedError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import kohort
+from kohort.base.durability_window import LossWindow
 from kohort.broker.embedded import Broker
 from kohort.cli.main import main
-from kohort.durability_window import LossWindow
 
 RELAXED = {"flush.messages": "10000", "flush.ms": "1000"}
 SENTENCE = (

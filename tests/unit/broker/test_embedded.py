@@ -360,9 +360,9 @@ def test_a_broker_whose_disk_fails_says_so_and_ends_with_74(tmp_path: Path) -> N
     """A sync that failed leaves the disk's content unknown; nothing may be acknowledged after it."""
     code = (
         "import sys\n"
-        "from kohort.storage.files import diskerrors, fs\n"
+        "from kohort.storage.files import fs\n"
         "from kohort.broker.embedded import serve_in_foreground\n"
-        "def fail(self): raise diskerrors.SyncFailedError('cannot make a file durable: disk on fire')\n"
+        "def fail(self): raise fs.SyncFailedError('cannot make a file durable: disk on fire')\n"
         "def ready(host, port):\n"
         "    fs.DiskFile.sync = fail\n"
         "    print(port, flush=True)\n"

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from kohort.broker.apis import describe_log_dirs, metadata
+from kohort.broker.chunked_responses import EncodedRows
 from kohort.broker.dispatch import Routes
-from kohort.broker.scheduling.encodedrows import EncodedRows
 from kohort.wire.codec import encode
 from kohort.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,

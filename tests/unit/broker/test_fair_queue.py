@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kohort.broker.scheduling import fair_queue as module
-from kohort.broker.scheduling.fair_queue import LONG_BYTES_PER_PASS, Passes
+from kohort.broker import scheduling as module
+from kohort.broker.scheduling import LONG_BYTES_PER_PASS, Passes
 from kohort.wire.registry import ApiKey
 
 LONG = LONG_BYTES_PER_PASS

@@ -12,8 +12,7 @@ import pytest
 from kohort.broker.apis import produce
 from kohort.errors import Refused, StorageError
 from kohort.testing import Fault, FaultyFileSystem, Operation
-from kohort.testing.faultydisk import FaultyFile
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import FaultyFile, MemoryFileSystem
 from kohort.wire.messages.produce import PartitionProduceResponse
 from support.depth import IS_SOAK
 from support.faulty_day import Day

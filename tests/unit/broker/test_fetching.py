@@ -15,9 +15,9 @@ import uvloop
 from kohort.broker.embedded import Broker
 from kohort.broker.fetch import fetching
 from kohort.broker.fetch.fetchsessions import FetchSessions
-from kohort.broker.limits import answermemory
+from kohort.broker.limits import memory
 from kohort.broker.options.settings import BrokerSettings
-from kohort.broker.scheduling.blocking import warm
+from kohort.broker.scheduling import warm
 from kohort.broker.server import Server
 from kohort.errors import ErrorCode
 from kohort.storage.files.descriptors import NotResidentError
@@ -144,9 +144,9 @@ def test_answers_hold_a_bounded_share_of_memory(
         client.produce("t", bytes(1000))
         client.produce("t", bytes(1000), partition=1)
     size = len(batch_of(bytes(1000)))
-    monkeypatch.setattr(answermemory, "HELD_BYTES", answermemory.ONE_OF * (2 * size + 10))
+    monkeypatch.setattr(memory, "HELD_BYTES", memory.ONE_OF * (2 * size + 10))
     assert sizes_of(client.ask(ApiKey.FETCH, VERSION, build({0: 0, 1: 0}))) == {0: 2 * size, 1: 0}
-    monkeypatch.setattr(answermemory, "HELD_BYTES", -1)
+    monkeypatch.setattr(memory, "HELD_BYTES", -1)
     assert sizes_of(client.ask(ApiKey.FETCH, VERSION, build({0: 0, 1: 0}))) == {0: size, 1: 0}
 
 
@@ -155,7 +155,7 @@ def test_memory_of_answers_is_given_back_when_their_connection_goes(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether anything is read after that or not, and whether garbage is collected: it stayed with an idle broker."""
-    monkeypatch.setattr(answermemory, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(memory, "SETTLE_SECONDS", 0.01)
 
     async def play() -> None:
         server = Server(BrokerSettings.of({}, port=0, data_dir=str(tmp_path / "data")))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.housekeeping.fileremovals import FileRemovals
+from kohort.broker.schedules import FileRemovals
 from kohort.ids import TopicId
 from kohort.storage.store import Store
 from support.storage_logs import batch

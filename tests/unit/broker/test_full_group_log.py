@@ -15,9 +15,9 @@ import pytest
 from kohort.aio import Consumer
 from kohort.errors import KohortError
 from kohort.ids import OFFSETS_TOPIC, TopicPartition
+from kohort.simulation.clients.network import PROGRAM
 from kohort.testing import Fault, FaultyFileSystem
-from kohort.testing.clients.network import PROGRAM
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.virtual_broker import beside_a_broker
 
 PARTITIONS = 4

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.broker.limits.limits import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS, MOST_ROWS, MOST_ROWS_OF
+from kohort.broker.limits.requests import MOST_NAMED, MOST_ORDINARY_BYTES, MOST_PARTITIONS, MOST_ROWS, MOST_ROWS_OF
 from kohort.wire.codec import encode
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.delete_groups import DeleteGroupsRequest
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
-from kohort.wire.messages.header import RequestHeader
 from kohort.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.wire.messages.list_groups import ListGroupsRequest
 from kohort.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -36,7 +35,7 @@ from kohort.wire.messages.offset_fetch import (
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.wire.primitives import encode_uvarint
-from kohort.wire.registry import ApiKey
+from kohort.wire.registry import ApiKey, RequestHeader
 from support.broker_wire import RawClient
 
 NAMES = [str(number) for number in range(MOST_NAMED + 1)]

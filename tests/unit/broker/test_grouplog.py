@@ -6,15 +6,15 @@ import gc
 
 import pytest
 
-from kohort.broker.groups.grouplog import GroupLogLoader, Loaded, without_collections
-from kohort.coordinator import recordcodec
-from kohort.coordinator.records import OffsetCommitted, OffsetForgotten, Record
+from kohort.broker.groups.shard_log import GroupLogLoader, Loaded, without_collections
+from kohort.coordinator.records import codec as recordcodec
+from kohort.coordinator.records.types import OffsetCommitted, OffsetForgotten, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.errors import CorruptRecordError, StorageError
 from kohort.records.batch import build_batch
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import empty_log
 
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"

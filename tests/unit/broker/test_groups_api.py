@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.coordinator.offsets.expiry import EXPIRED_AT_ONCE
+from kohort.coordinator.offsets.delete import EXPIRED_AT_ONCE
 from kohort.errors import ErrorCode
 from kohort.wire.messages import leave_group, offset_commit, offset_delete, offset_fetch
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

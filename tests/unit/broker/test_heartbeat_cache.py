@@ -12,10 +12,9 @@ from typing import Any, cast
 import pytest
 
 import kohort
-from kohort.broker.connections.heartbeat_cache import LONGEST_REPEAT_BYTES, Repeat
-from kohort.broker.connections.receivebuffer import BASE_BYTES, KEPT_BYTES
-from kohort.broker.connections.replies import ReplyQueue
-from kohort.broker.connections.request import Peer, Request
+from kohort.broker.connections.buffers import BASE_BYTES, KEPT_BYTES
+from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, Repeat
+from kohort.broker.connections.request import Peer, ReplyQueue, Request
 from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
 from kohort.coordinator.commands import groups as commands
@@ -23,7 +22,7 @@ from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.registry import ApiKey

@@ -9,20 +9,19 @@ from typing import cast
 
 import pytest
 
+from kohort.broker.durability import Durability, Outage
 from kohort.broker.groups import journallog
 from kohort.broker.groups.journallog import CRASH_GAP, JournalLog, OlderRows, read_older
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.metadata import JOURNAL_SEGMENT_BYTES, Cluster
-from kohort.broker.writes.disk_full import Outage
-from kohort.broker.writes.durability import Durability
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import Journal
 from kohort.journal.rows import Entry, Row, RowKind
+from kohort.simulation.runtime import SimulatedLoop
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.testing.clock import VirtualClock
-from kohort.testing.loop import SimulatedLoop
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 
 DAY_MS = 86_400_000
 

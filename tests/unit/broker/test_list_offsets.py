@@ -12,9 +12,8 @@ from kohort.broker.embedded import Broker
 from kohort.errors import ErrorCode
 from kohort.records.batch import build_batch
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.segments.reading import TimePlace
-from kohort.storage.segments.segment import segment_name
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.storage.segments.segment import TimePlace, segment_name
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

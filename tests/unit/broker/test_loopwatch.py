@@ -9,7 +9,7 @@ import pytest
 
 import kohort
 from kohort.broker.embedded import Broker
-from kohort.broker.scheduling.loopwatch import LoopWatch, WatchedSelector
+from kohort.broker.scheduling import LoopWatch, WatchedSelector
 from kohort.cli.main import main
 from kohort.testing.clock import VirtualClock
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import kohort
-from kohort.broker.limits import memorylimit
-from kohort.broker.limits.memorylimit import machine_bytes, memory_limit_bytes
+from kohort.broker.limits import memory
+from kohort.broker.limits.memory import machine_bytes, memory_limit_bytes
 from kohort.errors import KohortTimeoutError
 
 
 def test_the_default_is_a_quarter_of_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(memorylimit, "_LIMIT_FILES", (str(tmp_path / "none"), str(limit)))
+    monkeypatch.setattr(memory, "_LIMIT_FILES", (str(tmp_path / "none"), str(limit)))
     whole = machine_bytes()
     assert whole > 1 << 28
     limit.write_text("max\n")

@@ -10,9 +10,8 @@ import pytest
 
 from kohort import Admin, TopicPartition
 from kohort.broker.embedded import Broker
-from kohort.broker.limits.limits import MOST_BYTES_OF
-from kohort.client.admin.requests.moves import MOST_MOVES
-from kohort.client.admin.results.moves import GroupMove
+from kohort.broker.limits.requests import MOST_BYTES_OF
+from kohort.client.admin.results.moves import MOST_MOVES, GroupMove
 from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError, KohortTimeoutError
 from kohort.wire.messages.describe_moves import DescribeMovesRequest
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from kohort.broker.connections.replies import ReplyQueue, ReplySlot
+from kohort.broker.connections.request import ReplyQueue, ReplySlot
 from kohort.broker.embedded import Broker
-from kohort.broker.limits.parkedbytes import PART_OF_CONNECTION, ParkedBytes
+from kohort.broker.limits.memory import PART_OF_CONNECTION, ParkedBytes
 from kohort.errors import ErrorCode
 from kohort.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kohort.wire.messages.list_groups import ListGroupsRequest

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kohort.broker.apis import produce
-from kohort.broker.writes.durability import Durability
+from kohort.broker.durability import Durability
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.testing.memoryfs import MemoryFile, MemoryFileSystem
+from kohort.testing.disks import MemoryFile, MemoryFileSystem
 from support.depth import at_depth
 from support.power_loss import PromiseBroken, Run, check_moment, play
 

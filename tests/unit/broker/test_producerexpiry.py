@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kohort.base.clock import SystemClock
+from kohort.broker import producer_ids
 from kohort.broker.embedded import Broker
-from kohort.broker.housekeeping import producerexpiry
-from kohort.broker.housekeeping.producerexpiry import ProducerExpiry
-from kohort.clock import SystemClock
+from kohort.broker.producer_ids import ProducerExpiry
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.records.batch import build_batch
@@ -33,8 +33,8 @@ def write(store: Store, partition: int, producer_id: int, *, now_ms: int = 1_000
 
 def test_round_goes_through_every_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many in one turn of the loop; what is deleted meanwhile counts no more."""
-    monkeypatch.setattr(producerexpiry, "PRODUCERS_AT_ONCE", 3)
-    monkeypatch.setattr(producerexpiry, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(producer_ids, "PRODUCERS_AT_ONCE", 3)
+    monkeypatch.setattr(producer_ids, "PARTITIONS_AT_ONCE", 2)
     store, now_ms = store_of(7), SystemClock().now_ms()
     for partition in range(7):
         write(store, partition, partition, now_ms=now_ms - 10_000)

@@ -6,14 +6,8 @@ import asyncio
 
 import pytest
 
-from kohort.broker.connections.replies import (
-    MOST_KNOWN_BYTES,
-    TRANSITIONS,
-    ReplyQueue,
-    ReplySlot,
-    SlotState,
-)
-from kohort.broker.limits.answermemory import HELD_BYTES, MOST_LONG, ONE_OF, AnswerMemory
+from kohort.broker.connections.request import MOST_KNOWN_BYTES, TRANSITIONS, ReplyQueue, ReplySlot, SlotState
+from kohort.broker.limits.memory import HELD_BYTES, MOST_LONG, ONE_OF, AnswerMemory
 from kohort.storage.files.descriptors import HeldBytes
 
 NO_LIMIT = 1 << 30

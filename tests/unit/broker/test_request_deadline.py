@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from kohort.broker.durability import Outage
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.metadata import Cluster
-from kohort.broker.topics.request_deadline import ask_within
-from kohort.broker.topics.topic_operations import Outcome, Wanted
-from kohort.broker.writes.disk_full import Outage
+from kohort.broker.topics.topic_operations import Outcome, Wanted, ask_within
 from kohort.errors import ErrorCode
 from kohort.storage.store import Store
 from kohort.testing.clock import VirtualClock
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kohort.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kohort.wire.messages.delete_topics import DeleteTopicsRequest

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kohort.broker.housekeeping.scrubber import Scrubber
+from kohort.broker.schedules import Scrubber
 from kohort.errors import Refused, StorageError
 from kohort.records.batch import build_batch
-from kohort.storage.maintenance.compaction import compact, plan_compaction
-from kohort.storage.maintenance.scrubbing import scrub, scrub_newest
+from kohort.storage.compaction import compact, plan_compaction
+from kohort.storage.log_state import capture, settle, write
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstate import capture, settle, write
-from kohort.storage.segments.indexfiles import load_facts
+from kohort.storage.scrubbing import scrub, scrub_newest
+from kohort.storage.segments.indexes import load_facts
 from kohort.storage.store import Store
 from support.storage_logs import TOPIC_ID, batch, offsets
 

@@ -11,9 +11,9 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import CHANGES_PER_TURN, Outcome, Wanted
 from kohort.errors import ErrorCode, Refused
-from kohort.storage.files.diskerrors import DiskFailedError
+from kohort.storage.files.fs import DiskFailedError
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 
 
 class Gated(MemoryFileSystem):

@@ -11,12 +11,12 @@ from kohort.broker.embedded import Broker
 from kohort.coordinator.commands import offsets as commands
 from kohort.coordinator.commands.base import Done
 from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.logbatch import build_log_batch
-from kohort.coordinator.records import OffsetCommitted, TransactionalOffsetCommitted
+from kohort.coordinator.records.codec import build_log_batch
+from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID, coordinator_partition
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages import offset_fetch
 from kohort.wire.messages.offset_commit import (
     OffsetCommitRequest,

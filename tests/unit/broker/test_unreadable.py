@@ -12,11 +12,11 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, coordinator_partition
-from kohort.storage.offline.inspection import inspect_directory
-from kohort.storage.offline.repair import Remedy, plan_repair, repair
 from kohort.storage.store import Store
+from kohort.storage.tools.inspection import inspect_directory
+from kohort.storage.tools.repair import Remedy, plan_repair, repair
 from kohort.testing import Fault, FaultyFileSystem, Operation
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.messages.describe_broker import DescribeBrokerRequest
 from kohort.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

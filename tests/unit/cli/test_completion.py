@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from kohort.cli.completion import SHELLS, bash_script, describe
 from kohort.cli.main import VERBS, build_parser, main
+from kohort.cli.verbs.completion import SHELLS, bash_script, describe
 from support.cli import environment
 
 #: Stands in for the command where names are asked of a broker.
@@ -86,7 +86,7 @@ def test_fish_offers_what_may_follow() -> None:
     if shutil.which("fish") is None:
         pytest.skip("there is no fish here")
     ask = KOHORT.replace("kohort() {", "function kohort;").replace(" }\n", " end\n")
-    from kohort.cli.completion import fish_script
+    from kohort.cli.verbs.completion import fish_script
 
     ask += fish_script(list(describe(build_parser())))
     for line, words in [

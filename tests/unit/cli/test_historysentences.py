@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.grouphistory import _print_rows
-from kohort.cli.historysentences import _SENTENCES, fold, sentence
+from kohort.cli.verbs.grouphistory import _SENTENCES, _print_rows, fold, sentence
 from kohort.client.admin.results.groups import HistoryEvent
 from kohort.journal.words import MemberNames
 
@@ -164,7 +163,7 @@ def test_a_row_is_a_sentence(event: HistoryEvent, said: str) -> None:
 
 
 def test_every_event_that_the_coordinator_writes_has_a_sentence_of_its_own() -> None:
-    text = "".join(path.read_text() for path in (SOURCE / "events").glob("*.py"))
+    text = "".join(path.read_text() for path in (SOURCE / "journal_events").glob("*.py"))
     written = set(re.findall(r'\.(?:transition|decision)\(\s*"(\w+)"', text)) | set(re.findall(r'event="(\w+)"', text))
     written |= set(re.findall(r'else "(\w+_\w+)",\n\s+record\.member_id', text))
     assert len(written) > 20

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.main import main
-from kohort.coordinator.recordcodec import encode
-from kohort.coordinator.records import OffsetCommitted
+from kohort.coordinator.records.codec import encode
+from kohort.coordinator.records.types import OffsetCommitted
 from kohort.ids import OFFSETS_TOPIC, ZERO_TOPIC_ID
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store

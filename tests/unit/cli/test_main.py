@@ -11,9 +11,8 @@ import pytest
 
 from kohort import __version__
 from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, connection, settle_connection
-from kohort.cli.foreign import foreign_words
 from kohort.cli.main import VERBS, build_parser, main, parse_pairs
-from kohort.cli.parser import EXAMPLES
+from kohort.cli.parser import EXAMPLES, foreign_words
 from kohort.errors import ConfigError
 from kohort.records.kernel_form import tell_kernels
 

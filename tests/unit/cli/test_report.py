@@ -12,8 +12,7 @@ import pytest
 import kohort
 from kohort.cli.main import main
 from kohort.cli.report import check_place, parse_since
-from kohort.cli.report.follow import Rows, take_place
-from kohort.cli.report.keeping import finish
+from kohort.cli.report.follow import Rows, finish, take_place
 from kohort.cli.report.page import MARK, SECTIONS, render, write_page
 from kohort.errors import ConfigError, KohortError
 from support.ports import quiet_port

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.schedules import read_schedule
-from kohort.client.admin.requests.moves import MOST_MOVES
+from kohort.cli.verbs.schedules import read_schedule
+from kohort.client.admin.results.moves import MOST_MOVES
 from kohort.errors import ConfigError
 
 ROWS = {("orders", 3): "worker-1", ("orders", 11): "worker-2"}

@@ -6,7 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from kohort.cli.send import parse_header, split_line
+from kohort.cli.verbs.send import parse_header, split_line
 from kohort.errors import ConfigError
 
 

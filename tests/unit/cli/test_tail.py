@@ -13,7 +13,7 @@ from kohort import ConsumerRecord
 from kohort.cli.main import build_parser, main
 from kohort.cli.output import plain
 from kohort.cli.recordformat import choose_format, compile_format, json_of, unescape
-from kohort.cli.tail import first_offset, parse_partitions, parse_start
+from kohort.cli.verbs.tail import first_offset, parse_partitions, parse_start
 
 RECORD = ConsumerRecord("orders", 3, 42, 1_700_000_000_000, 0, b"k", b"v1", (("a", b"1"), ("b", None)), 0)
 

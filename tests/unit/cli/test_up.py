@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kohort.cli.main import build_parser, main
-from kohort.cli.up import announcement, gather_config
+from kohort.cli.verbs.up import announcement, gather_config
 from kohort.errors import ConfigError
 
 

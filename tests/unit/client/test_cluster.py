@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from kohort.client.actions import Complete, Endpoint, Fail, Send
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     OffsetsAsked,
     PartitionsAsked,
     PartitionsAssigned,
@@ -15,7 +14,8 @@ from kohort.client.application_events import (
     Start,
     Subscribed,
 )
-from kohort.client.events import Failure
+from kohort.client.core.actions import Complete, Endpoint, Fail, Send
+from kohort.client.core.requests import Failure
 from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import ListOffsetsRequest

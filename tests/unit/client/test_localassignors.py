@@ -12,10 +12,15 @@ import pytest
 import kohort
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
-from kohort.client.application_events import ConsumerEvent
-from kohort.client.computations import AssignmentSaid, ComputationDone, ComputationWanted
-from kohort.client.consumer.assigning import Assigning
-from kohort.client.localassignors import LocalAssignor, parse_assignors
+from kohort.client.consumer.application_events import ConsumerEvent
+from kohort.client.consumer.local_assignors import (
+    AssignmentSaid,
+    ComputationDone,
+    ComputationWanted,
+    LocalAssignor,
+    parse_assignors,
+)
+from kohort.client.consumer.subscriptions import Assigning
 from kohort.client.options import CONSUMER_OPTIONS, consumer_settings
 from kohort.errors import ConfigError
 from kohort.ids import TopicId

@@ -11,7 +11,7 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
-from kohort.client.io.traffic import Traffic
+from kohort.client.metrics import Traffic
 from kohort.errors import KohortError
 from support.waiting import until
 

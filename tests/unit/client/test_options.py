@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kohort
-from kohort.client.actions import Endpoint
+from kohort.client.core.actions import Endpoint
+from kohort.client.core.retry import Backoff
 from kohort.client.option_kinds import endpoint_of
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS, client_settings, consumer_settings
-from kohort.client.retry import Backoff
 from kohort.errors import ConfigError, UnknownOptionError
 
 

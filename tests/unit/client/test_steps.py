@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import pytest
 
 from kohort.client.admin.admin import admin_settings
-from kohort.client.admin.requests.admin_machine import AdminEvent, AdminMachine
-from kohort.client.io.in_loop import InLoop
-from kohort.client.io.thread import IoThread
+from kohort.client.admin.admin_machine import AdminEvent, AdminMachine
+from kohort.client.core.in_loop import InLoop
+from kohort.client.core.thread import IoThread
 from kohort.client.steps import Pause, Wait, awaited, blocking, run, run_on_loop
 from kohort.errors import KohortError, KohortTimeoutError
 

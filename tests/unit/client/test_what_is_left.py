@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
-from kohort.client.io.connection import Connection
+from kohort.client.core.connection import Connection
 from kohort.errors import BrokersUnreachableError
 from support.ports import quiet_port
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.records import MemberState
+from kohort.coordinator.records.types import MemberState
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import submit

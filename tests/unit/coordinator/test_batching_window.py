@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.consumer.targets.batching_window import assignment_key
-from kohort.coordinator.consumer.targets.volatile import AssignmentWindowOpened
-from kohort.coordinator.records import ConsumerGroupEpochSet, MemberState, TargetAssignmentEpochSet
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.consumer.assignment.volatile import AssignmentWindowOpened
+from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberState, TargetAssignmentEpochSet
 from support.coordinator_dialogue import GroupDialogue
 
 

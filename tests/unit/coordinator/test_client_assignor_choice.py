@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.client_assignors import ClientSide
 from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.values import ClientAssignor
-from kohort.coordinator.consumer.client_assignors.validation import (
+from kohort.coordinator.consumer.client_assignors.assignor_metadata import (
     MOST_ASSIGNORS,
     MOST_METADATA_BYTES,
     MOST_METADATA_BYTES_OF_GROUP,
     check_room,
 )
+from kohort.coordinator.consumer.client_assignors.state import ClientSide
 from kohort.coordinator.model import ConsumerGroup
-from kohort.coordinator.records import ClientAssignorsForgotten
+from kohort.coordinator.records.types import ClientAssignorsForgotten
 from kohort.errors import ErrorCode, Refused
 from support.client_assignors import assignor, beat, compute, given, is_asked, join
 from support.coordinator_dialogue import GroupDialogue

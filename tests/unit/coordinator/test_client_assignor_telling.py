@@ -6,7 +6,7 @@ from kohort.coordinator.commands import assignors as asked
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.commands.values import ClientAssignment
 from kohort.coordinator.consumer.heartbeat import find_settled
-from kohort.coordinator.records import ClientAssignmentSet
+from kohort.coordinator.records.types import ClientAssignmentSet
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
 from support.coordinator_dialogue import GroupDialogue
 from support.hold_dialogue import HoldDialogue

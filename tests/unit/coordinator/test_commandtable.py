@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commandtable import DECIDE
-from kohort.coordinator.groupid import LONGEST_GROUP_ID, check_group_id
+from kohort.coordinator.commandtable import DECIDE, LONGEST_GROUP_ID, check_group_id
 from kohort.errors import ErrorCode, Refused
 
 #: Commands that may be about the group without a name, as in Apache Kafka.

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from kohort.coordinator import recordcodec
+from kohort.coordinator.records import codec
 from support.chaos import Chaos
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import submit
@@ -91,6 +91,6 @@ def test_histories_have_records_of_every_common_type() -> None:
     for seed in range(20):
         for key, value in (*history(seed).log, *history_of_names(seed).log, *history_of_moves(seed).log):
             kinds.setdefault(int.from_bytes(key[:2], "big"), set()).add(value is None)
-            assert recordcodec.decode(key, value) is not None
+            assert codec.decode(key, value) is not None
     for kind in (1, 2, 3, 5, 6, 7, 8, 20_002, 20_003, 20_004, 20_006, 20_007):
         assert kinds[kind] == {True, False}, kind

@@ -8,7 +8,7 @@ import pytest
 
 from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
-from kohort.coordinator.records import CurrentAssignmentSet
+from kohort.coordinator.records.types import CurrentAssignmentSet
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer
 from support.hold_dialogue import HOLD_MS, HoldDialogue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.records import MemberConnectionSeen
+from kohort.coordinator.records.types import MemberConnectionSeen
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer, GroupDialogue
 from support.mixed_dialogue import ClassicClient, MixedDialogue

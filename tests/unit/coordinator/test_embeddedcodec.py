@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.embeddedcodec import read_subscription
+from kohort.coordinator.classic.subscriptions import read_subscription
 
 
 @pytest.mark.parametrize(

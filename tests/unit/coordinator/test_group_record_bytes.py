@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from kohort.coordinator import recordcodec
-from kohort.coordinator import records as facts
 from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
-from kohort.coordinator.recordreader import RecordReader
+from kohort.coordinator.records import codec
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.reader import RecordReader
 from kohort.ids import TopicId
 
 #: Each line is a name, the key and the value in hexadecimal digits, `-` for a tombstone.
@@ -162,10 +162,10 @@ def test_every_durable_record_has_its_bytes_stored() -> None:
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_record_is_written_as_before(name: str) -> None:
-    assert recordcodec.encode(RECORDS[name]) == STORED[name]
+    assert codec.encode(RECORDS[name]) == STORED[name]
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_stored_bytes_are_read(name: str) -> None:
     """By the reader of whole logs likewise."""
-    assert recordcodec.decode(*STORED[name]) == RecordReader().read(*STORED[name]) == RECORDS[name]
+    assert codec.decode(*STORED[name]) == RecordReader().read(*STORED[name]) == RECORDS[name]

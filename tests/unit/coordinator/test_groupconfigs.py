@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.commands import admin as asked
-from kohort.coordinator.groupconfigs import GROUP_CONFIGS, configs_in, effective_settings
-from kohort.coordinator.records import GroupConfigsForgotten, GroupConfigsSet
+from kohort.coordinator.configs import GROUP_CONFIGS, configs_in, effective_settings
+from kohort.coordinator.records.types import GroupConfigsForgotten, GroupConfigsSet
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator import recordcodec
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
-from kohort.coordinator.records import (
+from kohort.coordinator.records import codec
+from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
@@ -219,7 +219,7 @@ def test_state_stored_by_newer_software_forces_a_rejoin(group: GroupDialogue) ->
         assigned={T: {0: 1, 1: 1}},
         pending_revocation={},
     )
-    group.log.append(recordcodec.encode(unknown))
+    group.log.append(codec.encode(unknown))
     group.restart()
     group.heartbeat("a", epoch=1).is_refused(ErrorCode.FENCED_MEMBER_EPOCH, saying="newer broker")
     group.heartbeat("a", epoch=1, owned=[0]).is_refused(ErrorCode.FENCED_MEMBER_EPOCH)

@@ -19,7 +19,7 @@ from kohort.coordinator.invariants import (
     epochs_of,
 )
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records import MemberState
+from kohort.coordinator.records.types import MemberState
 from kohort.errors import InvariantViolation
 from support.coordinator_dialogue import GroupDialogue, topic_id_of
 

@@ -27,7 +27,7 @@ from kohort.coordinator.consumer.member_metadata import (
 from kohort.coordinator.consumer.metadata_log import GONE_LIMIT, NOTHING_YET, Board
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records import MemberMetadataForgotten, MemberMetadataSet, VolatileRecord
+from kohort.coordinator.records.types import MemberMetadataForgotten, MemberMetadataSet, VolatileRecord
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import CauseId, RequestToken
 from support.coordinator_dialogue import Answer

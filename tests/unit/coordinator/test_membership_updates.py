@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.decision import TimerKey
-from kohort.coordinator.records import VolatileRecord
+from kohort.coordinator.records.types import VolatileRecord
 from kohort.errors import ErrorCode
 from support.hold_dialogue import HoldDialogue
 

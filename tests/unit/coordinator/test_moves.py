@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.consumer.moves import PHASES
-from kohort.coordinator.records import SubmittedMoveForgotten, SubmittedMoveSet
+from kohort.coordinator.records.types import SubmittedMoveForgotten, SubmittedMoveSet
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import describe, statuses, submit
 

@@ -6,8 +6,8 @@ import pytest
 
 from kohort.coordinator.commands import offsets as asked
 from kohort.coordinator.commands.groups import JoinGroupReply, SyncGroupReply
-from kohort.coordinator.offsets.expiry import EXPIRED_AT_ONCE
-from kohort.coordinator.records import ClassicGroupForgotten, ConsumerGroupForgotten, OffsetForgotten
+from kohort.coordinator.offsets.delete import EXPIRED_AT_ONCE
+from kohort.coordinator.records.types import ClassicGroupForgotten, ConsumerGroupForgotten, OffsetForgotten
 from kohort.wire.embedded import encode_subscription
 from support.mixed_dialogue import MixedDialogue
 

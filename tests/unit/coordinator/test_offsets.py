@@ -6,7 +6,7 @@ import pytest
 
 from kohort.coordinator.commands import admin as asked
 from kohort.coordinator.commands.offsets import CommittedOffset, FetchOffsetsReply
-from kohort.coordinator.records import OffsetCommitted, OffsetForgotten
+from kohort.coordinator.records.types import OffsetCommitted, OffsetForgotten
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue, topic_id_of
 

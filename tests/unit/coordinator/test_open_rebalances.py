@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.events import consumerevents, open_rebalances
-from kohort.coordinator.events.open_rebalances import Courses
+from kohort.coordinator.journal_events import entries, open_rebalances
+from kohort.coordinator.journal_events.open_rebalances import Courses
 from kohort.journal.rows import Entry
 from support.coordinator_dialogue import GroupDialogue
 from support.hold_dialogue import HoldDialogue
@@ -168,7 +168,7 @@ def test_who_shall_give_up_is_named_when_the_pace_lets_the_move_begin() -> None:
 
 
 def test_of_very_many_who_shall_give_up_only_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumerevents, "GIVERS_SHOWN", 2)
+    monkeypatch.setattr(entries, "GIVERS_SHOWN", 2)
     group = GroupDialogue({"t": 12})
     for member_id in ("a", "b", "c"):
         group.heartbeat(member_id, epoch=0)

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.classic import volatile
+from kohort.coordinator.classic import state as volatile
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.state import TRANSITIONS, ClassicGroupState
 from kohort.coordinator.commands import admin, assignors, groups, offsets
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.base import Command, GroupCommand
 from kohort.coordinator.commands.offsets import CommitOffsets
-from kohort.coordinator.consumer import states
+from kohort.coordinator.consumer import describe
 from kohort.coordinator.decision import TimerKey
-from kohort.coordinator.records import ClassicGroupStored, MemberState, Record
+from kohort.coordinator.records.types import ClassicGroupStored, MemberState, Record
 from support.chaos import MEMBERS, Chaos
 from support.coordinator_dialogue import GroupDialogue
 from support.good_client import Client, check_owners
@@ -86,7 +86,7 @@ class Watched(GroupDialogue):
         result = super()._commit(*decided)
         later, after = self._look()
         self.moves.append((state, later))
-        nobody = states.member_state(None)
+        nobody = describe.member_state(None)
         for member_id in members.keys() | after.keys():
             self.steps.append((members.get(member_id, nobody), after.get(member_id, nobody)))
         return result
@@ -107,8 +107,8 @@ class Watched(GroupDialogue):
         groups = self.shard.groups
         group = groups.consumer.get("g")
         members = {} if group is None else group.members
-        found = {member_id: states.member_state(member) for member_id, member in members.items()}
-        return states.group_state(groups, "g"), found
+        found = {member_id: describe.member_state(member) for member_id, member in members.items()}
+        return describe.group_state(groups, "g"), found
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -121,10 +121,10 @@ def test_no_step_is_taken_that_the_tables_of_states_do_not_know(seed: int) -> No
     dialogue.steps, dialogue.moves, dialogue.classic_moves = [], [], set()
     chaos.run(60)
     assert dialogue.classic_moves <= TRANSITIONS.keys()
-    assert set(dialogue.steps) <= states.MEMBER_TRANSITIONS.keys()
+    assert set(dialogue.steps) <= describe.MEMBER_TRANSITIONS.keys()
     changed = {(before, after) for before, after in dialogue.moves if before != after}
-    between_classic = {(states.NO_GROUP, states.CLASSIC), (states.CLASSIC, states.NO_GROUP)}
-    assert changed <= states.GROUP_TRANSITIONS.keys() | between_classic
+    between_classic = {(describe.NO_GROUP, describe.CLASSIC), (describe.CLASSIC, describe.NO_GROUP)}
+    assert changed <= describe.GROUP_TRANSITIONS.keys() | between_classic
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kohort.coordinator.commands.groups import MemberDisconnected
-from kohort.coordinator.events import reads as kept
-from kohort.coordinator.events.reads import LastRead, Reads
+from kohort.coordinator.journal_events import open_rebalances as kept
+from kohort.coordinator.journal_events.open_rebalances import LastRead, Reads
 from support.coordinator_dialogue import GroupDialogue
 from support.explained import last
 from support.mixed_dialogue import MixedDialogue
@@ -184,7 +184,7 @@ def test_a_classic_member_reads_until_the_rebalance_that_takes_its_partitions() 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "_MEMBERS_LIMIT", 10)
-    monkeypatch.setattr(kept, "_PARTITIONS_LIMIT", 10)
+    monkeypatch.setattr(kept, "_AWAITED_LIMIT", 10)
     reads, read = Reads(), LastRead(reader="a", read_ms=1, is_seen=True)
     for number in range(50):
         reads.note(("g", str(number)), 1)

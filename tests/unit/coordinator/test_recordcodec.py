@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.coordinator import recordcodec
 from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
-from kohort.coordinator.recordreader import RecordReader
-from kohort.coordinator.records import (
+from kohort.coordinator.records import codec
+from kohort.coordinator.records.reader import RecordReader
+from kohort.coordinator.records.types import (
     ClassicGroupForgotten,
     ClassicGroupStored,
     ClassicRebalanceDone,
@@ -168,7 +168,7 @@ RECORDS = st.one_of(
 
 @given(record=RECORDS)
 def test_every_record_comes_back_as_it_was(record: Record) -> None:
-    assert recordcodec.decode(*recordcodec.encode(record)) == record
+    assert codec.decode(*codec.encode(record)) == record
 
 
 @given(records=st.lists(RECORDS, max_size=8))
@@ -176,7 +176,7 @@ def test_bulk_reading_says_the_same(records: list[Record]) -> None:
     """Twice each: the second time it is what was remembered of the first."""
     reader = RecordReader()
     for record in records * 2:
-        assert reader.read(*recordcodec.encode(record)) == recordcodec.decode(*recordcodec.encode(record))
+        assert reader.read(*codec.encode(record)) == codec.decode(*codec.encode(record))
 
 
 @given(record=RECORDS, data=st.data())
@@ -184,12 +184,12 @@ def test_bulk_reading_says_the_same_of_broken_bytes(record: Record, data: st.Dat
     """Errors are the same, too; what is broken leaves nothing behind that a later record gets to see."""
     reader = RecordReader()
     for _ in range(3):
-        key, value = (bytearray(part or b"") for part in recordcodec.encode(record))
+        key, value = (bytearray(part or b"") for part in codec.encode(record))
         for part in (key, value):
             if part and data.draw(st.booleans()):
                 part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
             del part[data.draw(st.integers(max(len(part) - 3, 0), len(part))) :]
-        assert outcome(reader.read, bytes(key), bytes(value)) == outcome(recordcodec.decode, bytes(key), bytes(value))
+        assert outcome(reader.read, bytes(key), bytes(value)) == outcome(codec.decode, bytes(key), bytes(value))
 
 
 def outcome(read: Callable[[bytes, bytes], Record | None], key: bytes, value: bytes) -> Record | str | None:
@@ -205,7 +205,7 @@ def test_bulk_reading_keeps_equal_things_once() -> None:
     topic_id = TopicId(b"i" * 16)
     read = [
         reader.read(
-            *recordcodec.encode(
+            *codec.encode(
                 CurrentAssignmentSet(
                     group_id=group_id,
                     member_id=member_id,
@@ -229,14 +229,14 @@ def test_bulk_reading_keeps_equal_things_once() -> None:
 @given(record=RECORDS, data=st.data())
 def test_broken_bytes_are_an_error_with_a_sentence_or_another_record(record: Record, data: st.DataObject) -> None:
     """Never an exception of another kind."""
-    key, value = recordcodec.encode(record)
+    key, value = codec.encode(record)
     cut = data.draw(st.integers(0, len(key)))
     damaged = (
         None if value is None else value[: data.draw(st.integers(0, len(value)))] + data.draw(st.binary(max_size=8))
     )
     try:
-        recordcodec.decode(key[:cut], damaged)
-        recordcodec.decode(key, damaged)
+        codec.decode(key[:cut], damaged)
+        codec.decode(key, damaged)
     except StorageError as error:
         assert "__consumer_offsets" in str(error)
 
@@ -256,7 +256,7 @@ def offset(**changed: object) -> OffsetCommitted:
 
 def test_offset_in_bytes_as_apache_kafka_writes_them() -> None:
     """Key: type 1, group, topic, partition. Value 3: offset, leader epoch, metadata, time."""
-    key, value = recordcodec.encode(offset())
+    key, value = codec.encode(offset())
     assert key == bytes.fromhex("00010001") + b"g" + bytes.fromhex("0001") + b"t" + bytes.fromhex("00000001")
     expected = bytes.fromhex("00030000000000000005000000030001") + b"m" + bytes.fromhex("0000000000000007")
     assert value == expected
@@ -284,14 +284,14 @@ def test_offset_in_bytes_as_apache_kafka_writes_them() -> None:
     ],
 )
 def test_values_are_written_in_the_version_that_kafka_writes(record: Record, version: int) -> None:
-    value = recordcodec.encode(record)[1]
+    value = codec.encode(record)[1]
     assert value is not None and int.from_bytes(value[:2], "big") == version
 
 
 def test_expiry_is_kept_at_the_cost_of_leader_epoch_and_topic_id() -> None:
     """Version 1 has no field for them."""
     record = offset(expire_timestamp_ms=9, topic_id=TopicId(b"i" * 16))
-    assert recordcodec.decode(*recordcodec.encode(record)) == offset(expire_timestamp_ms=9, leader_epoch=-1)
+    assert codec.decode(*codec.encode(record)) == offset(expire_timestamp_ms=9, leader_epoch=-1)
 
 
 @pytest.mark.parametrize("metadata", ["", "note", "x" * 126, "x" * 127, "x" * 4_000, "é"])
@@ -304,27 +304,27 @@ def test_offset_written_by_hand_is_what_the_declaration_says(metadata: str) -> N
         commit_timestamp=record.commit_timestamp_ms,
         topic_id=record.topic_id,
     )
-    assert recordcodec.encode(record)[1] == b"\0\4" + encode_message(value, 4)
+    assert codec.encode(record)[1] == b"\0\4" + encode_message(value, 4)
 
 
 def test_oldest_offsets_are_read() -> None:
     """Type 0, value version 0: offset, metadata, time."""
-    key, _ = recordcodec.encode(offset())
+    key, _ = codec.encode(offset())
     value = bytes.fromhex("000000000000000000050001") + b"m" + bytes.fromhex("0000000000000007")
-    assert recordcodec.decode(b"\0\0" + key[2:], value) == offset(leader_epoch=-1)
+    assert codec.decode(b"\0\0" + key[2:], value) == offset(leader_epoch=-1)
 
 
 def test_unknown_types_are_skipped() -> None:
     """Share and streams groups, transactions: somebody else's facts survive beside ours."""
-    assert recordcodec.decode(b"\0\x0a whatever", b"\0\0") is None
-    assert recordcodec.decode(b"\0\x04\0\1g", None) is None
-    assert recordcodec.decode(b"\x4e\x20", b"") is None
+    assert codec.decode(b"\0\x0a whatever", b"\0\0") is None
+    assert codec.decode(b"\0\x04\0\1g", None) is None
+    assert codec.decode(b"\x4e\x20", b"") is None
 
 
 def test_newer_version_of_a_known_value_is_refused() -> None:
-    key, _ = recordcodec.encode(ConsumerGroupEpochSet(group_id="g", epoch=1))
+    key, _ = codec.encode(ConsumerGroupEpochSet(group_id="g", epoch=1))
     with pytest.raises(StorageError, match=r"type 3 .*version is 1"):
-        recordcodec.decode(key, b"\0\1\0\0\0\1\0")
+        codec.decode(key, b"\0\1\0\0\0\1\0")
 
 
 def test_unknown_member_state_is_read_as_such() -> None:
@@ -337,24 +337,24 @@ def test_unknown_member_state_is_read_as_such() -> None:
         assigned={},
         pending_revocation={},
     )
-    key, value = recordcodec.encode(record)
+    key, value = codec.encode(record)
     assert value is not None
     changed = value[:10] + b"\x07" + value[11:]
-    decoded = recordcodec.decode(key, changed)
+    decoded = codec.decode(key, changed)
     assert isinstance(decoded, CurrentAssignmentSet) and decoded.state == MemberState.UNKNOWN
 
 
 def test_grants_without_epochs_count_from_the_members_epoch() -> None:
     """Kafka before 4.3 did not store them: no older commit may pass."""
-    key, _ = recordcodec.encode(CurrentAssignmentForgotten(group_id="g", member_id="a"))
+    key, _ = codec.encode(CurrentAssignmentForgotten(group_id="g", member_id="a"))
     value = bytes.fromhex("000000000005000000040002") + b"i" * 16 + bytes.fromhex("0200000003000100")
-    decoded = recordcodec.decode(key, value)
+    decoded = codec.decode(key, value)
     assert isinstance(decoded, CurrentAssignmentSet)
     assert decoded.assigned == {b"i" * 16: {3: 5}}
 
 
 def test_volatile_records_are_not_written() -> None:
     volatile = TopicImageReplaced(group_id="", image=TopicImage())
-    assert recordcodec.encode_durable([volatile, offset()]) == [recordcodec.encode(offset())]
+    assert codec.encode_durable([volatile, offset()]) == [codec.encode(offset())]
     with pytest.raises(AssertionError, match="TopicImageReplaced"):
-        recordcodec.encode(volatile)
+        codec.encode(volatile)

@@ -19,7 +19,7 @@ from kohort.coordinator.consumer.regex import (
     resolve_regex,
 )
 from kohort.coordinator.model import ConsumerGroup
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     MemberTargetSet,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, LeavingMember
 from kohort.coordinator.commands.groups import LeaveGroup as Leave
-from kohort.coordinator.events.reporter import count_of
+from kohort.coordinator.journal_events.reporter import count_of
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken
 from kohort.journal.rows import TEXT_LIMIT, Entry, RowKind

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import recordcodec
-from kohort.coordinator.consumer.targets.batching_window import assignment_key
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.coordinator.decision import TimerKey
-from kohort.coordinator.records import (
+from kohort.coordinator.records import codec
+from kohort.coordinator.records.types import (
     ClassicGroupStored,
     ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
@@ -122,7 +122,7 @@ def stored_classic(*member_ids: str) -> ClassicGroupStored:
 
 
 def test_classic_sessions_run_in_full_too(group: GroupDialogue) -> None:
-    group.log.append(recordcodec.encode(stored_classic("x")))
+    group.log.append(codec.encode(stored_classic("x")))
     group.restart()
     assert group.list_groups() == [("g", "consumer", "Stable", "classic")]
     assert group.shard.timers.deadline(TimerKey("session", "g", "x")) == group.now_ms + 10_000
@@ -133,7 +133,7 @@ def test_classic_sessions_run_in_full_too(group: GroupDialogue) -> None:
 def test_classic_group_that_is_larger_than_allowed_rebalances_when_it_is_loaded() -> None:
     """Source: Apache Kafka's `onLoaded`; the limit may have been lowered."""
     group = GroupDialogue(group_max_size=1)
-    group.log.append(recordcodec.encode(stored_classic("x", "y")))
+    group.log.append(codec.encode(stored_classic("x", "y")))
     group.restart()
     assert group.list_groups() == [("g", "consumer", "PreparingRebalance", "classic")]
 
@@ -213,7 +213,7 @@ def test_member_without_a_subscription_is_fenced_in_the_end(group: GroupDialogue
         assigned={},
         pending_revocation={},
     )
-    group.log.extend(recordcodec.encode(record) for record in (left_over, current))
+    group.log.extend(codec.encode(record) for record in (left_over, current))
     group.restart()
     group.advance(ms=44_000)
     group.heartbeat("a", epoch=1)
@@ -229,6 +229,6 @@ def test_id_that_was_classic_and_is_not_any_more(group: GroupDialogue) -> None:
         TargetAssignmentEpochSet(group_id="g", assignment_epoch=1),
     )
     for records, kind in (((stored, *consumer), "consumer"), ((*consumer, stored), "classic")):
-        group.log = [recordcodec.encode(record) for record in records]
+        group.log = [codec.encode(record) for record in records]
         group.shard = group.fold()
         assert [listed[-1] for listed in group.list_groups()] == [kind]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.directory import Directory
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ConfigError
+from kohort.ids import coordinator_partition
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,5 @@ def test_quick_groups_are_allowed() -> None:
 
 def test_groups_are_spread_as_kafka_spreads_them() -> None:
     """Java: Math.abs("orders".hashCode()) % 50; the smallest int counts as 0."""
-    assert Directory(50).shard_index("orders") == abs(-1_008_770_331) % 50
-    assert Directory(50).shard_index("polygenelubricants") == 0
-    assert str(Directory(1).partition_of("any")) == "__consumer_offsets-0"
+    assert coordinator_partition("orders", 50) == abs(-1_008_770_331) % 50
+    assert coordinator_partition("polygenelubricants", 50) == 0

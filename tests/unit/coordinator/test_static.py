@@ -8,7 +8,7 @@ from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.static import decide_connection_gone
 from kohort.coordinator.decision import Decision
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
     ConsumerMemberForgotten,
     ConsumerMemberSubscribed,

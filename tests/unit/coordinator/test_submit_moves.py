@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from kohort.coordinator.commands import admin as asked
-from kohort.coordinator.consumer.submit_moves import MOST_MOVES
-from kohort.coordinator.consumer.targets.batching_window import STEP_MS
+from kohort.coordinator.consumer.assignment.batching_window import STEP_MS
+from kohort.coordinator.consumer.moves import MOST_MOVES
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import answers, describe, submit

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.consumer.targets.batching_window import assignment_key
-from kohort.coordinator.consumer.targets.target import hash_topics
-from kohort.coordinator.records import ConsumerMemberForgotten, MemberState, TargetAssignmentEpochSet
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.consumer.assignment.target import hash_topics
+from kohort.coordinator.records.types import ConsumerMemberForgotten, MemberState, TargetAssignmentEpochSet
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue, topic_id_of

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace, gather_owners
 from kohort.assign.uniform import Uniform
-from kohort.coordinator.balance import TargetBalance, build_balance, load_of, plan_targets
-from kohort.coordinator.consumer.targets.volatile import TargetBalanceKept
-from kohort.coordinator.records import MemberTargetSet
+from kohort.coordinator.consumer.assignment.balance import TargetBalance, build_balance, load_of, plan_targets
+from kohort.coordinator.consumer.assignment.volatile import TargetBalanceKept
+from kohort.coordinator.records.types import MemberTargetSet
 from kohort.ids import TopicId
 from support.coordinator_dialogue import GroupDialogue, topic_id_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.consumer.targets.batching_window import STEP_MS, assignment_key
-from kohort.coordinator.consumer.targets.bounded_moves import count_open
+from kohort.coordinator.consumer.assignment.batching_window import STEP_MS, assignment_key, count_open
 from support.coordinator_dialogue import GroupDialogue
 
 

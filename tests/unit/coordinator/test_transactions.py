@@ -10,8 +10,8 @@ from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.commands import offsets as asked
 from kohort.coordinator.commands.admin import DescribeClassicGroupReply
 from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply
-from kohort.coordinator.logbatch import build_log_batch, read_log_batch
-from kohort.coordinator.records import OffsetForgotten, TransactionCompleted
+from kohort.coordinator.records.codec import build_log_batch, read_log_batch
+from kohort.coordinator.records.types import OffsetForgotten, TransactionCompleted
 from kohort.errors import ErrorCode
 from kohort.records.header import parse_header
 from support.coordinator_dialogue import Answer, GroupDialogue

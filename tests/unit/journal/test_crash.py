@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kohort.client.admin.results.groups import HistoryEvent
+from kohort.journal.explain.explaining import explain
+from kohort.journal.explain.explanation import GroupExplanation
 from kohort.journal.rows import Entry, RowKind
-from kohort.journal.why.explaining import explain
-from kohort.journal.why.explanation import GroupExplanation
 from kohort.journal.words import show_clock
 from kohort.pipelines.fact import Kind
 from kohort.pipelines.following import Follower

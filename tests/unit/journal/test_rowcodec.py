@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.journal.rowcodec import VERSION, decode_row, encode_row
-from kohort.journal.rows import Entry, Row, RowKind
-from kohort.journal.why.explaining import explain
+from kohort.journal.explain.explaining import explain
+from kohort.journal.rows import VERSION, Entry, Row, RowKind, decode_row, encode_row
 from support.explained import event_of
 from support.situations import SITUATIONS
 

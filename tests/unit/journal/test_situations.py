@@ -8,10 +8,10 @@ import pytest
 
 import support.classic_situations
 import support.static_situations
-from kohort.coordinator.events import triggers
+from kohort.coordinator.journal_events import triggers
 from kohort.errors import NotInHistoryError
-from kohort.journal.why.explaining import explain
-from kohort.journal.why.phrases import say_trigger
+from kohort.journal.explain.explaining import explain
+from kohort.journal.explain.sentences import say_trigger
 from support.explained import event_of, explained, last
 from support.situations import SITUATIONS, settled
 

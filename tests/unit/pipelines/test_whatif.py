@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import ConfigError
-from kohort.pipelines.whatif import what_if
+from kohort.pipelines.tables import what_if
 from support.journal_rows import replay
 
 

@@ -19,8 +19,7 @@ from kohort.records.batch import Record, build_batch
 from kohort.records.choice import KernelSet, is_compiled, kernels_named
 from kohort.records.columns import gather_columns
 from kohort.records.kernel_form import is_compiled_form
-from kohort.records.rows import build_rows
-from kohort.records.scan import scan_batches
+from kohort.records.scan import build_rows, scan_batches
 
 from .strategies import CODECS, RECORDS, RUNS, with_right_crc
 

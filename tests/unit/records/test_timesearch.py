@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import CorruptRecordError
-from kohort.records import recordslices
+from kohort.records import timesearch
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import parse_header
 from kohort.records.timesearch import first_record_since
@@ -30,7 +30,7 @@ def test_it_is_the_first_of_all_records(times: list[int], asked: int, codec: str
         ((record.timestamp, record.offset) for record in iterate_records(raw) if record.timestamp >= asked), None
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recordslices, "_RECORDS_AT_ONCE", at_once)
+        patch.setattr(timesearch, "_RECORDS_AT_ONCE", at_once)
         assert first_record_since(raw, parse_header(raw), asked) == expected
 
 

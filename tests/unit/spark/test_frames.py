@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kohort import TopicPartition
+from kohort.base.options import as_keyword
 from kohort.client.options import CONSUMER_OPTIONS
-from kohort.config import as_keyword
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.spark import read_stream, read_topic, write_stream, write_topic
 from kohort.spark.frames import to_texts

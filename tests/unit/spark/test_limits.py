@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kohort import TopicPartition
-from kohort.spark.limits import BatchDelay
 from kohort.spark.offsets import Span
+from kohort.spark.planning import BatchDelay
 
 
 def spans(*sizes: int) -> dict[TopicPartition, Span]:

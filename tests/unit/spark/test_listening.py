@@ -12,7 +12,7 @@ import pytest
 from kohort import TopicPartition, to_prometheus
 from kohort.spark import BatchReport, QueryListener
 from kohort.spark.driver_channel import BatchDone, Mailbox, fingerprint
-from kohort.spark.progress import read_sources
+from kohort.spark.offsets import read_sources
 from support.spark_progress import KAFKA, KOHORT, ORDERS, ours, progress, progressed, source, sparks, terminated
 
 

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from kohort import TopicPartition
-from kohort.spark.losses import MADE_ANEW, drop_renewed, settle_positions
 from kohort.spark.offsets import RecordsLostError, Span
+from kohort.spark.reading import MADE_ANEW, drop_renewed, settle_positions
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("u", 1)
 BEGINS, ENDS = {ZERO: 10, ONE: 0}, {ZERO: 20, ONE: 5}

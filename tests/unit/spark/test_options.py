@@ -8,8 +8,17 @@ import pytest
 
 from kohort import TopicPartition
 from kohort.errors import ConfigError, UnknownOptionError
-from kohort.spark.option_values import ALL_COLUMNS, COMMITTED, EARLIEST, LATEST, Times
-from kohort.spark.options import SourceOptions, for_batch, for_stream, parse_options
+from kohort.spark.options import (
+    ALL_COLUMNS,
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    SourceOptions,
+    Times,
+    for_batch,
+    for_stream,
+    parse_options,
+)
 
 _JAVA = "org.apache.kafka.clients.consumer"
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}

@@ -14,8 +14,7 @@ from kohort import TopicPartition
 from kohort.errors import ConfigError, UnknownTopicError
 from kohort.spark.batch import KohortBatchReader
 from kohort.spark.offsets import RecordsLostError
-from kohort.spark.option_values import EARLIEST, LATEST
-from kohort.spark.options import for_batch, parse_options
+from kohort.spark.options import EARLIEST, LATEST, for_batch, parse_options
 from kohort.spark.planning import find_partitions, find_topics, resolve_offsets
 from kohort.spark.reading import SpanToRead
 from support.spark_query import Start

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kohort import TopicPartition
-from kohort.spark.progress_commits import Standings
+from kohort.spark.driver.progress_listener import Standings
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

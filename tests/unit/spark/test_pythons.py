@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kohort.spark.pythons import build_python, is_this_python, use_file_sockets, worker_python
+from kohort.spark.driver.pythons import build_python, is_this_python, use_file_sockets, worker_python
 
 Package = Callable[[str], Path]
 

@@ -15,8 +15,7 @@ import kohort
 from kohort.errors import BrokersUnreachableError, KohortTimeoutError, UnknownTopicError
 from kohort.spark import reading
 from kohort.spark.offsets import RecordsLostError
-from kohort.spark.option_values import EARLIEST, LATEST
-from kohort.spark.options import SourceOptions, parse_options
+from kohort.spark.options import EARLIEST, LATEST, SourceOptions, parse_options
 from kohort.spark.reading import SpanToRead, cut, read_span, reading_config
 from support.ports import quiet_port
 

@@ -14,10 +14,10 @@ import pytest
 import kohort
 import kohort.spark
 from kohort.errors import ConfigError, MissingDependencyError
-from kohort.spark import java
-from kohort.spark.java import JavaNotFoundError, find_java_home, use_java, use_this_python
-from kohort.spark.pythons import worker_python
-from kohort.spark.sessions import check_settings, is_remote, require_packages
+from kohort.spark.driver import java
+from kohort.spark.driver.java import JavaNotFoundError, find_java_home, use_java, use_this_python
+from kohort.spark.driver.pythons import worker_python
+from kohort.spark.driver.sessions import check_settings, is_remote, require_packages
 
 Home = Callable[[str], str]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.spark.shared_sources import announce
+from kohort.spark.driver_channel import announce
 
 APPLICATION = 4711
 

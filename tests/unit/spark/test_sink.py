@@ -14,11 +14,20 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 import kohort
 from kohort import Consumer, TopicPartition
 from kohort.errors import ConfigError, KohortError
-from kohort.spark import sink, writing
-from kohort.spark.sink import KohortBatchWriter, KohortStreamWriter, NoStreamSinkError, require_stream_sink
-from kohort.spark.sinkoptions import SinkOptions, parse_sink_options
+from kohort.spark import sink
+from kohort.spark.options import SinkOptions, parse_sink_options
+from kohort.spark.sink import (
+    KohortBatchWriter,
+    KohortStreamWriter,
+    NoStreamSinkError,
+    NullTopicError,
+    RowsNotAcknowledgedError,
+    Stored,
+    Written,
+    check_schema,
+    require_stream_sink,
+)
 from kohort.spark.source import KohortDataSource
-from kohort.spark.writing import NullTopicError, RowsNotAcknowledgedError, Stored, Written, check_schema
 
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 HEADERS = ArrayType(StructType().add("key", "string").add("value", "binary"))
@@ -31,8 +40,8 @@ Topic = Callable[[int], str]
 def forget_producers() -> Iterator[None]:
     """Each test begins like a fresh worker process."""
     yield
-    while writing._idle:
-        writing._idle.popitem()[1].close(timeout=0)
+    while sink._idle:
+        sink._idle.popitem()[1].close(timeout=0)
 
 
 def options(address: str, **given: object) -> SinkOptions:
@@ -157,7 +166,7 @@ def test_batch_headers_name_query_and_batch(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(TaskContext, "_taskContext", None)
     task = TaskContext._getOrCreate()
     monkeypatch.setattr(task, "_localProperties", {"sql.streaming.queryId": "q-1", "streaming.sql.batchId": "42"})
-    assert writing.batch_headers() == {"kohort.query": "q-1", "kohort.batch": "42"}
+    assert sink.batch_headers() == {"kohort.query": "q-1", "kohort.batch": "42"}
 
 
 # -- producers --------------------------------------------------------------------------------------------------------
@@ -168,14 +177,14 @@ def test_producer_is_kept_between_tasks_of_one_configuration(address: str, topic
     name = topic(1)
     writer = KohortBatchWriter(options(address, topic=name), VALUE, False)
     write(writer, values(b"a"))
-    (kept,) = writing._idle.values()
+    (kept,) = sink._idle.values()
     write(writer, values(b"b"))
-    assert list(writing._idle.values()) == [kept]
+    assert list(sink._idle.values()) == [kept]
 
     for linger_ms in range(1, 10):
         write(KohortBatchWriter(options(address, topic=name, kafka__linger__ms=linger_ms), VALUE, False), values(b"c"))
-    assert len(writing._idle) == writing._IDLE_AT_MOST
-    assert kept not in writing._idle.values()
+    assert len(sink._idle) == sink._IDLE_AT_MOST
+    assert kept not in sink._idle.values()
 
 
 def test_task_that_fails_half_way_leaves_nothing_on_its_way(address: str, topic: Topic) -> None:
@@ -189,7 +198,7 @@ def test_task_that_fails_half_way_leaves_nothing_on_its_way(address: str, topic:
 
     with pytest.raises(OSError, match="the JVM is gone"):
         writer.write(feed())
-    assert not writing._idle
+    assert not sink._idle
 
     write(KohortBatchWriter(options(address, topic=name), VALUE, False), values(b"sent"))
     assert [row.value for row in read(address, name, 0, 1)] == [b"sent"]

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from kohort.errors import ConfigError, UnknownOptionError
-from kohort.spark.sinkoptions import SinkOptions, parse_sink_options
+from kohort.spark.options import SinkOptions, parse_sink_options
 
 
 def parse(**options: str) -> SinkOptions:

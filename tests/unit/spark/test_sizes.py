@@ -12,7 +12,7 @@ import kohort
 from kohort import TopicPartition
 from kohort.spark.offsets import Span
 from kohort.spark.options import parse_options
-from kohort.spark.sizes import BytesCap, share_bytes, weigh
+from kohort.spark.planning import BytesCap, share_bytes, weigh
 
 spans = st.dictionaries(
     st.builds(TopicPartition, st.just("t"), st.integers(0, 9)),

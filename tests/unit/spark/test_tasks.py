@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from kohort import TopicPartition
 from kohort.spark.offsets import Span
-from kohort.spark.option_values import EARLIEST, LATEST
-from kohort.spark.options import SourceOptions, parse_options
-from kohort.spark.tasks import plan_tasks, split_spans
+from kohort.spark.options import EARLIEST, LATEST, SourceOptions, parse_options
+from kohort.spark.planning import plan_tasks, split_spans
 
 ZERO, ONE, TWO = (TopicPartition("t", number) for number in range(3))
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from kohort.errors import CorruptRecordError
 from kohort.records.header import HEADER_SIZE, check_batch, parse_header
 from kohort.storage.files.fs import LogFile
-from kohort.storage.segments.batchreader import BatchReader
-from kohort.storage.segments.findbatch import find_batch
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.storage.segments.scan import BatchReader, find_batch
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch
 
 SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=5)

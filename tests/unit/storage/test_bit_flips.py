@@ -10,7 +10,7 @@ import pytest
 
 from kohort.errors import StorageError
 from kohort.records.header import split_batches
-from kohort.storage.directory.datadir import META_NAME
+from kohort.storage.data_directory import META_NAME
 from kohort.storage.segments.segment import SUFFIX
 from kohort.storage.store import Store
 from support.depth import IS_SOAK

@@ -10,16 +10,19 @@ import pytest
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId, format_topic_id
-from kohort.storage.directory import catalogfile
-from kohort.storage.directory.catalog import Catalog, CatalogChange, TopicEntry, join
-from kohort.storage.directory.catalogfile import (
+from kohort.storage import catalog as catalogfile
+from kohort.storage.catalog import (
     CATALOG_NAME,
     FORMER_CATALOG_NAME,
+    Catalog,
+    CatalogChange,
     CatalogFile,
+    TopicEntry,
+    join,
     load_catalog,
     read_records,
 )
-from kohort.testing.memoryfs import Crashed, MemoryFileSystem
+from kohort.testing.disks import Crashed, MemoryFileSystem
 
 PATH = f"/data/{CATALOG_NAME}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.storage.directory.checkpoints import (
+from kohort.storage.data_directory import (
     CLEANED_NAME,
     EPOCHS_NAME,
     RECOVERY_POINT_NAME,
@@ -13,7 +13,7 @@ from kohort.storage.directory.checkpoints import (
     save_epochs,
     save_offsets,
 )
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from weakref import ref
 
 import pytest
 
-from kohort.broker.scheduling.blocking import warm
+from kohort.broker.scheduling import warm
 from kohort.storage.files.descriptors import HeldBytes, NotResidentError
 from kohort.storage.files.fs import DiskFile, DiskFileSystem
 from support.coldness import make_cold

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from kohort.errors import Refused, StorageError
 from kohort.records.batch import Record, RecordInput, build_batch, iterate_records
 from kohort.records.header import BatchHeader, seal, split_batches
-from kohort.storage.files.fs import FileSystem
-from kohort.storage.maintenance.closedbatches import READ_BYTES, CompactionStopped
-from kohort.storage.maintenance.compaction import (
+from kohort.storage.compaction import (
+    READ_BYTES,
     Compacted,
+    CompactionStopped,
     compact,
     finish_replacement,
     plan_compaction,
 )
+from kohort.storage.files.fs import FileSystem
+from kohort.storage.log_state import capture, settle
+from kohort.storage.log_state import write as save
 from kohort.storage.partitions.leader_epoch_runs import EpochRuns
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.gaps import mark_sparse
-from kohort.storage.recovery.logstate import capture, settle
-from kohort.storage.recovery.logstate import write as save
-from kohort.storage.recovery.recovery import CLEANED_SUFFIX
-from kohort.testing.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.recovery import CLEANED_SUFFIX, mark_sparse
+from kohort.testing.disks import Crashed, MemoryFileSystem
 from support.storage_logs import MODEL_CASES, empty_log, open_log
 
 DAY_MS = 86_400_000

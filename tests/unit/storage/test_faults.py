@@ -12,18 +12,21 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.files.diskerrors import (
+from kohort.storage.files.fs import (
     DiskFailedError,
+    DiskFileSystem,
     DiskFullError,
     DiskHealth,
+    FileSystem,
     NoRoomError,
     SyncFailedError,
     UnreadableError,
+    read_bounded,
     refusal_of,
+    replace_file,
 )
-from kohort.storage.files.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
 from kohort.testing import Fault, FaultyFileSystem
-from kohort.testing.memoryfs import Crashed
+from kohort.testing.disks import Crashed
 
 
 def use_everything(fs: FileSystem) -> None:

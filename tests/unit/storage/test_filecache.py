@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.files.diskerrors import DiskFailedError
-from kohort.storage.files.fs import DiskFile, DiskFileSystem
+from kohort.storage.files.fs import DiskFailedError, DiskFile, DiskFileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
 from support.storage_logs import batch, empty_log, offsets

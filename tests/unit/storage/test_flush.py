@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.storage.flush import SyncScheduler
+from kohort.broker.durability import SyncScheduler
 
 
 def test_a_log_is_synced_when_it_asks() -> None:

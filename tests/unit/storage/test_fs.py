@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.files.diskerrors import SyncFailedError
-from kohort.storage.files.fs import DiskFileSystem, FileSystem, read_bounded, replace_file
-from kohort.testing.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.files.fs import DiskFileSystem, FileSystem, SyncFailedError, read_bounded, replace_file
+from kohort.testing.disks import Crashed, MemoryFileSystem
 
 
 @pytest.fixture(params=["disk", "memory"])

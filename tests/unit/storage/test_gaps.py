@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.segments.indexfiles import SYNCED_SUFFIX
+from kohort.storage.segments.indexes import SYNCED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch, empty_log, open_log, sequenced, values
 
 DIRECTORY = "/orders-0"

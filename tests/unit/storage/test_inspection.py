@@ -5,21 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kohort.errors import StorageError
-from kohort.storage.directory.datadir import META_NAME
-from kohort.storage.offline.inspection import (
-    Damage,
-    PartitionContent,
-    hold_offline,
-    inspect_directory,
-    inspect_partition,
-)
-from kohort.storage.offline.repair import repair
+from kohort.storage.data_directory import META_NAME
+from kohort.storage.log_state import capture, write
+from kohort.storage.log_state import settle as use_files
 from kohort.storage.partitions.quarantine import settle
-from kohort.storage.recovery.gaps import mark_sparse
-from kohort.storage.recovery.logstate import capture, write
-from kohort.storage.recovery.logstate import settle as use_files
+from kohort.storage.recovery import mark_sparse
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.storage.tools.inspection import Damage, PartitionContent, hold_offline, inspect_directory, inspect_partition
+from kohort.storage.tools.repair import repair
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch, empty_log, open_log, sequenced
 
 SIZE = len(batch())

@@ -6,20 +6,25 @@ from struct import pack
 
 import pytest
 
-from kohort.coordinator.logbatch import build_log_batch, read_log_batch
-from kohort.coordinator.records import OffsetCommitted, TransactionalOffsetCommitted, TransactionCompleted
+from kohort.coordinator.records.codec import build_log_batch, read_log_batch
+from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted, TransactionCompleted
 from kohort.errors import StorageError
 from kohort.ids import OFFSETS_TOPIC
-from kohort.records.batch import build_batch, iterate_records, seal_batch
-from kohort.records.control import build_marker
+from kohort.records.batch import build_batch, build_marker, iterate_records, seal_batch
 from kohort.records.header import parse_header, rebase
-from kohort.storage.directory.datadir import write_partition_metadata
-from kohort.storage.offline.inspection import inspect_directory
-from kohort.storage.offline.kafka_import import Survey, read_topic, survey_directories, take_over
-from kohort.storage.offline.transactions import DECISIONS_TOPIC, read_decisions
+from kohort.storage.data_directory import write_partition_metadata
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.storage.tools.inspection import inspect_directory
+from kohort.storage.tools.kafka_import import (
+    DECISIONS_TOPIC,
+    Survey,
+    read_decisions,
+    read_topic,
+    survey_directories,
+    take_over,
+)
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
 
 SOURCE, TARGET = "/logs", "/data"

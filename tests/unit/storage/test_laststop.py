@@ -8,14 +8,13 @@ import pytest
 
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
-from kohort.storage.directory.datadir import PartitionEnd, load_marker, save_marker
+from kohort.storage.data_directory import PartitionEnd, load_marker, save_marker
 from kohort.storage.files.volatilefs import VolatileFile
-from kohort.storage.offline.inspection import inspect_directory
+from kohort.storage.log_state import LAST_STOP_NAME, is_outdated
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.laststop import LAST_STOP_NAME
-from kohort.storage.recovery.logstate import is_outdated
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.tools.inspection import inspect_directory
+from kohort.testing.disks import Crashed, MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch, find_time, offsets, sequenced, values
 
 #: More than a stop writes down one by one.

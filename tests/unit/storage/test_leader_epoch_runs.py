@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kohort.storage.partitions.leader_epoch_runs import EpochRuns
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch
 
 SIZE = len(batch())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kohort.records.header import parse_header
-from kohort.storage.directory.datadir import EPOCH_NAME
+from kohort.storage.data_directory import EPOCH_NAME
 from kohort.storage.partitions.leader_epochs import UNKNOWN, LeaderEpochs
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.errors import ErrorCode, Refused
-from kohort.storage.directory.checkpoints import LOG_START_NAME
-from kohort.storage.recovery.logstart import delete_before, keep_log_start
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.storage.data_directory import LOG_START_NAME
+from kohort.storage.recovery import delete_before, keep_log_start
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch, empty_log, offsets, open_log
 
 DIRECTORY = "/orders-0"

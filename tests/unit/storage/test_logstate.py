@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from kohort.records.checksum import crc32c
-from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.data_directory import PartitionEnd
 from kohort.storage.files.descriptors import WorkNeededError
 from kohort.storage.files.fs import FileSystem
+from kohort.storage.log_state import STATE_NAME, capture, is_outdated, settle, write
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstate import STATE_NAME, capture, is_outdated, settle, write
-from kohort.storage.recovery.recovery import open_partition
-from kohort.storage.segments.indexfiles import (
+from kohort.storage.recovery import open_partition
+from kohort.storage.segments.indexes import (
     FACTS_SUFFIX,
     INDEX_SUFFIX,
     TIME_SUFFIX,
@@ -27,7 +27,7 @@ from kohort.storage.segments.indexfiles import (
 )
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch, find_latest, find_time, offsets, sequenced
 
 DIRECTORY = "/orders-0"

@@ -10,11 +10,10 @@ import pytest
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.batch import iterate_records
 from kohort.records.header import parse_header
-from kohort.storage.files.diskerrors import SyncFailedError
-from kohort.storage.files.fs import DiskFileSystem, FileSystem
+from kohort.storage.files.fs import DiskFileSystem, FileSystem, SyncFailedError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch, empty_log, find_latest, find_time, offsets, open_log, sequenced, values
 
 

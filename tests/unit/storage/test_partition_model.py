@@ -14,7 +14,7 @@ from kohort.records.header import split_batches
 from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import MODEL_CASES, batch, empty_log, find_time, open_log
 
 

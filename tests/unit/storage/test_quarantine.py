@@ -8,15 +8,14 @@ import pytest
 
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import iterate_records
-from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.data_directory import PartitionEnd
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.quarantine import Hole, settle
-from kohort.storage.recovery.gaps import mark_sparse
-from kohort.storage.recovery.recovery import TailCut, open_partition
-from kohort.storage.segments.indexfiles import SYNCED_SUFFIX
+from kohort.storage.recovery import TailCut, mark_sparse, open_partition
+from kohort.storage.segments.indexes import SYNCED_SUFFIX
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from kohort.testing.memoryfs import Crashed, MemoryFileSystem
+from kohort.testing.disks import Crashed, MemoryFileSystem
 from support.storage_logs import batch, empty_log, open_log
 
 DIRECTORY = "/orders-0"

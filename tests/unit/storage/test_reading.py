@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.storage.log_state import capture, settle, write
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstate import capture, settle, write
-from kohort.testing.faultydisk import FaultyFileSystem
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import FaultyFileSystem, MemoryFileSystem
 from support.storage_logs import batch, empty_log, offsets
 
 #: Values of batches: some so long that an index has an entry for each, some so short that it has one for many.

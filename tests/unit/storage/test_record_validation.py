@@ -10,8 +10,7 @@ from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import CODEC_NAMES, parse_header, seal, split_batches
 from kohort.storage.partitions import validation
-from kohort.storage.partitions.record_validation import prepare
-from kohort.storage.partitions.validation import MOST_NAMED, RecordsRefused
+from kohort.storage.partitions.validation import MOST_NAMED, RecordsRefused, prepare
 from kohort.storage.topicconfig import LogConfig
 
 NOW_MS = 10_000_000

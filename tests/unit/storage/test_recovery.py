@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kohort.storage.directory.datadir import PartitionEnd
+from kohort.storage.data_directory import PartitionEnd
 from kohort.storage.files.fs import DiskFileSystem, FileSystem
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.recovery import TailCut, open_partition
+from kohort.storage.recovery import TailCut, open_partition
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch, empty_log, offsets, open_log, sequenced, values
 
 FILE = "/orders-0/00000000000000000000.log"

@@ -6,12 +6,11 @@ import pytest
 
 from kohort.errors import Refused, StorageError
 from kohort.ids import OFFSETS_TOPIC, TopicId
-from kohort.storage.directory.checkpoints import CLEANED_NAME, save_offsets
-from kohort.storage.directory.datadir import write_partition_metadata
-from kohort.storage.offline.inspection import PartitionContent, inspect_directory
-from kohort.storage.offline.repair import Remedy, make_catalog, plan_catalog, plan_repair, repair
+from kohort.storage.data_directory import CLEANED_NAME, save_offsets, write_partition_metadata
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.storage.tools.inspection import PartitionContent, inspect_directory
+from kohort.storage.tools.repair import Remedy, make_catalog, plan_catalog, plan_repair, repair
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch, offsets, sequenced, values
 
 SIZE = len(batch())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kohort.storage.log_state import capture, settle, write
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstate import capture, settle, write
-from kohort.storage.segments.indexfiles import FACTS_SUFFIX
+from kohort.storage.segments.indexes import FACTS_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topicconfig import LONG_MAX
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import MODEL_CASES, batch, empty_log, offsets, open_log
 
 DAY_MS = 86_400_000

@@ -6,14 +6,14 @@ import pytest
 
 from kohort.errors import Refused
 from kohort.records.batch import iterate_records
-from kohort.storage.maintenance.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub
+from kohort.storage.log_state import capture, settle, write
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstate import capture, settle, write
-from kohort.storage.recovery.recovery import open_partition
-from kohort.storage.segments.indexfiles import FACTS_SUFFIX, index_path, load_facts
+from kohort.storage.recovery import open_partition
+from kohort.storage.scrubbing import Scrubbed, ScrubStoppedError, keep, scrub
+from kohort.storage.segments.indexes import FACTS_SUFFIX, index_path, load_facts
 from kohort.storage.segments.segment import segment_name
 from kohort.storage.topicconfig import LONG_MAX, LogConfig
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch
 
 DIRECTORY = "/orders-0"

@@ -14,11 +14,10 @@ import pytest
 
 from kohort.errors import ConfigError, ErrorCode, Refused, StorageError, UnknownOptionError
 from kohort.ids import OFFSETS_TOPIC, TopicId, format_topic_id
-from kohort.storage.files.diskerrors import DiskFailedError, SyncFailedError
-from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.offline.inspection import inspect_directory
+from kohort.storage.files.fs import DiskFailedError, DiskFileSystem, SyncFailedError
 from kohort.storage.store import Store
-from kohort.testing.memoryfs import Crashed, MemoryFileSystem
+from kohort.storage.tools.inspection import inspect_directory
+from kohort.testing.disks import Crashed, MemoryFileSystem
 from support.storage_logs import PAGE_CACHE, TOPIC_ID, batch, offsets, sequenced, values
 
 #: What `summary` says, and the configs of the topic "orders".
@@ -162,7 +161,7 @@ def test_kill_9_loses_nothing_that_was_appended(directory: str) -> None:
     script = f"""
 import os, signal
 from support.storage_logs import TOPIC_ID, sequenced
-from kohort.storage.offline.inspection import inspect_directory
+from kohort.storage.tools.inspection import inspect_directory
 from kohort.storage.store import Store
 store = Store.open({directory!r})
 log = store.create_topic("orders", 1, topic_id=TOPIC_ID).partitions[0]

@@ -8,11 +8,10 @@ import pytest
 
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.ids import TopicId
-from kohort.storage.directory.catalog import CatalogChange
-from kohort.storage.directory.catalogfile import CatalogFile
+from kohort.storage.catalog import CatalogChange, CatalogFile
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import TOPIC_OPTIONS, LogConfig
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from kohort.wire.private import NO_EFFECT
 
 #: Configs that are acted on, whatever their value.

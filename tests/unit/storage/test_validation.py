@@ -14,7 +14,7 @@ from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import parse_header
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.partitions.validation import RecordsRefused
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import batch, empty_log, sequenced
 
 

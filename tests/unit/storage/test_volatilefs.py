@@ -9,7 +9,7 @@ import pytest
 
 from kohort.errors import StorageError
 from kohort.ids import TopicId
-from kohort.storage.files.diskerrors import NoRoomError
+from kohort.storage.files.fs import NoRoomError
 from kohort.storage.files.volatilefs import MemoryFullError, VolatileFile, VolatileFileSystem
 from kohort.storage.store import Store
 from support.storage_logs import batch

@@ -9,11 +9,11 @@ import pytest
 from kohort.errors import ErrorCode, Refused
 from kohort.records.batch import iterate_records
 from kohort.records.header import split_batches
-from kohort.storage.offline.inspection import inspect_directory
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
+from kohort.storage.tools.inspection import inspect_directory
 from kohort.storage.topicconfig import LONG_MAX
-from kohort.testing.memoryfs import MemoryFileSystem
+from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import TOPIC_ID, batch
 
 FOLDER = "/data/orders-0"

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kohort.testing import History, check_history
-from kohort.testing.history import operations
-from kohort.testing.logchecker import _CHECKS
+from kohort.testing.history import _CHECKS, operations
 
 A = [("t", 0)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import CONSUMER_OPTIONS
-from kohort.coordinator.groupconfigs import GROUP_CONFIGS
+from kohort.coordinator.configs import GROUP_CONFIGS
 from kohort.wire import private
 from kohort.wire.codec import decode, encode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

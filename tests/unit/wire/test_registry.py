@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from kohort.wire.codec import decode, encode
-from kohort.wire.messages.header import RequestHeader, ResponseHeader
 from kohort.wire.registry import (
     VERSIONS,
     ApiKey,
+    RequestHeader,
+    ResponseHeader,
     is_flexible,
     negotiate,
     request_class,

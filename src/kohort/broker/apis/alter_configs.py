@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from kohort.broker.configs.altering import alter_broker, alter_group, alter_topic, refuse_nulls
+from kohort.broker.apis.incremental_alter_configs import alter_broker, alter_group, alter_topic, refuse_nulls
+from kohort.broker.chunked_responses import answer_rows, rows_asked_for
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.scheduling.chunked_responses import answer_rows, rows_asked_for
-from kohort.broker.topics.topicconfigs import Resource
+from kohort.broker.topics.configs import Resource
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.groupconfigs import GROUP_CONFIGS
+from kohort.coordinator.configs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused
 from kohort.wire.messages.alter_configs import (
     AlterConfigsRequest,

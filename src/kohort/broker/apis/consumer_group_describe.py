@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.authorized_operations import GROUP_OPERATIONS
+from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_NAMED, check_rows
-from kohort.broker.operations import GROUP_OPERATIONS
-from kohort.broker.scheduling.chunked_responses import answer_rows, rows_of_coordinators
+from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.base import Partitions, Refusal
 from kohort.coordinator.commands.replies import ReplyBody

@@ -11,8 +11,8 @@ from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.delayed_heartbeats import PatientBeat
-from kohort.broker.groups.memberids import new_member_id
 from kohort.coordinator.commands import groups as commands
 from kohort.coordinator.commands import values as command_values
 from kohort.coordinator.commands.base import Partitions, Refusal

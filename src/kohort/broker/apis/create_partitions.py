@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from kohort.broker.chunked_responses import Gather, answer_rows, rows_at_once
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.scheduling.chunked_responses import answer_rows, rows_at_once
-from kohort.broker.scheduling.gather import Gather
-from kohort.broker.topics.request_deadline import ask_within
-from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
+from kohort.broker.topics.topic_operations import Outcome, Wanted, ask_within, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
-from kohort.storage.topics.topicchanges import Topic
+from kohort.storage.topics import Topic
 from kohort.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

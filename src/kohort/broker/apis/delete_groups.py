@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_NAMED, check_rows
-from kohort.broker.scheduling.chunked_responses import answer_rows, rows_of_coordinators
+from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody

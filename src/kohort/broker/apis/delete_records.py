@@ -13,7 +13,7 @@ from kohort.broker.context import BrokerContext
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.recovery.logstart import delete_before, keep_log_start
+from kohort.storage.recovery import delete_before, keep_log_start
 from kohort.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from kohort.broker.chunked_responses import Gather
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.scheduling.gather import Gather
-from kohort.broker.topics.request_deadline import ask_within
-from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
+from kohort.broker.topics.topic_operations import Outcome, Wanted, ask_within, code_of
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.topics.topicchanges import Topic
+from kohort.storage.topics import Topic
 from kohort.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 import kohort
+from kohort.base.durability_window import widest
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.writes.durability_report import relaxed_topics
-from kohort.durability_window import widest
+from kohort.broker.durability import relaxed_topics
 from kohort.errors import ErrorCode
 from kohort.records.kernel_form import tell_kernels
 from kohort.wire.messages.describe_broker import BrokerFact, DescribeBrokerRequest, DescribeBrokerResponse

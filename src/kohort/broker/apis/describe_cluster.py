@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.authorized_operations import CLUSTER_OPERATIONS
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.operations import CLUSTER_OPERATIONS
 from kohort.errors import ErrorCode
 from kohort.wire.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from kohort.broker.configs.brokerconfigs import DYNAMIC
+from kohort.base.options import Option, as_text
+from kohort.broker.chunked_responses import answer_rows, rows_asked_for
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.options.logoptions import TOPIC_DEFAULTS
+from kohort.broker.options.definitions import TOPIC_DEFAULTS
 from kohort.broker.options.settings import BROKER_OPTIONS
-from kohort.broker.scheduling.chunked_responses import answer_rows, rows_asked_for
-from kohort.broker.topics.topicconfigs import (
+from kohort.broker.topics.configs import (
     BROKER_SOURCE,
     DEFAULT_SOURCE,
+    DYNAMIC,
     DYNAMIC_ALL_SOURCE,
     DYNAMIC_BROKER_SOURCE,
     GROUP_SOURCE,
@@ -27,11 +28,10 @@ from kohort.broker.topics.topicconfigs import (
     documentation_of,
     topic_defaults,
 )
-from kohort.config import Option, as_text
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.groupconfigs import GROUP_CONFIGS
+from kohort.coordinator.configs import GROUP_CONFIGS
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import CauseId
 from kohort.storage.topicconfig import TOPIC_OPTIONS

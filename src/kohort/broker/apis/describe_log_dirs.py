@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from kohort.broker.chunked_responses import EncodedRows
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.scheduling.encodedrows import EncodedRows
 from kohort.errors import ErrorCode
-from kohort.storage.topics.topicchanges import Topic
+from kohort.storage.topics import Topic
 from kohort.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

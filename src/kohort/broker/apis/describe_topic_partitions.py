@@ -5,14 +5,14 @@ Topics come in the order of their names; the cursor names the first partition of
 
 from __future__ import annotations
 
+from kohort.broker.authorized_operations import TOPIC_OPERATIONS
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.operations import TOPIC_OPERATIONS
 from kohort.broker.topics.leadership import NO_NODE, Leadership
 from kohort.errors import ErrorCode, Refused
-from kohort.storage.directory.catalog import check_topic_name
+from kohort.storage.catalog import check_topic_name
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.topics.topicchanges import Topic
+from kohort.storage.topics import Topic
 from kohort.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_LED, check_rows
+from kohort.broker.limits.requests import MOST_LED, check_rows
 from kohort.errors import ErrorCode
 from kohort.wire.messages.elect_leaders import (
     ElectLeadersRequest,

@@ -13,8 +13,8 @@ from functools import partial
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.fetching import Fetching
-from kohort.broker.fetch.fetchplan import FetchPlan, all_asked
-from kohort.broker.limits.limits import MOST_EMPTY, MOST_PARTITIONS, check_rows
+from kohort.broker.fetch.fetchsessions import FetchPlan, all_asked
+from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.errors import Refused
 from kohort.ids import TopicId
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse

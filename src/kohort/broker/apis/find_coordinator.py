@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.chunked_responses import answer_rows, rows_at_once
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_NAMED, check_rows
-from kohort.broker.scheduling.chunked_responses import answer_rows, rows_at_once
+from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.broker.topics.leadership import NO_NODE
 from kohort.errors import ErrorCode
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -11,7 +11,7 @@ from functools import partial
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.groups.memberids import new_member_id
+from kohort.broker.groups.coordination import new_member_id
 from kohort.coordinator.commands import groups as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.broker.chunked_responses import Gather
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.scheduling.gather import Gather
-from kohort.broker.topics.topicconfigs import Resource
+from kohort.broker.topics.configs import Resource
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode

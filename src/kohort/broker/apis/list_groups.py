@@ -5,10 +5,10 @@ Version 4: filtered by state (KIP-518). Version 5: filtered by type (KIP-848).
 
 from __future__ import annotations
 
+from kohort.broker.chunked_responses import Gather
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_NAMED, check_rows
-from kohort.broker.scheduling.gather import Gather
+from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.ids import CauseId

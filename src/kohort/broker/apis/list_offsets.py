@@ -18,12 +18,12 @@ from typing import Final, TypeVar
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.scheduling.blocking import warm
+from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, StorageError
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.segments.reading import TimePlace, place_of_latest, place_of_time
+from kohort.storage.segments.segment import TimePlace, place_of_latest, place_of_time
 from kohort.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -14,18 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from kohort.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kohort.broker.chunked_responses import EncodedRows, Gather
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from kohort.broker.scheduling.encodedrows import EncodedRows
-from kohort.broker.scheduling.gather import Gather
 from kohort.broker.topics.leadership import NO_NODE, Leadership
 from kohort.broker.topics.topic_operations import Outcome, Wanted, code_of
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import ZERO_TOPIC_ID
-from kohort.storage.directory.catalog import check_topic_name
+from kohort.storage.catalog import check_topic_name
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.topics.topicchanges import Topic
+from kohort.storage.topics import Topic
 from kohort.wire.messages.metadata import (
     OPERATIONS_NOT_REQUESTED,
     MetadataRequest,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_PARTITIONS, check_rows
+from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
 from kohort.coordinator.commands import offsets as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_PARTITIONS, check_rows
+from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
 from kohort.coordinator.commands import admin as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.ids import CauseId

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.limits.limits import MOST_NAMED, MOST_PARTITIONS, check_rows
-from kohort.broker.scheduling.chunked_responses import answer_rows, rows_of_coordinators
+from kohort.broker.limits.requests import MOST_NAMED, MOST_PARTITIONS, check_rows
 from kohort.coordinator.commands import offsets as commands
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.replies import ReplyBody

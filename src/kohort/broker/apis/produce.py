@@ -13,12 +13,11 @@ from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.writes.durability import is_durable
+from kohort.broker.durability import is_durable
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.storage.files.fs import Buffer
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.storage.partitions.record_validation import CheckedBatch
-from kohort.storage.partitions.validation import RecordsRefused, is_zstd
+from kohort.storage.partitions.validation import CheckedBatch, RecordsRefused, is_zstd
 from kohort.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,

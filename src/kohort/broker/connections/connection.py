@@ -18,15 +18,12 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, cast
 
-from kohort.broker.connections.delayed_heartbeats import Holds
-from kohort.broker.connections.heartbeat_cache import LONGEST_REPEAT_BYTES, Repeat
+from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
+from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, Holds, Repeat
 from kohort.broker.connections.memberconnections import MemberKey
-from kohort.broker.connections.output import WRITE_AT_BYTES, Output
-from kohort.broker.connections.receivebuffer import ReceiveBuffer
-from kohort.broker.connections.replies import ReplyQueue
-from kohort.broker.connections.request import Request
-from kohort.broker.limits.limits import MOST_ORDINARY_BYTES, check_length
-from kohort.broker.scheduling.fair_queue import SHORT_BYTES
+from kohort.broker.connections.request import ReplyQueue, Request
+from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
+from kohort.broker.scheduling import SHORT_BYTES
 from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
 from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 

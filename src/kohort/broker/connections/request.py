@@ -2,13 +2,221 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
 
-from kohort.broker.connections.replies import Buffer, ReplySlot, SlotState
+from kohort.broker.limits.memory import MOST_LONG, AnswerMemory, ParkedBytes
 
 if TYPE_CHECKING:
     from kohort.wire.schema import Message
+
+
+# The order of answers on one socket: requests are read ahead, and answers leave in request order.
+#
+# A `ReplySlot` stands for one request that was read. It is HELD while there is no answer (a parked JoinGroup, a
+# long poll), UNSYNCED while the answer is known but must not be seen before the log is on disk, READY when it may
+# leave.
+# A `ReplyQueue` gives out the ready answers from its head only, and those that need no place in the order.
+#
+# Laws: each slot leaves exactly once, in the order in which the slots were added, unless it is unordered; a slot whose
+# connection is gone swallows whatever still comes. Nothing here knows sockets or clocks.
+# Source: Kafka's clients match answers to requests by order, librdkafka by the numbers of its requests
+# (`rd_kafka_waitresp_find`); architecture: "keeps each socket's order".
+
+#: The kinds of bytes that are written to a socket.
+Buffer = bytes | bytearray | memoryview
+#: Answers that are known and may not leave yet, above which nothing is read ahead.
+MOST_KNOWN_BYTES: Final = 1024 * 1024
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+class SlotState(IntEnum):
+    """The states of a reply."""
+
+    HELD = 0
+    UNSYNCED = 1
+    READY = 2
+    SENT = 3
+    GONE = 4
+
+
+class SlotEvent(IntEnum):
+    """The events of a reply."""
+
+    FILL = 0
+    FILL_UNSYNCED = 1
+    SYNC = 2
+    SEND = 3
+    ABANDON = 4
+
+
+#: (state, event) -> next state; a pair that is missing is a bug.
+TRANSITIONS: Final = {
+    (SlotState.HELD, SlotEvent.FILL): SlotState.READY,
+    (SlotState.HELD, SlotEvent.FILL_UNSYNCED): SlotState.UNSYNCED,
+    (SlotState.HELD, SlotEvent.ABANDON): SlotState.GONE,
+    (SlotState.UNSYNCED, SlotEvent.SYNC): SlotState.READY,
+    (SlotState.UNSYNCED, SlotEvent.ABANDON): SlotState.GONE,
+    (SlotState.READY, SlotEvent.SEND): SlotState.SENT,
+    (SlotState.READY, SlotEvent.ABANDON): SlotState.GONE,
+    (SlotState.GONE, SlotEvent.FILL): SlotState.GONE,
+    (SlotState.GONE, SlotEvent.FILL_UNSYNCED): SlotState.GONE,
+    (SlotState.GONE, SlotEvent.SYNC): SlotState.GONE,
+    (SlotState.GONE, SlotEvent.ABANDON): SlotState.GONE,
+}
+
+
+class ReplySlot:
+    """The place of one answer in the order of its socket."""
+
+    __slots__ = ("is_long", "is_unordered", "kept_bytes", "known_bytes", "parts", "state")
+
+    def __init__(self) -> None:
+        #: Bytes of memory that its request takes until the answer leaves, if that is counted; set before it is queued.
+        self.kept_bytes = 0
+        #: Whether the answer may leave out of order; set before it is queued.
+        self.is_unordered = False
+        #: Whether the answer may be long; set before it is queued.
+        self.is_long = False
+        #: The length of an answer that was known when it was queued.
+        self.known_bytes = 0
+        #: HELD at first; moves along `TRANSITIONS` only.
+        self.state: SlotState = SlotState.HELD
+        #: The whole frame of the answer; empty for a request that gets none. Meaningful from UNSYNCED on.
+        self.parts: Sequence[Buffer] = ()
+
+    def fill(self, parts: list[Buffer]) -> None:
+        """Fill in an answer that may leave as soon as it is its turn."""
+        self.state = TRANSITIONS[self.state, SlotEvent.FILL]
+        self._keep(parts)
+
+    def fill_unsynced(self, parts: list[Buffer]) -> None:
+        """Fill in an answer that has to wait for `sync`."""
+        self.state = TRANSITIONS[self.state, SlotEvent.FILL_UNSYNCED]
+        self._keep(parts)
+
+    def sync(self) -> None:
+        """Let an unsynced answer leave: the log is on disk up to its records."""
+        self.state = TRANSITIONS[self.state, SlotEvent.SYNC]
+
+    def send(self) -> Sequence[Buffer]:
+        """Mark the answer as sent; return its parts, to be written."""
+        self.state = TRANSITIONS[self.state, SlotEvent.SEND]
+        parts, self.parts = self.parts, ()
+        return parts
+
+    def abandon(self) -> None:
+        """Discard the answer; its connection is closed."""
+        self.state = TRANSITIONS[self.state, SlotEvent.ABANDON]
+        self.parts = ()
+
+    def _keep(self, parts: list[Buffer]) -> None:
+        if self.state is not SlotState.GONE:
+            self.parts = parts
+
+
+class ReplyQueue:
+    """The open slots of one socket, oldest first."""
+
+    __slots__ = ("_answers", "_kept_bytes", "_known_bytes", "_long", "_parked", "_slots", "_unordered", "limit")
+
+    def __init__(self, limit: int, parked: ParkedBytes | None = None, answers: AnswerMemory | None = None) -> None:
+        """Create an empty queue; at `limit` slots the owner stops reading requests.
+
+        `parked` counts the bytes that requests of all sockets keep, `answers` those that their answers hold.
+        """
+        assert limit > 0
+        self._answers: Final = answers
+        self.limit: Final = limit
+        self._parked: Final = parked or ParkedBytes(_NO_LIMIT)
+        self._kept_bytes = 0
+        #: Of the slots that have a place in the order: bytes of answers that were known at once, and long ones.
+        self._known_bytes = self._long = 0
+        #: Every slot that was added, has its place in the order and has not left.
+        self._slots: deque[ReplySlot] = deque()
+        #: Slots without a place in the order, oldest first: mostly held heartbeats.
+        self._unordered: list[ReplySlot] = []
+
+    def __len__(self) -> int:
+        return len(self._slots) + len(self._unordered)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further request should be read for now."""
+        return (
+            len(self) >= self.limit
+            or self._long >= (MOST_LONG if self._answers is None else self._answers.most_long)
+            or self._known_bytes >= MOST_KNOWN_BYTES
+            or self._kept_bytes >= self._parked.limit_of_connection
+        )
+
+    @property
+    def held_unordered(self) -> list[ReplySlot]:
+        """Unordered slots without an answer, oldest first."""
+        return [slot for slot in self._unordered if slot.state is SlotState.HELD]
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of all answers that are known and have not left."""
+        return sum(len(part) for slot in self._slots for part in slot.parts)
+
+    def add(self, slot: ReplySlot) -> None:
+        """Add the slot of the request that was read last."""
+        if slot.is_unordered:
+            self._unordered.append(slot)
+        else:
+            self._slots.append(slot)
+            self._long += slot.is_long
+            if slot.parts:
+                slot.known_bytes = sum(map(len, slot.parts))
+                self._known_bytes += slot.known_bytes
+        if slot.kept_bytes:
+            self._count(slot.kept_bytes)
+
+    def latest_first(self) -> Iterator[ReplySlot]:
+        """Return the ordered slots, that of the latest request first."""
+        return reversed(self._slots)
+
+    def take(self, limit_bytes: int) -> list[Buffer]:
+        """Take the parts of ready answers from the head, up to the answer that reaches `limit_bytes`.
+
+        Unordered answers are short; all that are ready leave first.
+        """
+        slots = self._slots
+        taken: list[Buffer] = []
+        if self._unordered:
+            waiting, self._unordered = self._unordered, []
+            for slot in waiting:
+                if slot.state is SlotState.READY:
+                    taken += slot.send()
+                else:
+                    self._unordered.append(slot)
+        size = 0
+        # Kafka's clients match answers to requests by their order, so only the head may leave.
+        while slots and slots[0].state is SlotState.READY and size < limit_bytes:
+            slot = slots.popleft()
+            parts = slot.send()
+            self._long -= slot.is_long
+            self._known_bytes -= slot.known_bytes
+            if slot.kept_bytes:
+                self._count(-slot.kept_bytes)
+            taken += parts
+            size += sum(map(len, parts))
+        return taken
+
+    def abandon(self) -> None:
+        """Discard all slots; the connection is closed."""
+        while self._unordered:
+            self._unordered.pop().abandon()
+        while self._slots:
+            self._slots.popleft().abandon()
+        self._count(-self._kept_bytes)
+
+    def _count(self, size: int) -> None:
+        self._kept_bytes += size
+        self._parked.used += size
 
 
 class Peer(Protocol):

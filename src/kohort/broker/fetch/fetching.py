@@ -17,10 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.connections.request import Request
-from kohort.broker.fetch.fetchplan import FetchPlan
-from kohort.broker.fetch.fetchsessions import FetchSession
+from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession
 from kohort.broker.fetch.purgatory import ParkedFetch
-from kohort.broker.scheduling.blocking import warm
+from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.storage.files.descriptors import NotResidentError
 from kohort.storage.partitions.partition import PartitionLog

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Asker, Request
-    from kohort.broker.groups.group_limit import GroupRoom
     from kohort.broker.groups.runtime import Translate
+    from kohort.broker.groups.shard_log import GroupRoom
     from kohort.coordinator.commands.base import Command, GroupCommand
     from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, WatchMember
     from kohort.coordinator.commands.replies import ReplyBody
-    from kohort.coordinator.events.reads import MemberKey, Reads
+    from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
     from kohort.ids import RequestToken
     from kohort.journal.ring import Journal
     from kohort.journal.words import Partition
@@ -90,3 +91,11 @@ class Coordination(Protocol):
     def member_disconnected(self, group_id: str, member_id: str) -> None:
         """Tell the coordinator that a member's last connection is closed."""
         ...
+
+
+# Ids of group members that join without one.
+
+
+def new_member_id(client_id: str) -> str:
+    """Make a unique member id from the client id."""
+    return f"{client_id}-{uuid4()}"

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from kohort.clock import WallClock
+from kohort.base.clock import WallClock
 
 #: The longest time between two wake-ups while any deadline is set.
 TICK_MS: Final = 250

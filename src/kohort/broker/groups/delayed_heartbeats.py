@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from kohort.base.clock import Clock
 from kohort.broker.connections.memberconnections import MEMBERS_PER_CONNECTION, MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
-from kohort.clock import Clock
 from kohort.coordinator.commands.groups import AnyHeartbeat
 from kohort.coordinator.liveness import HEARTBEATS_PER_SESSION
 from kohort.wire.private import SOFTWARE_NAME

@@ -17,15 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from kohort.base.clock import Clock
+from kohort.broker.durability import Durability
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import Outcome
-from kohort.broker.writes.durability import Durability
-from kohort.clock import Clock
 from kohort.errors import CorruptRecordError, Refused, StorageError
 from kohort.ids import JOURNAL_TOPIC
 from kohort.journal.ring import OF_NO_GROUP, Journal
-from kohort.journal.rowcodec import decode_row, encode_key, encode_row
-from kohort.journal.rows import Entry, Row, RowKind
+from kohort.journal.rows import Entry, Row, RowKind, decode_row, encode_key, encode_row
 from kohort.records.batch import build_batch, iterate_records
 from kohort.records.header import split_batches
 from kohort.storage.partitions.partition import PartitionLog

@@ -24,7 +24,7 @@ from kohort.wire.messages.membership import MemberNews, MemberWord
 
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Peer, Request
-    from kohort.broker.fetch.fetchplan import AskedOf
+    from kohort.broker.fetch.fetchsessions import AskedOf
     from kohort.broker.groups.coordination import Coordination
     from kohort.wire.messages.fetch import FetchRequest
 

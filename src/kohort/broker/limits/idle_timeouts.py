@@ -19,7 +19,7 @@ from weakref import ref
 
 if TYPE_CHECKING:
     from kohort.broker.connections.connection import Connection
-    from kohort.broker.limits.bytebudget import ByteBudget
+    from kohort.broker.limits.memory import ByteBudget
 
 log = logging.getLogger("kohort.broker")
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from kohort.base.options import Verdict, parse_list
 from kohort.broker.options.configfile import ConfigFile
 from kohort.broker.options.settings import BROKER_OPTIONS, parse_address
-from kohort.config import Verdict, parse_list
 from kohort.errors import ConfigError, UnknownOptionError
 from kohort.wire.private import NOT_YET
 

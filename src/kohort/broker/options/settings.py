@@ -11,21 +11,24 @@ from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from typing import Any, Final
 
-from kohort.assign.registry import BUILT_IN
-from kohort.broker.options.journaloptions import JOURNAL_OPTIONS
-from kohort.broker.options.logoptions import LOG_OPTIONS, topic_defaults
-from kohort.broker.options.moveoptions import MOVE_OPTIONS
-from kohort.broker.options.optionkinds import INT32_MAX, INT64_MAX, KIBI, MEBI, count, flag, text
-from kohort.broker.options.pushoptions import PUSH_OPTIONS
-from kohort.broker.options.staticoptions import STATIC_OPTIONS
-from kohort.broker.options.topiclimits import TOPIC_LIMIT_OPTIONS
-from kohort.config import (
-    Option,
-    OptionSet,
-    Unserved,
-    parse_int,
-    parse_list,
+from kohort.assign.assignors import BUILT_IN
+from kohort.base.options import Option, OptionSet, Unserved, parse_int, parse_list
+from kohort.broker.options.definitions import (
+    INT32_MAX,
+    INT64_MAX,
+    JOURNAL_OPTIONS,
+    KIBI,
+    LOG_OPTIONS,
+    MEBI,
+    MOVE_OPTIONS,
+    PUSH_OPTIONS,
+    STATIC_OPTIONS,
+    count,
+    flag,
+    text,
+    topic_defaults,
 )
+from kohort.broker.options.topiclimits import TOPIC_LIMIT_OPTIONS
 from kohort.coordinator.settings import MIGRATION_POLICIES, MISMATCH_POLICIES, GroupSettings
 from kohort.errors import ConfigError
 

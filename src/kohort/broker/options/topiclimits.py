@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kohort.broker.options.optionkinds import count
-from kohort.clock import Clock
+from kohort.base.clock import Clock
+from kohort.broker.options.definitions import count
 from kohort.errors import ErrorCode, Refused
 
 _MINUTE_MS: Final = 60_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
+from kohort.assign.assignors import BUILT_IN
 from kohort.assign.interface import Assignor
-from kohort.assign.registry import BUILT_IN
 from kohort.errors import ConfigError
 
 #: The group of entry points.

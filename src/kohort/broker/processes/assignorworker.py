@@ -21,8 +21,8 @@ from queue import SimpleQueue
 from struct import Struct
 from typing import BinaryIO, Final
 
-from kohort.assign.answers import find_fault
 from kohort.assign.interface import Assignable, Assignor
+from kohort.assign.moves import find_fault
 from kohort.broker.processes.assignorloading import load_assignor
 
 #: The head of an order: bytes that follow, milliseconds that it may take.

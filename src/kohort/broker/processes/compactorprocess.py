@@ -18,10 +18,8 @@ from typing import Final
 from kohort.broker.processes.childprocess import bury, describe_end, kill, start_module
 from kohort.broker.processes.compactorworker import ANSWER, DISK_FAILED, MADE, ORDER
 from kohort.errors import StorageError
-from kohort.storage.files.diskerrors import DiskFailedError, DiskHealth
-from kohort.storage.maintenance.closedbatches import CompactionStopped
-from kohort.storage.maintenance.compaction import Compacted
-from kohort.storage.maintenance.segmentwriter import CompactionPlan
+from kohort.storage.compaction import Compacted, CompactionPlan, CompactionStopped
+from kohort.storage.files.fs import DiskFailedError, DiskHealth
 
 
 class CompactorProcess:

@@ -16,10 +16,8 @@ import sys
 from struct import Struct
 from typing import Final
 
+from kohort.storage.compaction import CompactionPlan, CompactionStopped, compact
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.maintenance.closedbatches import CompactionStopped
-from kohort.storage.maintenance.compaction import compact
-from kohort.storage.maintenance.segmentwriter import CompactionPlan
 
 #: The head of an order: bytes that follow.
 ORDER: Final = Struct(">I")

@@ -15,17 +15,17 @@ from uuid import uuid4
 
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.options.topiclimits import check_count
+from kohort.broker.topics.configs import check_topic_configs
 from kohort.broker.topics.topic_operations import Outcome, TopicWork, Wanted
-from kohort.broker.topics.topicconfigs import check_topic_configs
 from kohort.coordinator.commands.groups import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
-from kohort.storage.directory.catalog import collision_key
+from kohort.storage.catalog import collision_key
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.store import Store
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX
-from kohort.storage.topics.topicchanges import Topic, TopicPlan, already_has
+from kohort.storage.topics import Topic, TopicPlan, already_has
 
 #: Partitions of one topic; more is a mistake on one node, where each has a folder of its own.
 PARTITION_LIMIT: Final = 10_000

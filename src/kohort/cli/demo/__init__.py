@@ -81,7 +81,7 @@ def why_no_spark() -> str | None:
     missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
         return f"Spark is left out, for want of {' and '.join(missing)}: pip install 'kohort[spark,demo]'"
-    from kohort.spark.java import JavaNotFoundError, find_java_home
+    from kohort.spark.driver.java import JavaNotFoundError, find_java_home
 
     try:
         find_java_home()

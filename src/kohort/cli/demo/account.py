@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kohort.cli.output import print_table
-from kohort.journal.why.explanation import GroupRebalance
+from kohort.journal.explain.explanation import GroupRebalance
 from kohort.journal.words import show_clock
 
 

@@ -16,14 +16,13 @@ from typing import Final
 
 from kohort.errors import KohortError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.storage.directory.catalogfile import CATALOG_NAME, FORMER_CATALOG_NAME
-from kohort.storage.directory.checkpoints import RECOVERY_POINT_NAME
-from kohort.storage.directory.datadir import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME
+from kohort.storage.catalog import CATALOG_NAME, FORMER_CATALOG_NAME
+from kohort.storage.data_directory import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME, RECOVERY_POINT_NAME
 from kohort.storage.files.fs import DiskFileSystem
-from kohort.storage.recovery.laststop import LAST_STOP_NAME
-from kohort.storage.recovery.recovery import CLEANED_SUFFIX
+from kohort.storage.log_state import LAST_STOP_NAME
+from kohort.storage.recovery import CLEANED_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
-from kohort.storage.topics.topicfolders import NAMES_BESIDE, SUFFIXES_BESIDE
+from kohort.storage.topics import NAMES_BESIDE, SUFFIXES_BESIDE
 
 TOPIC: Final = "flights"
 PARTITIONS: Final = 12

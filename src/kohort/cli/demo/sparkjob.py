@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kohort.cli.demo.account import SparkAccount
 from kohort.errors import KohortError
-from kohort.spark.java import use_java, use_this_python
+from kohort.spark.driver.java import use_java, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def open_session(folder: Path, *, name: str = "kohort demo") -> Iterator[SparkSe
     settings.write_text(_QUIET_LOG)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     # The scene that kills a reader reports it.
-    logging.getLogger("kohort.spark.listening").setLevel(logging.CRITICAL)
+    logging.getLogger("kohort.spark.driver.listening").setLevel(logging.CRITICAL)
     builder = (
         SparkSession.builder.master("local[2]")
         .appName(name)

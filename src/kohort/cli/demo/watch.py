@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from kohort import Admin, TopicPartition
 from kohort.cli.demo.place import TOPIC
 from kohort.client.admin.results.groups import GroupDescription
 from kohort.errors import KohortError
-from kohort.journal.why.explanation import GroupRebalance
+from kohort.journal.explain.explanation import GroupRebalance
 from kohort.journal.words import show_partitions
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
 
 #: Seconds between two looks.
 LOOK_INTERVAL_S = 0.5
@@ -78,3 +84,45 @@ def wait_until(is_reached: Callable[[], bool], otherwise: str, *, seconds: float
             raise KohortError(f"{otherwise} within {seconds:g} s")
         time.sleep(0.05)
     return time.monotonic() - began
+
+
+# The demo's output while it runs: a live table on a terminal, else a line every few seconds.
+
+#: Seconds between two lines where there is no terminal.
+LINE_INTERVAL_S = 4.0
+
+
+class Screen:
+    """The display while the block runs: a table on a terminal, lines elsewhere, nothing if `quiet`."""
+
+    def __init__(self, render: Callable[[GroupWatch], tuple[str, Table]], watch: GroupWatch, *, quiet: bool) -> None:
+        """Create a screen.
+
+        `render`: returns one line and the table below it.
+        """
+        self._render = render
+        self._watch = watch
+        self._quiet = quiet
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        if self._quiet:
+            return
+        if not sys.stdout.isatty():
+            while not self._stop.wait(LINE_INTERVAL_S):
+                print(self._render(self._watch)[0], flush=True)
+            return
+        from rich.console import Group
+        from rich.live import Live
+
+        with Live(refresh_per_second=4, transient=True) as live:
+            while not self._stop.wait(0.3):
+                live.update(Group(*self._render(self._watch)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Final
 
-from kohort.assign.registry import BALANCING
+from kohort.assign.assignors import BALANCING
 from kohort.cli.bootstrap import add_bootstrap
 from kohort.cli.main import add_json
 from kohort.cli.output import complain, print_json

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.assign.registry import BALANCING
+from kohort.assign.assignors import BALANCING
 from kohort.cli.report.gather import Gathered
 from kohort.ids import JOURNAL_TOPIC
 

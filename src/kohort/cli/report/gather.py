@@ -108,7 +108,7 @@ def gather_groups(options: argparse.Namespace, folder: Path) -> Gathered:
 
 
 def _histories(admin: Admin, groups: Sequence[str]) -> Iterator[GroupHistory]:
-    from kohort.cli.grouphistory import check_is_there
+    from kohort.cli.verbs.grouphistory import check_is_there
 
     for group in groups:
         found = admin.group_history(group)

@@ -11,24 +11,22 @@ from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
-from kohort.client.admin.access_calls import AccessCalls
-from kohort.client.admin.cluster_calls import ClusterCalls
-from kohort.client.admin.config_calls import ConfigCalls
-from kohort.client.admin.group_calls import GroupCalls
-from kohort.client.admin.membership_calls import MembershipCalls
-from kohort.client.admin.move_calls import MoveCalls
-from kohort.client.admin.offset_calls import OffsetCalls
+from kohort.client.admin.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine
+from kohort.client.admin.calls.access import AccessCalls
+from kohort.client.admin.calls.cluster import ClusterCalls, ReplicaCalls
+from kohort.client.admin.calls.configs import ConfigCalls
+from kohort.client.admin.calls.groups import GroupCalls
+from kohort.client.admin.calls.membership import MembershipCalls
+from kohort.client.admin.calls.moves import MoveCalls
+from kohort.client.admin.calls.offsets import OffsetCalls
+from kohort.client.admin.calls.quotas import QuotaCalls
+from kohort.client.admin.calls.topics import RecordCalls, TopicCalls
+from kohort.client.admin.calls.transactions import TransactionCalls
+from kohort.client.admin.calls.users import UserCalls
 from kohort.client.admin.questions import Questions
-from kohort.client.admin.quota_calls import QuotaCalls
-from kohort.client.admin.record_calls import RecordCalls
-from kohort.client.admin.replica_calls import ReplicaCalls
-from kohort.client.admin.requests.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine
-from kohort.client.admin.topic_calls import TopicCalls
-from kohort.client.admin.transaction_calls import TransactionCalls
-from kohort.client.admin.user_calls import UserCalls
+from kohort.client.core.host import Host, refuse_copies
+from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import ADMINS, answering
-from kohort.client.io.host import Host, refuse_copies
-from kohort.client.io.thread import IoThread
 from kohort.client.options import ADMIN_OPTIONS, ClientSettings, client_settings
 from kohort.client.steps import Pause, Wait, blocking, run
 

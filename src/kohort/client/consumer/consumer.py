@@ -10,14 +10,13 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from kohort.client.application_events import GroupMembershipOperation
+from kohort.client.consumer.application_events import GroupMembershipOperation
 from kohort.client.consumer.door import ConsumerDoor
-from kohort.client.consumer.offsets import Offsets
-from kohort.client.consumer.positions import Positions
+from kohort.client.consumer.positions import Offsets, Positions
 from kohort.client.consumer.reader import Reader
 from kohort.client.consumer.subscriptions import Subscriptions
+from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import CONSUMERS, answering
-from kohort.client.io.thread import IoThread
 from kohort.client.records import ConsumerRecord, OffsetAndMetadata
 from kohort.client.steps import blocking, run
 from kohort.ids import TopicPartition

@@ -13,13 +13,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, ref
 
-from kohort.client.application_events import (
+from kohort.client.arguments import to_seconds
+from kohort.client.consumer.application_events import (
     ChunkTaken,
     CloseAsked,
     Configured,
@@ -28,21 +29,19 @@ from kohort.client.application_events import (
     Polled,
     Sought,
 )
-from kohort.client.arguments import to_seconds
-from kohort.client.consumer.access_guard import Turn
 from kohort.client.consumer.deliveries import Deliveries, Signal
-from kohort.client.consumer.deserializing import Deserializing
-from kohort.client.consumer.progress import Progress
-from kohort.client.consumer.rebalancing import Rebalancing
-from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.rebalancing import Progress, Rebalancing
 from kohort.client.options import CONSUMER_OPTIONS, client_settings, consumer_settings
+from kohort.client.records import ConsumerRecord
 from kohort.client.steps import Pause, Returned, Wait, run
-from kohort.errors import ConfigError, KohortTimeoutError, StateError
+from kohort.errors import ConfigError, DeserializationError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from kohort.client.io.driver import Machine
+    from kohort.client.core.driver import Machine
     from kohort.client.options import ClientSettings, ConsumerSettings
+
 
 _LOG: Final = logging.getLogger("kohort.client")
 #: Seconds between two notes to the background that the application polls, for max.poll.interval.ms.
@@ -391,3 +390,118 @@ def tell(host: Any, event: ConsumerEvent) -> None:
     except StateError:
         if host.is_running:
             raise
+
+
+# The turn of a call: a consumer belongs to one thread at a time.
+#
+# Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued: two threads
+# that
+# poll would divide the records between them without knowing.
+# Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
+
+
+class Turn:
+    """The right to use the consumer."""
+
+    __slots__ = ("_lock", "_owner", "_waiting")
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        #: The thread that has the turn; `None`: no thread has.
+        self._owner: int | None = None
+        #: Ends when the turn is given back; made for a `close` that waits.
+        self._waiting: Future[object] | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the calling thread has the turn."""
+        return self._owner == threading.get_ident()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no thread has the turn."""
+        return self._owner is None
+
+    @property
+    def owner(self) -> int | None:
+        """The thread that has the turn; `None`: no thread has."""
+        return self._owner
+
+    def take(self, what: str) -> None:
+        """Take the turn for the call `what`.
+
+        Raises:
+            StateError: another call has it.
+        """
+        if not self.try_take():
+            raise StateError(
+                f"{what} was called while another call of this consumer is under way, in another thread or task, or "
+                "around this one: a consumer belongs to one, though wakeup and close may come from any; an assignor "
+                "computes from what it is handed"
+            )
+
+    def try_take(self) -> bool:
+        """Take the turn if it is free; return whether it was."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._owner = threading.get_ident()
+        return True
+
+    def give_back(self) -> None:
+        """Give the turn back, and wake a `close` that waits for it."""
+        self._owner = None
+        self._lock.release()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.set_result(None)
+
+    def wait(self) -> Future[object]:
+        """Return a future that ends with the next `give_back`; call `try_take` again after asking for it."""
+        if self._waiting is None:
+            self._waiting = Future()
+        return self._waiting
+
+
+# The application's deserializers, applied when a record is handed out.
+#
+# Laws: a record whose key or value cannot be read is not handed out; those before it are. `None`, a missing key or a
+# tombstone, stays `None`.
+# Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
+
+#: Converts the bytes of a key or a value to an object of the application's.
+Deserializer = Callable[[bytes], Any]
+
+
+class Deserializing:
+    """The two deserializers of a consumer; `None` leaves bytes as they are."""
+
+    def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
+        self._key = key
+        self._value = value
+
+    def read(self, records: Sequence[ConsumerRecord]) -> tuple[list[ConsumerRecord], DeserializationError | None]:
+        """Deserialize records up to the first that fails; return them, and the error."""
+        done: list[ConsumerRecord] = []
+        for record in records:
+            try:
+                done.append(self._read(record))
+            except DeserializationError as why:
+                return done, why
+        return done, None
+
+    def _read(self, record: ConsumerRecord) -> ConsumerRecord:
+        topic, partition, offset, time, time_kind, key, value, headers, epoch = record
+        if self._key is not None and key is not None:
+            key = _applied(self._key, key, record, "key")
+        if self._value is not None and value is not None:
+            value = _applied(self._value, value, record, "value")
+        # Not `_replace`, which takes longer than all the rest of this.
+        return ConsumerRecord(topic, partition, offset, time, time_kind, key, value, headers, epoch)
+
+
+def _applied(function: Deserializer, data: bytes, record: ConsumerRecord, what: str) -> Any:
+    try:
+        return function(data)
+    except Exception as why:
+        partition = TopicPartition(record.topic, record.partition)
+        raise DeserializationError(partition, record.offset, what, repr(why)) from why

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     CallbackKind,
     CallbackWanted,
     Chunk,
@@ -26,8 +26,8 @@ from kohort.client.application_events import (
     Trouble,
     WatermarksSeen,
 )
-from kohort.client.computations import AssignmentSaid, ComputationWanted
-from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationWanted
 from kohort.errors import BrokersUnreachableError, KohortError
 from kohort.ids import TopicPartition
 

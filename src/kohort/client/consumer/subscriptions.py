@@ -5,18 +5,27 @@ Source: Kafka's consumer API; users@kafka, "New Consumer Design" (July 2014).
 
 from __future__ import annotations
 
+import logging
 import re
 import time
+from array import array
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from kohort.client.application_events import PartitionsAssigned, Paused, RebalanceEnforced, Subscribed, Unsubscribed
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
-from kohort.client.consumer.assigning import Assigning
+from kohort.client.consumer.application_events import (
+    ConsumerEvent,
+    PartitionsAssigned,
+    Paused,
+    RebalanceEnforced,
+    Subscribed,
+    Unsubscribed,
+)
 from kohort.client.consumer.context import ConsumerContext, tell
-from kohort.client.consumer.patterns import choose_pattern
+from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
 from kohort.client.consumer.rebalancing import Callbacks
 from kohort.client.records import GroupMetadata, Rebalance
 from kohort.errors import ConfigError, StateError
@@ -237,3 +246,98 @@ class Subscriptions:
             self._context.host.post(Paused(partitions=chosen, is_paused=is_paused))
         finally:
             self._context.end(is_taken)
+
+
+# The pattern of a subscription, from the names or the expression that the application gives.
+#
+# Source: KIP-848 (whole names match a pattern); librdkafka (a name that begins with ^ is a pattern of beginnings).
+
+
+def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) -> str | None:
+    """Return the expression that whole topic names have to match; `None`: all of `names` are plain.
+
+    >>> choose_pattern(["orders"], None)
+    >>> choose_pattern(["^or", "refunds"], None)
+    '(?:^or).*|refunds'
+
+    Raises:
+        ConfigError: names and a pattern are given, or the pattern is no regular expression.
+    """
+    if pattern is not None:
+        if names:
+            raise ConfigError("subscribe takes topics or a pattern, not both")
+        if isinstance(pattern, re.Pattern) and pattern.flags & ~re.UNICODE:
+            raise ConfigError("flags of a compiled pattern get lost on the way: write them into it, as in (?i)or.*")
+        chosen = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    elif any(name.startswith("^") for name in names):
+        chosen = "|".join(f"(?:{name}).*" if name.startswith("^") else re.escape(name) for name in names)
+    else:
+        return None
+    try:
+        re.compile(chosen)
+    except (re.error, TypeError) as why:
+        raise ConfigError(f"{chosen!r} is no pattern of topics: {why}") from None
+    return chosen
+
+
+# The application's assignors, which run in the application's thread when the machine asks.
+#
+# Laws: an assignor's exception or invalid result is reported to the coordinator and never raised by `poll`: the group
+# asks another member then. An exception that ends the thread, as Ctrl-C does, is raised, and reported as well: the
+# application may go on. A result is checked before it is sent, so that the message names the culprit.
+# Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
+
+_LOG: Final = logging.getLogger("kohort.client")
+
+
+class Assigning:
+    """Runs assignors for the machine.
+
+    Args:
+        assignors: of the option group.local.assignors, in the order of preference.
+        post: takes events for the machine.
+    """
+
+    def __init__(self, assignors: tuple[LocalAssignor, ...], post: Callable[[ConsumerEvent], None]) -> None:
+        self._assignors: Final = assignors
+        self._post = post
+
+    def metadata(self) -> tuple[bytes, ...]:
+        """Return each assignor's present metadata; raise the errors of the application's code."""
+        return tuple(each.metadata() for each in self._assignors)
+
+    def answer(self, wanted: deque[ComputationWanted | AssignmentSaid]) -> None:
+        """Run the assignors for each request in `wanted`, and hand them their assignments."""
+        while wanted:
+            asked = wanted.popleft()
+            if isinstance(asked, ComputationWanted):
+                # Posted if the assignor ends the thread, as Ctrl-C does: the coordinator asks another member then.
+                done = _failed(asked, "was interrupted")
+                try:
+                    done = self._compute(asked)
+                finally:
+                    self._post(done)
+                continue
+            for each in self._assignors:
+                each.on_assignment(asked.error, asked.version, asked.metadata)
+
+    def _compute(self, wanted: ComputationWanted) -> ComputationDone:
+        from kohort.assign.moves import find_fault
+
+        chosen = next((each for each in self._assignors if each.name == wanted.assignor), None)
+        if chosen is None:
+            return _failed(wanted, "is none of this consumer's")
+        try:
+            owner, said = chosen.assign(wanted.group)
+        except Exception as raised:
+            _LOG.exception("the assignor %s failed", chosen.name)
+            return _failed(wanted, f"raised {type(raised).__name__}: {raised}")
+        fault = find_fault(wanted.group, owner)
+        if fault:
+            return _failed(wanted, fault)
+        return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=owner, said=said, error="")
+
+
+def _failed(wanted: ComputationWanted, why: str) -> ComputationDone:
+    error = f"the assignor {wanted.assignor} {why}"
+    return ComputationDone(number=wanted.number, assignor=wanted.assignor, owner=array("i"), said={}, error=error)

@@ -12,7 +12,7 @@ from concurrent.futures import Future, InvalidStateError
 from threading import Lock
 from typing import Any, Final, Literal, Protocol, Self, cast
 
-from kohort.client.own_threads import check_may_wait
+from kohort.client.core.own_threads import check_may_wait
 from kohort.client.producer.record_future import BatchEnd, awaited
 from kohort.client.records import OffsetRange, SentMany
 from kohort.errors import KohortError, PartlySentError

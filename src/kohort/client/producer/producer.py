@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import PRODUCERS, answering
-from kohort.client.io.thread import IoThread
 from kohort.client.producer.buffer_pool import Room
 from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
+from kohort.client.producer.context import HeadersArgument, ProducerSide
 from kohort.client.producer.core.producer_events import (
     ConnectAsked,
     FlushAsked,
@@ -22,7 +23,6 @@ from kohort.client.producer.core.producer_events import (
     ProducerCloseAsked,
 )
 from kohort.client.producer.record_future import DeliveryCall
-from kohort.client.producer.side import HeadersArgument, ProducerSide
 from kohort.client.records import RecordMetadata, SentMany
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 

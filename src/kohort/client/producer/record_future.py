@@ -18,7 +18,7 @@ from concurrent.futures._base import CANCELLED, FINISHED, PENDING
 from threading import Condition, Lock
 from typing import Any, Final, Literal, TypeVar
 
-from kohort.client.own_threads import check_may_wait
+from kohort.client.core.own_threads import check_may_wait
 from kohort.client.records import RecordMetadata
 from kohort.errors import KohortError
 from kohort.records.build_kernels import new_record, show_record

@@ -5,7 +5,7 @@ Laws: a record is applied as it is, no decision is made here; an impossible one 
 
 from __future__ import annotations
 
-from kohort.coordinator.classic import volatile
+from kohort.coordinator.classic import state as volatile
 from kohort.coordinator.classic.state import (
     PREDECESSORS,
     ClassicGroup,
@@ -13,7 +13,7 @@ from kohort.coordinator.classic.state import (
     ClassicMember,
     FormerMember,
 )
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ClassicGroupForgotten,
     ClassicGroupStored,
     ClassicRebalanceDone,

@@ -7,31 +7,30 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member 
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.checks import (
-    NEW_MEMBER_TIMEOUT_MS,
-    PENDING_LIMIT,
-    PROTOCOLS_LIMIT,
-    check_member,
-    check_metadata_size,
-)
-from kohort.coordinator.classic.expansion import host, is_window_for, may_stay, receive
-from kohort.coordinator.classic.offline_clock import come_back
-from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_decision import Draft, build_join_error, build_join_reply
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
     complete_join_if_all_are_here,
     go_on_without,
     remove_member,
 )
-from kohort.coordinator.classic.replies import build_join_error, build_join_reply
-from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
-from kohort.coordinator.classic.static import take_over
-from kohort.coordinator.classic.volatile import (
+from kohort.coordinator.classic.state import (
+    ClassicGroup,
     ClassicGroupOpened,
+    ClassicGroupState,
+    ClassicMember,
     JoinParked,
     MemberIdHandedOut,
     MemberPut,
     PendingMemberRemoved,
+)
+from kohort.coordinator.classic.static import come_back, host, is_window_for, may_stay, receive, take_over
+from kohort.coordinator.classic.validation import (
+    NEW_MEMBER_TIMEOUT_MS,
+    PENDING_LIMIT,
+    PROTOCOLS_LIMIT,
+    check_member,
+    check_metadata_size,
 )
 from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.decision import Decision

@@ -7,27 +7,46 @@ Source: Apache Kafka's `GroupMetadataManager` (prepareRebalance, completeClassic
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.offline_members import enter_absentees
-from kohort.coordinator.classic.pending_decision import Draft
-from kohort.coordinator.classic.pending_joins import admit_parked
-from kohort.coordinator.classic.pending_rebalance import note_done, note_due
-from kohort.coordinator.classic.replies import (
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from kohort.coordinator.classic.pending_decision import (
+    Draft,
     build_join_error,
     build_join_reply,
     build_sync_error,
     build_sync_reply,
 )
-from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.classic.volatile import (
+from kohort.coordinator.classic.state import (
+    AbsenteeEntered,
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+    FormerMember,
     GenerationBegun,
     InitialDelayExtended,
+    JoinParked,
+    MemberPut,
     MemberRemoved,
+    NewcomerGone,
+    NewcomerParked,
+    ParkedNewcomer,
     RebalanceBegun,
     SyncsAnswered,
 )
-from kohort.coordinator.records import ClassicGroupStored
+from kohort.coordinator.classic.subscriptions import (
+    CONSUMER_PROTOCOL_TYPE,
+    read_assignment,
+    read_subscription,
+    with_owned,
+)
+from kohort.coordinator.classic.validation import GROUP_METADATA_LIMIT_BYTES, NEW_MEMBER_TIMEOUT_MS, PENDING_LIMIT
+from kohort.coordinator.commands.groups import JoinGroup
+from kohort.coordinator.decision import Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.records.types import ClassicGroupStored, ClassicRebalanceDone, ClassicRebalanceDue
 from kohort.coordinator.settings import GroupSettings
-from kohort.errors import ErrorCode
+from kohort.errors import ErrorCode, Refused
 
 
 def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_loading: bool = False) -> None:
@@ -187,3 +206,215 @@ def _build_empty(group: ClassicGroup, *, now_ms: int) -> ClassicGroupStored:
         state_timestamp_ms=now_ms,
         members=(),
     )
+
+
+# New members parked outside of a static group until its next rebalance.
+#
+# These are members of other protocol types than "consumer", for which only their leader could write an empty
+# assignment,
+# and members that do not support the generation's protocol. A JoinGroup is parked for as long as all clients allow.
+# Then
+# it is refused with a code by which clients take the coordinator for not ready yet, and repeat the request.
+#
+# Laws: a parked client is no member. The next rebalance admits all of them.
+# Source: requirement S1; the time that clients give a JoinGroup (aiokafka: 40 s).
+
+#: How long a JoinGroup is parked, ms.
+PARKED_MS: Final = 25_000
+#: A refused client that has not repeated its request after this time, ms, has given up.
+RETURNS_WITHIN_MS: Final = 25_000
+#: Error for a coordinator that is loading: the Java client, librdkafka, kafka-python and aiokafka all repeat the
+#: request.
+SENT_BACK: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+    """Park a JoinGroup."""
+    group = draft.group
+    waiting_bytes = sum(each.member.metadata_bytes for each in group.parked.values()) + member.metadata_bytes
+    # Parked metadata counts as well, since the next rebalance adds it to the group.
+    if len(group.parked) >= PENDING_LIMIT or group.metadata_bytes + waiting_bytes > GROUP_METADATA_LIMIT_BYTES:
+        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members wait for the group's next rebalance")
+    newcomer = ParkedNewcomer(
+        member=member, protocol_type=command.protocol_type, request=command.request, since_ms=draft.now_ms
+    )
+    draft.record(NewcomerParked(group_id=draft.group_id, newcomer=newcomer))
+    draft.arm("join", PARKED_MS, member.member_id)
+
+
+def unpark(draft: Draft, member: ClassicMember) -> None:
+    """Fence an older parked JoinGroup with the same instance id: the newer one counts."""
+    assert member.instance_id is not None
+    older = draft.group.parked.get(member.instance_id)
+    # The same instance id is parked already: two processes have it, and the newer one counts.
+    if older is not None:
+        _answer(draft, older, ErrorCode.FENCED_INSTANCE_ID)
+        draft.record(NewcomerGone(group_id=draft.group_id, instance_id=member.instance_id))
+
+
+def send_back(draft: Draft, member_id: str) -> None:
+    """Refuse a JoinGroup that was parked for as long as its client allows, so that the client repeats it."""
+    for found in draft.group.parked.values():
+        if found.member.member_id == member_id and found.request is not None:
+            draft.reply(found.request, build_join_error(SENT_BACK, ""))
+            # The entry stays, so that the client's next JoinGroup finds its place.
+            sent = replace(found, request=None, since_ms=draft.now_ms)
+            draft.record(NewcomerParked(group_id=draft.group_id, newcomer=sent))
+            return
+
+
+def has_parked(draft: Draft) -> bool:
+    """Whether a JoinGroup is parked, or was refused and is about to be repeated."""
+    return any(
+        found.request is not None or 0 <= draft.now_ms - found.since_ms < RETURNS_WITHIN_MS
+        for found in draft.group.parked.values()
+    )
+
+
+def admit_parked(draft: Draft) -> None:
+    """Admit all parked JoinGroups to the open join phase; a refused client finds it open."""
+    for instance_id, found in list(draft.group.parked.items()):
+        draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
+        # The client was refused and has not come back yet: it joins the open phase by itself.
+        if found.request is None:
+            continue
+        member = found.member
+        draft.disarm("join", member.member_id)
+        if not draft.group.speaks(found.protocol_type, member.protocol_names):
+            # Members with other protocols may have joined since.
+            draft.reply(found.request, build_join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+            continue
+        put = MemberPut(group_id=draft.group_id, protocol_type=found.protocol_type, member=member)
+        draft.record(put)
+        draft.record(JoinParked(group_id=draft.group_id, member_id=member.member_id, request=found.request))
+        # A parked member cannot heartbeat, so its first session is long.
+        draft.arm("session", max(NEW_MEMBER_TIMEOUT_MS, member.session_timeout_ms), member.member_id)
+
+
+def dismiss_parked(group: ClassicGroup) -> list[Effect]:
+    """Refuse all parked JoinGroups of a group that becomes a KIP-848 group, so that clients repeat them."""
+    effects: list[Effect] = []
+    for found in group.parked.values():
+        effects.append(Disarm(TimerKey("join", group.group_id, found.member.member_id)))
+        if found.request is not None:
+            effects.append(Reply(found.request, build_join_error(SENT_BACK, "")))
+    return effects
+
+
+def _answer(draft: Draft, found: ParkedNewcomer, error: ErrorCode) -> None:
+    if found.request is not None:
+        draft.disarm("join", found.member.member_id)
+        draft.reply(found.request, build_join_error(error, ""))
+
+
+# Record of an open rebalance of a static group, by which a restart begins it again.
+#
+# In a dynamic group the session timeout removes a member again that was removed before a restart. In a static group
+# that
+# would take the registration timeout, and new members would wait for a window that is closed.
+#
+# Laws: the record is in the log from the beginning of the rebalance until its result is written.
+# Source: requirement S1.
+
+
+def note_due(draft: Draft, reason: str) -> None:
+    """Record the open rebalance: its reason, and the members of the stored group that are gone for good."""
+    group = draft.group
+    stored = () if group.stored is None else group.stored.members
+    removed = tuple(
+        member.member_id
+        for member in stored
+        if member.member_id not in group.members
+        and (member.instance_id is None or member.instance_id not in group.instance_ids)
+    )
+    due = ClassicRebalanceDue(group_id=draft.group_id, reason=reason, removed=removed)
+    if due != group.due:
+        draft.record(due)
+
+
+def note_done(draft: Draft) -> None:
+    """Remove the record of the open rebalance, as its result is written."""
+    if draft.group.due is not None:
+        draft.record(ClassicRebalanceDone(group_id=draft.group_id))
+
+
+# Offline members of a static group in a rebalance, which take part in their absence.
+#
+# The rebalance does not wait for them. The leader gets their last subscriptions, as if each had joined again with its
+# partitions, so that an assignor that moves little leaves the partitions with them. A cooperative leader that takes a
+# partition from an offline member gives it to another only after the member has rejoined without it. An offline member
+# cannot rejoin: so the group rebalances once more, at once.
+#
+# Laws: the metadata of present members is never touched.
+# Source: KIP-345's draft (an offline member keeps its place); KIP-429 (two rebalances for what moves), KIP-792.
+
+
+def enter_absentees(draft: Draft) -> None:
+    """Set the owned partitions in the subscriptions of offline members that the leader is about to get."""
+    group = draft.group
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return
+    for member in draft.offline:
+        held = read_assignment(member.assignment)
+        if held is None:
+            continue
+        protocols = tuple(
+            (name, with_owned(metadata, held.partitions, generation=group.generation))
+            for name, metadata in member.protocols
+        )
+        if protocols != member.protocols:
+            entered = replace(member, protocols=protocols)
+            draft.record(AbsenteeEntered(group_id=draft.group_id, member=entered))
+
+
+def find_withheld(draft: Draft, handed_on: Mapping[str, FormerMember]) -> str | None:
+    """Return an offline member that holds back partitions that the leader took from it; `None`: none.
+
+    `handed_on`: as in `ClassicGroup` before the leader has assigned.
+    """
+    group = draft.group
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return None
+    told = [(member, member.metadata(group.protocol_name)) for member in draft.offline]
+    told += [
+        (group.members[member_id], former.metadata)
+        for member_id, former in handed_on.items()
+        if member_id in group.members
+    ]
+    if not told:
+        return None
+    given = _owned_by(group.members.values())
+    for member, metadata in told:
+        said = read_subscription(metadata)
+        if said is None:
+            continue
+        owned = {(topic, number) for topic, numbers in said.owned.items() for number in numbers}
+        if _is_withheld(owned - _owned_by((member,)), given, draft):
+            return member.member_id
+    return None
+
+
+def has_nothing(group: ClassicGroup, member: ClassicMember) -> bool:
+    """Whether a consumer has no assigned partition."""
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return False
+    found = read_assignment(member.assignment)
+    return found is not None and not any(found.partitions.values())
+
+
+def _owned_by(members: Iterable[ClassicMember]) -> set[tuple[str, int]]:
+    owned: set[tuple[str, int]] = set()
+    for member in members:
+        found = read_assignment(member.assignment)
+        if found is not None:
+            owned.update((topic, number) for topic, numbers in found.partitions.items() for number in numbers)
+    return owned
+
+
+def _is_withheld(lost: set[tuple[str, int]], given: set[tuple[str, int]], draft: Draft) -> bool:
+    """Whether an existing partition of those taken has no new owner."""
+    image = draft.image
+    if image is None or not image.version:
+        return bool(lost - given)
+    facts = image.by_name
+    return any(topic in facts and number < facts[topic].partition_count for topic, number in lost - given)

@@ -1,4 +1,4 @@
-"""Return of a static member: the same instance id with a new member id.
+"""Static members of a classic group: their return, the expansion window, offline members.
 
 Laws: one instance id, one member: the newest one is alive for sure, and the former holder is fenced. While the group is
 Stable and the subscription is unchanged, no other member notices, and the new member id is in the log before the
@@ -9,20 +9,56 @@ of the protocol alone and so never hands out topics that a returning member has 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
-from kohort.coordinator.classic.checks import check_metadata_size
-from kohort.coordinator.classic.expansion import is_waiting
-from kohort.coordinator.classic.pending_decision import Draft
-from kohort.coordinator.classic.rebalance import begin_rebalance, complete_join_if_all_are_here, fence_parked
-from kohort.coordinator.classic.replies import build_join_reply
-from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
-from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
-from kohort.coordinator.classic.volatile import JoinParked, StaticMemberReplaced
+from kohort.coordinator.classic.pending_decision import Draft, build_join_reply
+from kohort.coordinator.classic.rebalance import (
+    begin_rebalance,
+    complete_join_if_all_are_here,
+    fence_parked,
+    go_on_without,
+    has_nothing,
+    has_parked,
+    park,
+    remove_member,
+    unpark,
+)
+from kohort.coordinator.classic.state import (
+    ClassicConnectionLost,
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+    JoinParked,
+    MemberPut,
+    NewcomerGone,
+    NewcomerHosted,
+    StaticMemberReplaced,
+    SyncReceived,
+    build_stored,
+)
+from kohort.coordinator.classic.subscriptions import (
+    CONSUMER_PROTOCOL_TYPE,
+    leads_unaware,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from kohort.coordinator.classic.validation import check_metadata_size
 from kohort.coordinator.commands.groups import JoinGroup
-from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
-from kohort.coordinator.records import StaticMemberOusted
+from kohort.coordinator.decision import Decision
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.records.types import OfflineMemberForgotten, StaticMemberOusted
 from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.static_membership.mode import (
+    has_window,
+    heard,
+    note,
+    open_window,
+    start_offline,
+    without_window,
+)
 from kohort.errors import ErrorCode
 
 
@@ -131,3 +167,201 @@ def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember
 
 def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
     draft.record(JoinParked(group_id=draft.group_id, member_id=member.member_id, request=command.request))
+
+
+# New members of a static group with members: they wait for the end of the window, or any rebalance.
+#
+# A consumer is put into the present generation with an empty assignment, heartbeats like any other member, and rejoins
+# when it is told to. Members of other protocol types are parked (pending_joins.py).
+#
+# Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does
+# not
+# wait for new members.
+# Source: KIP-345's draft (expansion timeout); requirement S1.
+
+
+def is_window_for(group: ClassicGroup, member: ClassicMember, settings: GroupSettings) -> bool:
+    """Whether a new member waits for the window, instead of the group rebalancing for it."""
+    # A member without an instance id never waits: outside of static mode, each join begins a rebalance.
+    if not settings.is_static or member.instance_id is None:
+        return False
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
+        # An empty group's first assignment waits for no member, and so no member that joins before it waits.
+        return any(each.assignment for each in group.members.values())
+    return group.state is ClassicGroupState.STABLE
+
+
+def is_waiting(draft: Draft, member: ClassicMember) -> bool:
+    """Whether a member is in the present generation without partitions, and waits for the next."""
+    known = draft.known
+    return (
+        known is not None
+        and member.instance_id is not None
+        and has_window(known, draft.group_id)
+        and has_nothing(draft.group, member)
+    )
+
+
+def receive(draft: Draft, command: JoinGroup, settings: GroupSettings, member: ClassicMember) -> None:
+    """Let a new member wait; the first of them opens the window."""
+    assert draft.known is not None, "a static group has a clock"
+    unpark(draft, member)
+    # The leader need not know a consumer: an empty assignment can be written for it here.
+    if command.protocol_type == CONSUMER_PROTOCOL_TYPE and draft.group.protocol_name in member.protocol_names:
+        host(draft, command, member)
+    else:
+        park(draft, command, member)
+    draft.add(*open_window(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
+
+
+def host(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+    """Put a member into the present generation with an empty assignment, or put it there again."""
+    group_id, group = draft.group_id, draft.group
+    nothing = write_assignment({}, subscription=member.metadata(group.protocol_name))
+    member = replace(member, assignment=nothing)
+    draft.record(MemberPut(group_id=group_id, protocol_type=command.protocol_type, member=member))
+    draft.record(NewcomerHosted(group_id=group_id, member_id=member.member_id))
+    # A restart must know the member; during a rebalance the log keeps the last stored state.
+    if group.state is ClassicGroupState.STABLE:
+        draft.record(build_stored(group))
+    draft.reply(command.request, build_join_reply(group, member))
+    draft.arm("session", member.session_timeout_ms, member.member_id)
+
+
+def may_stay(draft: Draft, member: ClassicMember) -> bool:
+    """Whether a waiting member with new protocols may wait on."""
+    group = draft.group
+    return (
+        group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
+        and is_waiting(draft, group.members[member.member_id])
+        # A leader that rejoins may know of changed topics: that needs a rebalance.
+        and group.leader != member.member_id
+        and group.protocol_name in member.protocol_names
+    )
+
+
+def end_window(draft: Draft, settings: GroupSettings) -> None:
+    """Begin one rebalance for all waiting members, if there are any left."""
+    group, known = draft.group, draft.known
+    assert known is not None
+    waiting = [member.member_id for member in group.members.values() if has_nothing(group, member)]
+    if group.state is not ClassicGroupState.PREPARING_REBALANCE and (waiting or has_parked(draft)):
+        count = len(waiting) + sum(found.request is not None for found in group.parked.values())
+        begin_rebalance(draft, settings, reason=f"the expansion timeout ended, and {count} members have nothing")
+        return
+    # No member waits any more: the window closes without a rebalance.
+    for instance_id in list(group.parked):
+        draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
+    draft.record(without_window(draft.group_id, known.clocks[draft.group_id]))
+
+
+# Offline members of a static classic group: silent for a session, or with a closed connection.
+#
+# An offline member keeps its place and its partitions until the registration timeout of the earliest one ends. Then it
+# and all members that have been offline for as long are removed in one rebalance. A member that is heard of again is
+# back, and no partition moves.
+#
+# Laws: the group does not wait for an offline member. A member with an accepted request is online.
+# Source: KIP-345's draft (registration timeout); requirement S1.
+
+#: Most members that the reason of a rebalance names.
+MOST_NAMED: Final = 3
+
+
+def go_offline(draft: Draft, settings: GroupSettings, heard_ms: Mapping[str, int]) -> None:
+    """Mark members offline since they were last heard of (member id -> time), and end the wait for them."""
+    assert draft.known is not None, "a static group has a clock"
+    group = draft.group
+    draft.add(*start_offline(draft.known, draft.group_id, heard_ms, settings, now_ms=draft.now_ms))
+    for member_id in heard_ms:
+        # From here on the registration timeout counts, not the session.
+        draft.disarm("session", member_id)
+        if member_id in group.unsynced:
+            # The sync phase does not wait for an offline member.
+            draft.record(SyncReceived(group_id=draft.group_id, member_id=member_id, request=None))
+            if not group.unsynced:
+                draft.disarm("sync")
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
+        # Without its leader a generation gets no assignment.
+        begin_rebalance(draft, settings, reason=f"{group.leader}, who was to share out, is offline")
+    else:
+        complete_join_if_all_are_here(draft)
+
+
+def come_back(draft: Draft, member_id: str) -> None:
+    """Bring a member back that was offline."""
+    if draft.is_offline(member_id):
+        assert draft.known is not None
+        for record in heard(draft.known, draft.group_id, member_id):
+            draft.record(record)
+
+
+def decide_connection_closed(
+    group: ClassicGroup, member_id: str, settings: GroupSettings, groups: GroupsState, *, heard_ms: int, now_ms: int
+) -> Decision:
+    """Mark a static member with a closed connection offline, and drop its parked requests.
+
+    A new member with a parked JoinGroup is removed: it has no partitions to come back to.
+
+    Args:
+        heard_ms: when the member was last heard of.
+    """
+    draft = Draft(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    if member_id in group.new_members:
+        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        go_on_without(draft, settings, reason=f"the connection of the new member {member_id} was closed")
+    elif not draft.is_offline(member_id):
+        if member_id in group.awaiting_join or member_id in group.awaiting_sync:
+            # A member with a parked request sends nothing meanwhile.
+            heard_ms = now_ms
+        # The connection of the parked requests is closed: no response would arrive.
+        fence_parked(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        draft.record(ClassicConnectionLost(group_id=group.group_id, member_id=member_id))
+        go_offline(draft, settings, {member_id: heard_ms})
+    return draft.decision()
+
+
+def decide_back(
+    group: ClassicGroup | None,
+    member_id: str,
+    groups: GroupsState | None,
+    decide: Callable[[ClassicGroup | None], Decision],
+    *,
+    now_ms: int,
+) -> Decision:
+    """Decide a member's request; if it is accepted, the member is offline no longer."""
+    clock = None if group is None or groups is None else groups.clocks.get(group.group_id)
+    # The usual case: the member is online.
+    if group is None or clock is None or member_id not in clock.offline:
+        return decide(group)
+    draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
+    come_back(draft, member_id)
+    # The request is decided for the group with the member online; a refusal is raised and brings no one back.
+    back, decision = draft.decision(), decide(draft.group)
+    return Decision((*back.records, *decision.records), (*back.effects, *decision.effects))
+
+
+def look_at_clock(draft: Draft, settings: GroupSettings) -> None:
+    """Act on the due clock of a static group: registrations or the window end, or its state is stored."""
+    clock = None if draft.known is None else draft.known.clocks.get(draft.group_id)
+    if clock is None:
+        return
+    assert draft.known is not None
+    expired = clock.expired(settings, now_ms=draft.now_ms)
+    gone = [member_id for member_id in expired if member_id in draft.group.members]
+    for member_id in expired:
+        if member_id not in draft.group.members:
+            # The member had this id in a rebalance that a crash has undone.
+            draft.record(OfflineMemberForgotten(group_id=draft.group_id, member_id=member_id))
+    for member_id in gone:
+        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    if gone:
+        more = f" and {len(gone) - MOST_NAMED} others" if gone[MOST_NAMED:] else ""
+        reason = f"the registration of {', '.join(gone[:MOST_NAMED])}{more} ended"
+        go_on_without(draft, settings, reason=reason)
+    # No registration has ended, so the deadline may be that of the window.
+    elif clock.is_window_over(settings, now_ms=draft.now_ms):
+        end_window(draft, settings)
+    elif not expired:
+        # Otherwise only the progress of the clock is due.
+        draft.add(*note(draft.known, draft.group_id, settings, now_ms=draft.now_ms))

@@ -1,4 +1,4 @@
-"""Subscriptions of the members of a classic group, and whether its assignment covers all topics.
+"""Subscriptions of classic members, and the blobs of the consumer protocol that hold them.
 
 Laws: `None` is "unknown": unreadable bytes, or bytes of another protocol type, are never taken for "no topics".
 Source: Apache Kafka's `ClassicGroup.isSubscribedToTopic`.
@@ -6,11 +6,14 @@ Source: Apache Kafka's `ClassicGroup.isSubscribedToTopic`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup
-from kohort.coordinator.embeddedcodec import read_assignment, read_subscription
 from kohort.coordinator.topics import TopicImage
+from kohort.errors import ProtocolError
+from kohort.wire import embedded
 
 #: Protocol type of consumers, whose metadata names their topics; Kafka Connect and others have their own.
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -55,3 +58,88 @@ def leads_unaware(group: ClassicGroup, member_id: str, image: TopicImage | None)
         for number in range(facts.partition_count)
     }
     return owned != there
+
+
+# Subscriptions and assignments of classic members, read from the blobs of the consumer protocol.
+#
+# Laws: an unreadable blob is `None`, never an exception; its content is bounded before it is kept. Beside the codecs
+# of
+# records this is the only place of the coordinator that knows the wire.
+# Source: Kafka's embedded consumer protocol, versions 0 to 3 (KIP-429: owned partitions, KIP-792: their generation,
+# KIP-881: racks).
+
+#: Generation of a subscription that names none, and of a member without partitions.
+NO_GENERATION: Final = -1
+
+#: Topic name -> partitions.
+NamedPartitions = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedSubscription:
+    """A member's topics (ascending, each once) and owned partitions, as far as its version has them."""
+
+    topics: tuple[str, ...]
+    owned: NamedPartitions
+    generation: int
+    rack_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedAssignment:
+    """A member's assignment by the leader; `has_user_data`: its assignor stores data of its own there."""
+
+    partitions: NamedPartitions
+    has_user_data: bool
+
+
+def read_subscription(blob: bytes) -> EmbeddedSubscription | None:
+    """Decode the subscription of a member, `None` if the bytes are no subscription."""
+    try:
+        found = embedded.decode_subscription(blob)
+    except ProtocolError:
+        return None
+    return EmbeddedSubscription(
+        topics=tuple(sorted(set(found.topics))),
+        owned=found.owned_partitions,
+        generation=found.generation_id,
+        rack_id=found.rack_id or None,
+    )
+
+
+def read_assignment(blob: bytes) -> EmbeddedAssignment | None:
+    """Decode the assignment of a member, `None` if the bytes are none; empty bytes assign no partition."""
+    try:
+        found = embedded.decode_assignment(blob)
+    except ProtocolError:
+        return None
+    return EmbeddedAssignment(partitions=found.partitions, has_user_data=bool(found.user_data))
+
+
+def write_assignment(partitions: Mapping[str, Sequence[int]], *, subscription: bytes) -> bytes:
+    """Encode an assignment in the version of the member's `subscription`."""
+    version = int.from_bytes(subscription[:2], "big", signed=True)
+    return embedded.encode_assignment(partitions, version=max(0, min(version, embedded.NEWEST_VERSION)))
+
+
+def with_owned(subscription: bytes, partitions: NamedPartitions, *, generation: int) -> bytes:
+    """Return a subscription with other owned partitions and generation, as far as its version has them.
+
+    Bytes that are no subscription stay as they are.
+    """
+    version = int.from_bytes(subscription[:2], "big", signed=True)
+    try:
+        found = embedded.decode_subscription(subscription)
+    except ProtocolError:
+        return subscription
+    owned = {topic: numbers for topic, numbers in partitions.items() if numbers}
+    if version < 1 or (dict(found.owned_partitions) == owned and found.generation_id == generation):
+        return subscription
+    return embedded.encode_subscription(
+        found.topics,
+        user_data=found.user_data,
+        owned_partitions=owned,
+        generation_id=generation,
+        rack_id=found.rack_id,
+        version=min(version, embedded.NEWEST_VERSION),
+    )

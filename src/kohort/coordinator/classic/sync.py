@@ -8,25 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.classic.checks import (
-    ASSIGNMENTS_LIMIT_BYTES,
-    check_generation,
-    check_member,
-)
-from kohort.coordinator.classic.offline_clock import decide_back
-from kohort.coordinator.classic.offline_members import find_withheld
-from kohort.coordinator.classic.pending_decision import Draft
-from kohort.coordinator.classic.pending_rebalance import note_done
-from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance
-from kohort.coordinator.classic.replies import build_sync_error, build_sync_reply
-from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, build_stored
-from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware
-from kohort.coordinator.classic.volatile import SyncReceived
+from kohort.coordinator.classic.pending_decision import Draft, build_sync_error, build_sync_reply
+from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance, find_withheld, note_done
+from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, SyncReceived, build_stored
+from kohort.coordinator.classic.static import decide_back
+from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware, write_assignment
+from kohort.coordinator.classic.validation import ASSIGNMENTS_LIMIT_BYTES, check_generation, check_member
 from kohort.coordinator.commands.groups import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.embeddedcodec import write_assignment
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records import StoredClassicMember
+from kohort.coordinator.records.types import StoredClassicMember
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused

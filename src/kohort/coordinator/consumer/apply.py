@@ -12,8 +12,7 @@ from typing import Final, TypeVar
 
 from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.member_metadata import apply_metadata_forgotten, put_metadata
-from kohort.coordinator.consumer.reconciliation.deferred_moves import follow_release, follow_target
-from kohort.coordinator.consumer.reconciliation.reconciled import note_standing
+from kohort.coordinator.consumer.reconciliation.effective_target import follow_release, follow_target, note_standing
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.model import (
     NO_GRANTS,
@@ -27,7 +26,7 @@ from kohort.coordinator.model import (
     GroupsState,
     Target,
 )
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,

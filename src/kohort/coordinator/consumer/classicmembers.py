@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.classic.checks import (
-    GROUP_METADATA_LIMIT_BYTES,
-    MEMBER_METADATA_LIMIT_BYTES,
-)
 from kohort.coordinator.classic.join import check_form
-from kohort.coordinator.classic.replies import build_join_error
-from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kohort.coordinator.classic.pending_decision import build_join_error
+from kohort.coordinator.classic.subscriptions import (
+    CONSUMER_PROTOCOL_TYPE,
+    NO_GENERATION,
+    EmbeddedSubscription,
+    read_subscription,
+    write_assignment,
+)
+from kohort.coordinator.classic.validation import GROUP_METADATA_LIMIT_BYTES, MEMBER_METADATA_LIMIT_BYTES
 from kohort.coordinator.commands.base import Done, Partitions, Refusal
 from kohort.coordinator.commands.groups import (
     ConsumerGroupHeartbeat,
@@ -39,16 +42,9 @@ from kohort.coordinator.consumer.static import bearer_of, decide_release
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.consumer.validation import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.embeddedcodec import (
-    NO_GENERATION,
-    EmbeddedSubscription,
-    read_subscription,
-    write_assignment,
-)
-from kohort.coordinator.migration.downgrade import decide_succession, is_last_of_its_kind
-from kohort.coordinator.migration.upgrade import build_hosted_join_reply
+from kohort.coordinator.migration import build_hosted_join_reply, decide_succession, is_last_of_its_kind
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records import CurrentAssignmentSet, MemberConnectionSeen, MemberState, Record
+from kohort.coordinator.records.types import CurrentAssignmentSet, MemberConnectionSeen, MemberState, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from kohort.coordinator.commands.base import Partitions
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.consumer.assignment.assignor_input import check_wish
+from kohort.coordinator.consumer.assignment.async_assignor import refuse_joins
+from kohort.coordinator.consumer.assignment.target import decide_change, decide_pending, hash_after, target_epoch_in
 from kohort.coordinator.consumer.client_assignors.assignor_metadata import take_assignors
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import has_word
-from kohort.coordinator.consumer.expansion import decide_waiting
 from kohort.coordinator.consumer.leave import decide_leave
 from kohort.coordinator.consumer.member_metadata import is_told
-from kohort.coordinator.consumer.membership_updates import check_epoch, heard_now
-from kohort.coordinator.consumer.reconciliation.effective_target import way_in
+from kohort.coordinator.consumer.reconciliation.effective_target import is_settled, way_in
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same
-from kohort.coordinator.consumer.reconciliation.reconciled import is_settled
 from kohort.coordinator.consumer.reconciliation.revocation_timeout import decide_times, untaken_after
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.static import (
@@ -30,16 +30,14 @@ from kohort.coordinator.consumer.static import (
     is_away,
     successor_of,
 )
-from kohort.coordinator.consumer.subscription_metadata import joining, topics_of, unite_topics
-from kohort.coordinator.consumer.targets.assignor_input import check_wish
-from kohort.coordinator.consumer.targets.async_assignor import refuse_joins
-from kohort.coordinator.consumer.targets.target import decide_change, decide_pending, target_epoch_in
+from kohort.coordinator.consumer.subscription_metadata import MembershipChange, joining, topics_of, unite_topics
 from kohort.coordinator.consumer.validation import JOIN_EPOCH, check_heartbeat
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply
+from kohort.coordinator.delayed_heartbeats import check_epoch, heard_now
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
-from kohort.coordinator.migration.conversion import decide_convert_to_consumer
+from kohort.coordinator.migration import decide_convert_to_consumer
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
@@ -49,7 +47,7 @@ from kohort.coordinator.records import (
     StaticMemberOusted,
 )
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.static_membership.mode import wait_ms
+from kohort.coordinator.static_membership.mode import open_window, wait_ms
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
@@ -413,3 +411,26 @@ def _unknown_member(command: ConsumerGroupHeartbeat) -> Refused:
         ErrorCode.UNKNOWN_MEMBER_ID,
         f"the member {command.member_id} is not in the group {command.group_id}; it has to rejoin",
     )
+
+
+# New members of a static KIP-848 group, without partitions until the expansion window is over.
+#
+# Laws: neither the group's epoch nor a member's target changes by such a member. An empty group's first member does
+# not
+# wait, and a member that joins while a target is about to be computed is part of it.
+# Source: KIP-345's draft (expansion timeout); S1.
+
+
+def decide_waiting(
+    groups: GroupsState, group: ConsumerGroup, settings: GroupSettings, change: MembershipChange, *, now_ms: int
+) -> tuple[list[Record], list[Effect]] | None:
+    """Decide the effects of a new member that has to wait; `None` if it need not."""
+    if not settings.is_static or not group.members or group.target_epoch < group.epoch:
+        return None
+    records, effects = open_window(groups, group.group_id, settings, now_ms=now_ms)
+    metadata_hash = hash_after(group, groups.image, change)
+    if metadata_hash != group.metadata_hash:
+        # Otherwise the new member's topics would count as changed topics.
+        epoch = ConsumerGroupEpochSet(group_id=group.group_id, epoch=group.epoch, metadata_hash=metadata_hash)
+        return [epoch, *records], effects
+    return records, effects

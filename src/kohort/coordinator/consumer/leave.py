@@ -18,19 +18,19 @@ from kohort.coordinator.commands.groups import (
     LeaveGroupReply,
     LeavingMember,
 )
+from kohort.coordinator.consumer.assignment.target import decide_change, decide_due, decide_forced
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_late
 from kohort.coordinator.consumer.member_metadata import decide_edition
 from kohort.coordinator.consumer.reconciliation.move_throttle import decide_begin
 from kohort.coordinator.consumer.regex import build_forgotten_regexes
 from kohort.coordinator.consumer.static import bearer_of, decide_absence
 from kohort.coordinator.consumer.subscription_metadata import MembershipChange
-from kohort.coordinator.consumer.targets.target import decide_change, decide_due, decide_forced
 from kohort.coordinator.consumer.tombstones import build_member_tombstones
 from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply, TimerKey, TimerKind
-from kohort.coordinator.migration.downgrade import can_downgrade, decide_downgrade
+from kohort.coordinator.migration import can_downgrade, decide_downgrade
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records import MemberState, Record
+from kohort.coordinator.records.types import MemberState, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import build_dynamic, note, start_offline
 from kohort.errors import ErrorCode, Refused

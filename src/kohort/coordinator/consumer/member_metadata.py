@@ -26,7 +26,7 @@ from kohort.coordinator.consumer.metadata_log import NOTHING_YET, Board
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
     ConsumerMemberSubscribed,

@@ -1,4 +1,4 @@
-"""Moves of partitions between members of a KIP-848 group, and their progress.
+"""Moves of partitions between members of a KIP-848 group: submitted ones, and the progress of all.
 
 A move is named after its partition and the epoch at which the old owner was granted it: a grant ends once, and a
 restart finds the same name again.
@@ -10,15 +10,39 @@ Source: requirements H3 and H9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kohort.coordinator.commands.admin import DescribeMoves, DescribeMovesReply, MoveStatus
+from kohort.coordinator.commands.admin import (
+    AskedMove,
+    DescribeMoves,
+    DescribeMovesReply,
+    MoveAnswer,
+    MoveStatus,
+    SubmitMoves,
+    SubmitMovesReply,
+)
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.consumer.assignment.volatile import TargetBalanceKept
 from kohort.coordinator.consumer.describe import find_moving
+from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
 from kohort.coordinator.consumer.reconciliation.track_moves import granted_epoch_of
-from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.consumer.static import is_away
+from kohort.coordinator.consumer.subscription_metadata import topics_of
+from kohort.coordinator.decision import Decision, Disarm, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, GroupsState, Place
-from kohort.coordinator.records import MoveFacts
+from kohort.coordinator.records.types import (
+    ConsumerGroupEpochSet,
+    MemberTargetSet,
+    MoveFacts,
+    Record,
+    TargetAssignmentEpochSet,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.errors import ErrorCode, Refused
+from kohort.ids import TopicId
 
 #: Phases of a move, in order: it waits for the pace; the old owner has yet to learn of it; the old owner may not use
 #: the partition any more; the old owner has committed and revoked it; the new owner has it.
@@ -97,3 +121,142 @@ def _phase(group: ConsumerGroup, place: Place) -> str:
     if holder is None:
         return "committed"
     return "fenced" if partition in holder.pending_revocation.get(topic_id, {}) else "revoking"
+
+
+# Moves that an administrator, or a scheduler outside, submits.
+#
+# The targets of the members concerned change at once, with an epoch of their own; from there a partition takes the way
+# of
+# every other move.
+#
+# Laws: no assignor computed a submitted target, so it has no time of computation: it stays until members or topics
+# change, and no step to an even target follows it. The moves of a request are independent; a refused one changes
+# nothing.
+# Source: requirement H9.
+
+#: Most moves of one request.
+MOST_MOVES: Final = 10_000
+
+
+def decide_submit(groups: GroupsState, command: SubmitMoves, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Change targets by the submitted moves.
+
+    Raises:
+        Refused: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), INVALID_REQUEST (too many moves),
+            REBALANCE_IN_PROGRESS (a target is about to be computed that would undo them).
+    """
+    group = find_moving(groups, command.group_id)
+    if len(command.moves) > MOST_MOVES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"{len(command.moves)} moves were submitted at once; {MOST_MOVES} are possible"
+        )
+    # The coming target would undo the moves.
+    if group.target_epoch < group.epoch:
+        raise Refused(
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            f"the group {group.group_id} is changing, and a target is about to be computed; submit the moves again",
+        )
+    named = Counter((move.topic, move.partition) for move in command.moves)
+    topics = {move.topic for move in command.moves}
+    owners = _target_owners(group, groups.image, topics)
+    answers: list[MoveAnswer] = []
+    taken: dict[Place, str] = {}
+    for move in command.moves:
+        code, message = _check(group, groups.image, move, times_named=named[move.topic, move.partition])
+        name = ""
+        if code == ErrorCode.NONE:
+            place = groups.image.by_name[move.topic].topic_id, move.partition
+            name = _name_of(group, move, place)
+            # A move to the present target owner changes nothing.
+            if owners.get(place) != move.to_member_id:
+                taken[place] = move.to_member_id
+        answers.append(MoveAnswer(topic=move.topic, partition=move.partition, move_id=name, code=code, message=message))
+    reply = Reply(command.request, SubmitMovesReply(results=tuple(answers)))
+    if not taken or command.validate_only:
+        return Decision(effects=(reply,))
+    records = _build_switch(group, taken, owners)
+    held_back, paced = hold_back(group, groups.image, settings, records, now_ms=now_ms)
+    # The epoch of the target comes last: by it the target is complete.
+    return Decision((*records[:-1], *held_back, records[-1]), (reply, Disarm(assignment_key(group.group_id)), *paced))
+
+
+def _check(
+    group: ConsumerGroup, image: TopicImage, move: AskedMove, *, times_named: int
+) -> tuple[ErrorCode, str | None]:
+    """Check a move; return NONE, or the error and the reason."""
+    partition = f"{move.topic}-{move.partition}"
+    facts = image.by_name.get(move.topic)
+    if facts is None or not 0 <= move.partition < facts.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}"
+    if times_named > 1:
+        return ErrorCode.INVALID_REQUEST, f"the partition {partition} is named {times_named} times; name it once"
+    member = group.members.get(move.to_member_id)
+    if member is None:
+        why = f"the member {move.to_member_id} is not in the group {group.group_id}"
+        return ErrorCode.UNKNOWN_MEMBER_ID, why
+    if is_away(member):
+        why = f"the member {move.to_member_id} left for a while; give {partition} to one that is there"
+        return ErrorCode.INVALID_REQUEST, why
+    if move.topic not in topics_of(group, member):
+        why = f"the member {move.to_member_id} does not subscribe to {move.topic}; give {partition} to one that does"
+        return ErrorCode.INVALID_REQUEST, why
+    return ErrorCode.NONE, None
+
+
+def _name_of(group: ConsumerGroup, move: AskedMove, place: Place) -> str:
+    """Return the id of the move; empty if no member has to revoke the partition for it."""
+    topic_id, partition = place
+    holder_id = group.holders.get(topic_id, {}).get(partition, move.to_member_id)
+    if holder_id == move.to_member_id:
+        return ""
+    return move_id(move.topic, move.partition, granted_epoch_of(group.members[holder_id], place))
+
+
+def _target_owners(group: ConsumerGroup, image: TopicImage, topics: set[str]) -> dict[Place, str]:
+    """Return the present target owners of the partitions of these topics."""
+    ids = {facts.topic_id for name in topics if (facts := image.by_name.get(name)) is not None}
+    return {
+        (topic_id, partition): member_id
+        for member_id, target in group.targets.items()
+        for topic_id, partitions in target.items()
+        if topic_id in ids
+        for partition in partitions
+    }
+
+
+def _build_switch(group: ConsumerGroup, taken: Mapping[Place, str], owners: Mapping[Place, str]) -> list[Record]:
+    """Build the records by which the targets of `taken`'s members, and no others, have its partitions."""
+    targets: dict[str, dict[TopicId, set[int]]] = {}
+
+    def target_of(member_id: str) -> dict[TopicId, set[int]]:
+        if member_id not in targets:
+            before = group.targets.get(member_id, NO_TARGET)
+            targets[member_id] = {topic_id: set(partitions) for topic_id, partitions in before.items()}
+        return targets[member_id]
+
+    for place, member_id in taken.items():
+        topic_id, partition = place
+        former = owners.get(place)
+        # A partition has one target owner: the former one loses it in the same batch.
+        if former is not None:
+            target_of(former)[topic_id].discard(partition)
+        target_of(member_id).setdefault(topic_id, set()).add(partition)
+    epoch = group.epoch + 1
+    records: list[Record] = [
+        ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
+    ]
+    if group.balance is not None:
+        # The kept balance follows targets one by one, and here a member may gain a partition before another has lost
+        # it.
+        records.append(TargetBalanceKept(group_id=group.group_id, balance=None))
+    records += (
+        MemberTargetSet(
+            group_id=group.group_id,
+            member_id=member_id,
+            partitions={topic_id: tuple(sorted(found)) for topic_id, found in sorted(target.items()) if found},
+        )
+        for member_id, target in sorted(targets.items())
+    )
+    # No time of computation: a submitted target is no assignor's, and no step follows it.
+    records.append(TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch))
+    return records

@@ -21,7 +21,11 @@ from typing import Final
 
 from kohort.coordinator.consumer.subscription_metadata import names_in
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
-from kohort.coordinator.records import ConsumerMemberSubscribed, RegularExpressionForgotten, RegularExpressionResolved
+from kohort.coordinator.records.types import (
+    ConsumerMemberSubscribed,
+    RegularExpressionForgotten,
+    RegularExpressionResolved,
+)
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import INTERNAL_TOPICS

@@ -24,7 +24,7 @@ from kohort.coordinator.consumer.tombstones import build_member_tombstones
 from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Disarm, Effect, TimerKey, TimerKind
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerMemberForgotten,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,

@@ -18,7 +18,7 @@ from typing import Final
 
 from kohort.coordinator.commands.values import ClientAssignor
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
-from kohort.coordinator.records import ConsumerMemberSubscribed
+from kohort.coordinator.records.types import ConsumerMemberSubscribed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

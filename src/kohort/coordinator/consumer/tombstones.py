@@ -9,7 +9,7 @@ Source: Apache Kafka's order of tombstones.
 from __future__ import annotations
 
 from kohort.coordinator.model import ConsumerGroup
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
     CurrentAssignmentForgotten,

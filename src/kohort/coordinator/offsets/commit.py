@@ -1,4 +1,4 @@
-"""OffsetCommit: validation of commits, and their records.
+"""Committed offsets: OffsetCommit, commits in a transaction, OffsetFetch, and their records.
 
 Laws: while one member of a KIP-848 group has a partition, no other member's commit of it is accepted, whatever its
 epoch. Refused partitions do not hold up the others of the request.
@@ -10,15 +10,31 @@ new owner's commit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kohort.coordinator.classic.commits import check_commit, decide_sign, former_share
-from kohort.coordinator.commands.offsets import CommitOffsets, CommitOffsetsReply, OffsetToCommit
+from kohort.coordinator.classic.validation import check_commit, decide_sign, former_share
+from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator.commands.offsets import (
+    CommitOffsets,
+    CommitOffsetsReply,
+    CommittedOffset,
+    CommitTransactionOffsets,
+    CompleteTransaction,
+    FetchOffsets,
+    FetchOffsetsReply,
+    OffsetToCommit,
+)
 from kohort.coordinator.consumer.classicmembers import check_generation
 from kohort.coordinator.consumer.static import bearer_of
-from kohort.coordinator.decision import Arm, Decision, Reply
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
-from kohort.coordinator.records import OffsetCommitted
+from kohort.coordinator.decision import Arm, Decision, Effect, Reply
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState, OpenTransaction
+from kohort.coordinator.records.types import (
+    OffsetCommitted,
+    OffsetForgotten,
+    TransactionalOffsetCommitted,
+    TransactionCompleted,
+)
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -193,3 +209,251 @@ def _build_record(
         expire_timestamp_ms=expire_ms,
         topic_id=topic_id if expire_ms == -1 else ZERO_TOPIC_ID,
     )
+
+
+# Offset commits within a producer's transaction, kept aside until its marker.
+#
+# Laws: no offset of a transaction is served before it is committed, and none of an aborted one ever. The membership is
+# checked when the request comes, as with any commit; the marker is not checked. A replaced epoch of a producer writes
+# nothing more.
+# Source: KIP-98, KIP-447 (the consumer's identity fences it), KIP-1251, KIP-1319; Apache Kafka's
+# `OffsetMetadataManager.validateTransactionalOffsetCommit`.
+
+
+def decide_commit_in_transaction(
+    groups: GroupsState, command: CommitTransactionOffsets, settings: GroupSettings, *, now_ms: int
+) -> Decision:
+    """Keep offsets aside for a producer's transaction, with one code per partition.
+
+    Raises:
+        Refused: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH; UNKNOWN_MEMBER_ID,
+            FENCED_INSTANCE_ID, ILLEGAL_GENERATION and, from version 6 on, STALE_MEMBER_EPOCH.
+    """
+    _check_producer(groups, command)
+    try:
+        member, effects = _check_consumer(groups, command, now_ms=now_ms)
+    except Refused as refused:
+        raise Refused(_code(refused.code, command), refused.message) from None
+    commits, errors = examine_partitions(groups, command, settings, member=member, now_ms=now_ms)
+    records = tuple(
+        TransactionalOffsetCommitted(
+            group_id=command.group_id,
+            producer_id=command.producer_id,
+            producer_epoch=command.producer_epoch,
+            commit=commit,
+        )
+        for commit in commits
+    )
+    reply = CommitOffsetsReply(errors=tuple(_code(error, command) for error in errors))
+    return Decision(records, (Reply(command.request, reply), *effects))
+
+
+def decide_complete(groups: GroupsState, command: CompleteTransaction) -> Decision:
+    """Write the marker of a transaction that is open here."""
+    # A transaction that is not open was completed before, or has no offsets here.
+    transaction = groups.transactions.get(command.producer_id)
+    if transaction is None:
+        return Decision(effects=(Reply(command.request, Done()),))
+    if command.producer_epoch < transaction.producer_epoch:
+        message = f"producer {command.producer_id} is at epoch {transaction.producer_epoch}"
+        refusal = Refusal(code=ErrorCode.INVALID_PRODUCER_EPOCH, message=message)
+        return Decision(effects=(Reply(command.request, refusal),))
+    marker = TransactionCompleted(
+        group_id="",
+        producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
+        is_commit=command.is_commit,
+    )
+    return Decision((marker,), (Reply(command.request, Done()),))
+
+
+def _check_producer(groups: GroupsState, command: CommitTransactionOffsets) -> None:
+    if command.producer_id < 0 or command.producer_epoch < 0:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"there is no producer {command.producer_id} at epoch {command.producer_epoch}: InitProducerId gives one",
+        )
+    transaction = groups.transactions.get(command.producer_id)
+    if transaction is not None and command.producer_epoch < transaction.producer_epoch:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {command.producer_id} is at epoch {transaction.producer_epoch}: it was started elsewhere",
+        )
+
+
+def _check_consumer(
+    groups: GroupsState, command: CommitTransactionOffsets, *, now_ms: int
+) -> tuple[ConsumerMember | None, tuple[Effect, ...]]:
+    """Return the KIP-848 member to check grants of, and the effects on a classic one's session."""
+    generation = command.generation_or_member_epoch
+    if generation < 0 and not command.member_id and command.instance_id is None:
+        return None, ()
+    consumer, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
+    if consumer is not None:
+        return check_consumer_member(consumer, command), ()
+    if classic is None and generation < 0:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the group {command.group_id} has no members")
+    check_commit(classic, command)
+    # A batch of a transaction has no other records: an offline member is back with its next heartbeat.
+    return None, decide_sign(classic, command, now_ms=now_ms).effects
+
+
+def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:
+    """Translate the code for producers before KIP-1319, which do not know member epochs."""
+    is_translated = code == ErrorCode.STALE_MEMBER_EPOCH and not command.is_stale_epoch_aware
+    return ErrorCode.ILLEGAL_GENERATION if is_translated else code
+
+
+# OffsetFetch: committed offsets.
+#
+# Laws: a member whose group or membership is gone gets an error; "nothing committed" would send it to
+# auto.offset.reset.
+# A request for stable offsets gets none that an open transaction may replace (KIP-447).
+# Source: KIP-848; Apache Kafka's `OffsetMetadataManager.fetchOffsets`. The previous epoch is accepted, too: the
+# response
+# with the current one may still be on its way (KAFKA-20765).
+
+
+def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
+    """Look up committed offsets; raises `Refused` if the membership does not match."""
+    _check_member(groups, command)
+    topics = groups.offsets.get(command.group_id, {})
+    pending = groups.pending_offsets.get(command.group_id, {}) if command.require_stable else {}
+    if command.partitions is None and not pending:
+        offsets = tuple(_everything(topics, groups.image))
+    else:
+        wanted = command.partitions
+        if wanted is None:
+            known = {(topic, partition) for topic, partitions in topics.items() for partition in partitions}
+            wanted = tuple(sorted(known.union(pending)))
+        offsets = tuple(
+            _unstable(topic, partition, groups.image)
+            if (topic, partition) in pending
+            else _committed(topic, partition, topics.get(topic, {}).get(partition), _known_id(topic, groups.image))
+            for topic, partition in wanted
+        )
+    return Decision(effects=(Reply(command.request, FetchOffsetsReply(offsets=offsets)),))
+
+
+def _check_member(groups: GroupsState, command: FetchOffsets) -> None:
+    member_id, epoch = command.member_id, command.member_epoch
+    if (not member_id and epoch < 0) or command.group_id in groups.classic:
+        return
+    group = groups.consumer.get(command.group_id)
+    member = None if group is None or member_id is None else group.members.get(member_id)
+    if member is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {member_id} is not in the group {command.group_id}")
+    if epoch not in (member.member_epoch, member.previous_member_epoch):
+        raise Refused(
+            ErrorCode.STALE_MEMBER_EPOCH, f"the request's epoch is {epoch}, and the member's is {member.member_epoch}"
+        )
+
+
+def _everything(topics: Mapping[str, Mapping[int, OffsetCommitted]], image: TopicImage) -> Iterator[CommittedOffset]:
+    for topic, partitions in sorted(topics.items()):
+        topic_id = _known_id(topic, image)
+        for partition in sorted(partitions):
+            yield _committed(topic, partition, partitions[partition], topic_id)
+
+
+def _unstable(topic: str, partition: int, image: TopicImage) -> CommittedOffset:
+    """Build the row of an offset that an open transaction may replace; the client repeats the request."""
+    nothing = _committed(topic, partition, None, _known_id(topic, image))
+    return nothing._replace(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
+def _known_id(topic: str, image: TopicImage) -> TopicId:
+    facts = image.by_name.get(topic)
+    return ZERO_TOPIC_ID if facts is None else facts.topic_id
+
+
+def _committed(topic: str, partition: int, found: OffsetCommitted | None, known_id: TopicId) -> CommittedOffset:
+    """Build the row of a committed offset; `known_id`: of the topic that has the name now."""
+    if found is None:
+        return CommittedOffset(topic, known_id, partition, -1, -1, "")
+    topic_id = known_id if found.topic_id == ZERO_TOPIC_ID else found.topic_id
+    return CommittedOffset(topic, topic_id, partition, found.offset, found.leader_epoch, found.metadata)
+
+
+# Changes of committed offsets by records: live decisions and recovery both come here.
+#
+# Laws: the order of the log decides. A commit of a transaction takes effect with its marker, unless a later commit in
+# the
+# log is in effect already.
+# Source: Apache Kafka's `OffsetMetadataManager.replay` and `replayEndTransactionMarker`.
+
+
+def apply_offset_committed(groups: GroupsState, record: OffsetCommitted) -> None:
+    """Set a committed offset (type 1)."""
+    topics = groups.offsets.setdefault(record.group_id, {})
+    topics.setdefault(record.topic, {})[record.partition] = record
+    if groups.pending_offsets:
+        _supersede(groups, record)
+
+
+def apply_transactional_offset_committed(groups: GroupsState, record: TransactionalOffsetCommitted) -> None:
+    """Keep a commit aside until its transaction's marker (type 1 in a transactional batch)."""
+    commit, producer_id = record.commit, record.producer_id
+    partitions = groups.pending_offsets.setdefault(record.group_id, {})
+    claims = partitions.setdefault((commit.topic, commit.partition), {})
+    claims.pop(producer_id, None)
+    claims[producer_id] = commit
+    transaction = groups.transactions.setdefault(producer_id, OpenTransaction(record.producer_epoch))
+    transaction.producer_epoch = record.producer_epoch
+    transaction.group_ids[record.group_id] = None
+
+
+def apply_transaction_completed(groups: GroupsState, record: TransactionCompleted) -> None:
+    """End a transaction by its marker; without effect if it is not open here."""
+    transaction = groups.transactions.pop(record.producer_id, None)
+    if transaction is None:
+        return
+    for group_id in transaction.group_ids:
+        partitions = groups.pending_offsets.get(group_id, {})
+        for place in [place for place, claims in partitions.items() if record.producer_id in claims]:
+            _settle(groups, group_id, place, record)
+
+
+def apply_offset_forgotten(groups: GroupsState, record: OffsetForgotten) -> None:
+    """Remove a committed offset, and earlier commits of open transactions (tombstone of type 1)."""
+    _drop_claims(groups, record.group_id, (record.topic, record.partition))
+    topics = groups.offsets.get(record.group_id)
+    partitions = None if topics is None else topics.get(record.topic)
+    if topics is None or partitions is None:
+        return
+    partitions.pop(record.partition, None)
+    if not partitions:
+        del topics[record.topic]
+    if not topics:
+        del groups.offsets[record.group_id]
+
+
+def _supersede(groups: GroupsState, record: OffsetCommitted) -> None:
+    """Cancel older commits that wait for their markers, as a newer one is in effect."""
+    claims = groups.pending_offsets.get(record.group_id, {}).get((record.topic, record.partition))
+    for producer_id in claims or ():
+        assert claims is not None
+        claims[producer_id] = None
+
+
+def _settle(groups: GroupsState, group_id: str, place: tuple[str, int], record: TransactionCompleted) -> None:
+    claims = groups.pending_offsets[group_id][place]
+    commit = claims[record.producer_id]
+    if record.is_commit and commit is not None:
+        groups.offsets.setdefault(group_id, {}).setdefault(commit.topic, {})[commit.partition] = commit
+        for producer_id in claims:
+            if producer_id == record.producer_id:
+                break
+            # The commit came earlier in the log than the one in effect.
+            claims[producer_id] = None
+    del claims[record.producer_id]
+    if not claims:
+        _drop_claims(groups, group_id, place)
+
+
+def _drop_claims(groups: GroupsState, group_id: str, place: tuple[str, int]) -> None:
+    partitions = groups.pending_offsets.get(group_id)
+    if partitions is not None:
+        partitions.pop(place, None)
+        if not partitions:
+            del groups.pending_offsets[group_id]

@@ -6,16 +6,19 @@ Source: Apache Kafka's `OffsetMetadataManager.deleteOffsets` and `GroupMetadataM
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands.admin import DeleteGroup, DeleteOffsets, DeleteOffsetsReply
 from kohort.coordinator.commands.base import Done
-from kohort.coordinator.consumer.targets.batching_window import assignment_key
+from kohort.coordinator.commands.offsets import ExpireOffsets, ExpireOffsetsReply
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records import ClassicGroupForgotten, OffsetForgotten, Record
+from kohort.coordinator.records.types import ClassicGroupForgotten, OffsetCommitted, OffsetForgotten, Record
+from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
 
@@ -108,3 +111,101 @@ def _never(_: str) -> bool:
 
 def _always(_: str) -> bool:
     return True
+
+
+# Expiry of unused offsets, and of the group with the last of them.
+#
+# Laws: an offset of a topic that a living group subscribes to, or that an open transaction is about to replace, is
+# kept,
+# whatever its age. A group is removed only while it is empty and has no offsets. One decision removes a bounded
+# number,
+# so that a batch of the log and a turn of the loop stay small.
+# Source: Apache Kafka's `OffsetMetadataManager.cleanupExpiredOffsets` and the offset expiration conditions of its
+# groups
+# (KIP-211, KIP-496). Kafka counts from the time at which the group became empty, even for later commits by an
+# administrator; here the later one of the two counts.
+
+#: Most offsets that one decision removes.
+EXPIRED_AT_ONCE: Final = 1_000
+_MINUTE_MS: Final = 60_000
+
+
+def decide_expire(groups: GroupsState, command: ExpireOffsets, settings: GroupSettings, *, now_ms: int) -> Decision:
+    """Expire offsets of the named groups in order, until the limit of one decision."""
+    retention_ms = settings.offsets_retention_minutes * _MINUTE_MS
+    records: list[Record] = []
+    effects: list[Effect] = []
+    expired = removed = 0
+    unfinished: tuple[str, ...] = ()
+    for position, group_id in enumerate(command.group_ids):
+        old = list(_expired(groups, group_id, retention_ms, now_ms=now_ms))
+        room = EXPIRED_AT_ONCE - expired
+        records.extend(_tombstone(offset) for offset in old[:room])
+        expired += min(len(old), room)
+        if len(old) > room:
+            unfinished = command.group_ids[position:]
+            break
+        if _keeps_more(groups, group_id, len(old)):
+            continue
+        tombstones = _forget_group(groups, group_id)
+        if tombstones:
+            removed += 1
+            records.extend(tombstones)
+            effects.append(Disarm(assignment_key(group_id)))
+    reply = ExpireOffsetsReply(unfinished=unfinished, expired=expired, removed=removed)
+    return Decision(tuple(records), (Reply(command.request, reply), *effects))
+
+
+def _expired(groups: GroupsState, group_id: str, retention_ms: int, *, now_ms: int) -> Iterator[OffsetCommitted]:
+    """Yield the expired offsets of one group."""
+    topics = groups.offsets.get(group_id)
+    in_use = _topics_in_use(groups, group_id)
+    if not topics or in_use is None:
+        return
+    classic = groups.classic.get(group_id)
+    # A group without a protocol type never had a member: its clients commit without joining.
+    since_ms = classic.state_timestamp_ms if classic is not None and classic.protocol_type else 0
+    if classic is not None and classic.members:
+        since_ms = 0
+    pending = groups.pending_offsets.get(group_id, {})
+    for topic, partitions in topics.items():
+        if topic in in_use:
+            continue
+        for partition, offset in partitions.items():
+            if (topic, partition) in pending:
+                continue
+            over_ms = max(since_ms, offset.commit_timestamp_ms) + retention_ms
+            # A retention that the client named takes precedence.
+            if now_ms >= (over_ms if offset.expire_timestamp_ms == -1 else offset.expire_timestamp_ms):
+                yield offset
+
+
+def _topics_in_use(groups: GroupsState, group_id: str) -> Collection[str] | None:
+    """Return the topics of a group's members; `None` where they are unknown or about to change."""
+    consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+    if consumer is not None:
+        return consumer.topic_subscribers
+    if classic is None or classic.state is ClassicGroupState.EMPTY:
+        return ()
+    is_known = classic.state is ClassicGroupState.STABLE and classic.protocol_type == CONSUMER_PROTOCOL_TYPE
+    return topics_of(classic) if is_known else None
+
+
+def _tombstone(offset: OffsetCommitted) -> OffsetForgotten:
+    return OffsetForgotten(group_id=offset.group_id, topic=offset.topic, partition=offset.partition)
+
+
+def _keeps_more(groups: GroupsState, group_id: str, count: int) -> bool:
+    if group_id in groups.pending_offsets:
+        return True
+    return sum(map(len, groups.offsets.get(group_id, {}).values())) > count
+
+
+def _forget_group(groups: GroupsState, group_id: str) -> list[Record]:
+    """Build the tombstones of a group without members and pending members; none for any other."""
+    consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+    if consumer is not None:
+        return [] if consumer.members else build_group_tombstones(consumer)
+    if classic is None or classic.state is not ClassicGroupState.EMPTY or classic.pending:
+        return []
+    return [ClassicGroupForgotten(group_id=group_id)]

@@ -13,10 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kohort.coordinator.classic.volatile import MemberRemoved, RebalanceBegun, StaticMemberReplaced
+from kohort.coordinator.classic.state import MemberRemoved, RebalanceBegun, StaticMemberReplaced
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, Heartbeat, JoinGroup, SyncGroup
+from kohort.coordinator.commands.offsets import CommitOffsets
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ClassicGroupForgotten,
     ClassicGroupStored,
     ConsumerGroupEpochSet,
@@ -34,8 +37,42 @@ from kohort.coordinator.records import (
 )
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import StaticClock
-from kohort.coordinator.static_membership.fenced_instances import apply_ousted
 from kohort.coordinator.static_membership.mode import clock_key, without_window
+from kohort.errors import ErrorCode, Refused
+
+# Replaced processes of static groups, which lost their instance ids: all their requests are refused.
+#
+# Most clients do not send their instance id with each heartbeat, and join again when they are unknown: two processes
+# with
+# one instance id would take it from each other many times a second.
+#
+# Laws: no present member is refused here. The memory is bounded, and a restart forgets it.
+# Source: requirement S2; seen with librdkafka (KIP-848) and aiokafka (classic).
+
+_SAID_BY_MEMBERS: Final = (ConsumerGroupHeartbeat, JoinGroup, SyncGroup, Heartbeat, CommitOffsets)
+#: Most remembered processes: a refused client does not come again.
+MOST_OUSTED: Final = 1_000
+
+
+def check_not_ousted(groups: GroupsState, command: GroupCommand) -> None:
+    """Refuse every request of a process that lost its instance id.
+
+    Raises:
+        Refused: FENCED_INSTANCE_ID, at which every client stops.
+    """
+    if isinstance(command, _SAID_BY_MEMBERS) and (command.group_id, command.member_id) in groups.ousted:
+        raise Refused(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"a younger process has taken the group.instance.id of the member {command.member_id}: give each process "
+            "its own",
+        )
+
+
+def apply_ousted(groups: GroupsState, record: StaticMemberOusted) -> None:
+    """Remember a replaced process, within the limit."""
+    groups.ousted[record.group_id, record.member_id] = None
+    while len(groups.ousted) > MOST_OUSTED:
+        del groups.ousted[next(iter(groups.ousted))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

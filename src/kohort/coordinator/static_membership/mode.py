@@ -28,10 +28,10 @@ from typing import Final, NamedTuple
 
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, JoinGroup
+from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
-from kohort.coordinator.groupconfigs import effective_settings
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     GroupConfigsSet,
     OfflineMemberForgotten,
     OfflineMemberSet,

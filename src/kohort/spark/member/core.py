@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from enum import Enum
 from typing import Final
 
 from kohort.errors import InvariantViolation
@@ -27,14 +28,14 @@ from kohort.spark.member.requests import (
     Existing,
     Fetch,
     LeaveNotes,
+    Names,
     NoAssignment,
     Places,
     Plan,
+    ReadNotes,
     Steps,
     Wait,
 )
-from kohort.spark.member.states import ASSIGNED, ENDING, OPEN, TRANSITIONS, State, Step
-from kohort.spark.member.uncertain_batches import Doubts
 from kohort.spark.offsets import QueryOffset, Span
 
 #: How long the first plan waits for more than an empty assignment, which may be the group's first word, milliseconds.
@@ -450,3 +451,141 @@ class Membership:
         if new is None:
             raise InvariantViolation(f"a query that is {self.state.value} cannot take the step {step.value}")
         self.state = new
+
+
+# The states of a query in its group, and the only transitions between them.
+#
+# Laws: a state changes in `Membership._move` alone, which looks it up here; a pair that is not in the table is a bug.
+# A batch is open from its plan until it is known to be finished; while one is open nothing is given up but by force,
+# and
+# a query that leaves then leaves as one that comes back.
+# Source: KIP-848 and KIP-345; the life of Spark's reader process.
+
+
+class State(Enum):
+    """The state of a query in its group."""
+
+    #: The group has given no assignment (any more); no batch is open.
+    JOINING = "joining"
+    #: The assignment is known; no batch is open.
+    OWNING = "owning"
+    #: A batch is open.
+    PLANNED = "planned"
+    #: A batch is open, and the group wants partitions back that it reads.
+    GIVING_UP = "giving up"
+    #: The group took everything while a batch was open.
+    FENCED = "fenced"
+    #: An earlier run has left a batch open, and the group has given no assignment yet.
+    IN_DOUBT = "in doubt"
+    #: The query ends with nothing open: its partitions are free at once.
+    LEAVING = "leaving"
+    #: The query ends with a batch open: its partitions wait for its return.
+    AWAY = "away"
+    #: The group has been told, or could not be told.
+    LEFT = "left"
+
+
+class Step(Enum):
+    """An event in the life of a query."""
+
+    ASSIGNED = "assigned"
+    PLANNED = "planned"
+    FINISHED = "finished"
+    WANTED_BACK = "wanted back"
+    GIVEN_UP = "given up"
+    LOST = "lost"
+    ENDING = "ending"
+    LEFT = "left"
+
+
+_S = State
+#: States with a batch that is not known to be finished.
+OPEN: Final = frozenset({_S.PLANNED, _S.GIVING_UP, _S.FENCED, _S.IN_DOUBT, _S.AWAY})
+#: States in which the query's partitions are known.
+ASSIGNED: Final = frozenset({_S.OWNING, _S.PLANNED, _S.GIVING_UP})
+#: The query ends, or has ended.
+ENDING: Final = frozenset({_S.LEAVING, _S.AWAY, _S.LEFT})
+
+TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
+    (_S.JOINING, Step.ASSIGNED): _S.OWNING,
+    (_S.OWNING, Step.LOST): _S.JOINING,
+    # A batch of an earlier run is planned before the group has said a word.
+    (_S.JOINING, Step.PLANNED): _S.IN_DOUBT,
+    (_S.IN_DOUBT, Step.ASSIGNED): _S.PLANNED,
+    (_S.IN_DOUBT, Step.FINISHED): _S.JOINING,
+    (_S.OWNING, Step.PLANNED): _S.PLANNED,
+    (_S.PLANNED, Step.FINISHED): _S.OWNING,
+    # The group wants partitions back: they stay with the batch, unless that takes too long.
+    (_S.PLANNED, Step.WANTED_BACK): _S.GIVING_UP,
+    (_S.GIVING_UP, Step.FINISHED): _S.OWNING,
+    (_S.GIVING_UP, Step.GIVEN_UP): _S.PLANNED,
+    # Cut off.
+    (_S.PLANNED, Step.LOST): _S.FENCED,
+    (_S.GIVING_UP, Step.LOST): _S.FENCED,
+    (_S.FENCED, Step.ASSIGNED): _S.PLANNED,
+    (_S.FENCED, Step.FINISHED): _S.JOINING,
+    # The end.
+    (_S.JOINING, Step.ENDING): _S.LEAVING,
+    (_S.OWNING, Step.ENDING): _S.LEAVING,
+    **{(state, Step.ENDING): _S.AWAY for state in (_S.PLANNED, _S.GIVING_UP, _S.FENCED, _S.IN_DOUBT)},
+    (_S.AWAY, Step.FINISHED): _S.LEAVING,
+    (_S.LEAVING, Step.LEFT): _S.LEFT,
+    (_S.AWAY, Step.LEFT): _S.LEFT,
+}
+
+
+# Batches of other queries that are in doubt: whether to wait for them.
+#
+# Laws: a planned batch is left to its query while that is in the group, or away for a while, and for a bounded time.
+# A query that takes it then logs which offsets may be read twice.
+# Source: KIP-345: a member that is away keeps its name until its session ends.
+
+
+class Doubts:
+    """The open batches of other queries for which one query waits.
+
+    Args:
+        name: of the query.
+        told: where sentences for the log go.
+        waits: whether it waits at all.
+        patience_ms: how long it waits for a query that is still a member.
+    """
+
+    def __init__(self, name: str, told: list[str], *, waits: bool, patience_ms: int) -> None:
+        self._name = name
+        self._told = told
+        self._waits = waits
+        self._patience_ms = patience_ms
+        #: partition -> since when it is held back, milliseconds.
+        self._held_since: dict[TopicPartition, int] = {}
+
+    def find_held(
+        self, found: dict[TopicPartition, Ledger], readable: set[TopicPartition], now_ms: int
+    ) -> Steps[set[TopicPartition]]:
+        """Find the partitions in which another query has an open batch that it may still finish.
+
+        The notes that the other query has left meanwhile go into `found`.
+        """
+        doubted = {each for each in readable if found[each].doubt is not None and found[each].holder != self._name}
+        for name in sorted({found[each].holder or "" for each in doubted}):
+            asked = tuple(sorted(each for each in doubted if found[each].holder == name))
+            notes: dict[TopicPartition, Ledger] = yield ReadNotes(name, asked)
+            for partition, note in notes.items():
+                if (note.chain, note.count) == (found[partition].chain, found[partition].count):
+                    found[partition] = note
+                    doubted.discard(partition)
+        names: Collection[str] = (yield Names()) if doubted and self._waits else ()
+        held: set[TopicPartition] = set()
+        for partition in sorted(doubted):
+            holder, doubt = found[partition].holder, found[partition].doubt
+            assert doubt is not None
+            began_ms = self._held_since.setdefault(partition, now_ms)
+            if holder in names and now_ms < began_ms + self._patience_ms:
+                held.add(partition)
+            else:
+                self._told.append(
+                    f"offsets {doubt.start} to {doubt.end - 1} of {partition} may be read twice: {holder} has planned "
+                    "them and did not come back"
+                )
+        self._held_since = {each: began for each, began in self._held_since.items() if each in held}
+        return held

@@ -26,23 +26,22 @@ from kohort.spark.checkpoint import (
     REMOTE,
     TELL_THE_END,
     BatchState,
+    Lookout,
     check_logged,
     is_temporary,
     read_batch_state,
 )
-from kohort.spark.driver_channel import BatchDone, Drain, Mailbox, fingerprint
+from kohort.spark.driver_channel import BatchDone, Drain, Mailbox, announce, fingerprint
 from kohort.spark.member import requests
 from kohort.spark.member.batch_notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
-from kohort.spark.member.checkpoint_discovery import Lookout
 from kohort.spark.member.core import Membership
 from kohort.spark.member.lineage import Ledger
 from kohort.spark.member.names import NameTakenError, find_names
+from kohort.spark.member.ownership import Choose, Existing
 from kohort.spark.member.requests import NoAssignment, Plan
 from kohort.spark.offsets import OffsetJson, QueryOffset, Span, from_json
 from kohort.spark.options import SourceOptions
-from kohort.spark.ownership import Choose, Existing
 from kohort.spark.planning import join
-from kohort.spark.shared_sources import announce
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -15,8 +15,7 @@ from typing import Final, TypeAlias
 
 from kohort.errors import StorageError
 from kohort.storage.files.descriptors import HeldBytes
-from kohort.storage.files.diskerrors import DiskHealth, NoRoomError
-from kohort.storage.files.fs import Buffer, FileLock
+from kohort.storage.files.fs import Buffer, DiskHealth, FileLock, NoRoomError
 
 #: Bytes of a file's first buffer.
 _FIRST_CAPACITY: Final = 4096

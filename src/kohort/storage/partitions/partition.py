@@ -8,25 +8,21 @@ Source: architecture rules 3 and 18; Apache Kafka's log; KIP-98 for idempotent p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
 from zlib import crc32
 
 from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.records.header import LOG_APPEND_TIME_BIT, BatchHeader, rebase
-from kohort.storage.files.diskerrors import SegmentsGoneError, SyncFailedError
-from kohort.storage.files.fs import Buffer, FileSystem
-from kohort.storage.partitions.index_writer import Filing
+from kohort.storage.files.fs import Buffer, FileSystem, SegmentsGoneError, SyncFailedError
 from kohort.storage.partitions.leader_epoch_runs import EpochRun
 from kohort.storage.partitions.leader_epochs import LeaderEpochs
 from kohort.storage.partitions.producers import ProducerStates, StoredBatch
 from kohort.storage.partitions.quarantine import Hole, readable_end
-from kohort.storage.partitions.record_validation import CheckedBatch, prepare
-from kohort.storage.partitions.retention import count_below, count_expired
-from kohort.storage.partitions.validation import find_batches, stamp
-from kohort.storage.segments.indexfiles import remove_index
-from kohort.storage.segments.reading import measure, read_batches
-from kohort.storage.segments.segment import DELETED_SUFFIX, BatchPlace, Segment, segment_name
+from kohort.storage.partitions.validation import CheckedBatch, find_batches, prepare, stamp
+from kohort.storage.segments.indexes import remove_index
+from kohort.storage.segments.segment import DELETED_SUFFIX, BatchPlace, Segment, measure, read_batches, segment_name
 from kohort.storage.topicconfig import INT_MAX, LONG_MAX, LogConfig
 
 #: Larger than any number of unsynced records.
@@ -402,3 +398,93 @@ class PartitionLog:
             words = f"an earlier sync of {self.name} failed; check the disk of {self.directory}, then restart"
             return SyncFailedError(words)
         return StorageError(f"{self.name} is offline: {self.offline}" if self.offline else f"{self.name} is closed")
+
+
+# The coordination of threads that write index files and checkpoints beside the segments of a log.
+#
+# Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of
+# the
+# new one. Once the folder has left its name, which another topic may have by then, no thread writes there. All methods
+# except `do` and `give_up` are called on the loop.
+# Source: of ours; Apache Kafka takes a lock of the log for both.
+
+T = TypeVar("T")
+
+
+class Filing:
+    """Work that is under way for one log, and callbacks that wait for its end."""
+
+    __slots__ = ("_is_given_up", "_lock", "_pending", "_waiting")
+
+    def __init__(self) -> None:
+        #: Held by a thread that changes files of the folder by their names.
+        self._lock = threading.Lock()
+        self._is_given_up = False
+        self._pending = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a callback waits for the end of the work."""
+        return bool(self._waiting)
+
+    def begin(self) -> None:
+        """Note that a thread is about to write about present segments."""
+        self._pending += 1
+
+    def end(self) -> None:
+        """Note that it has written, or failed; call the waiting callbacks after the last one."""
+        self._pending -= 1
+        while self._waiting and not self._pending:
+            self._waiting.pop(0)()
+
+    def when_over(self, then: Callable[[], None]) -> None:
+        """Call `then` while no thread writes: now, or as soon as that is so."""
+        if self._pending:
+            self._waiting.append(then)
+        else:
+            then()
+
+    def do(self, work: Callable[[], T]) -> T | None:
+        """Run `work`, which changes files of the folder, and return its result; `None` after `give_up`."""
+        with self._lock:
+            # After `give_up` the folder's name may belong to another topic.
+            return None if self._is_given_up else work()
+
+    def give_up(self) -> None:
+        """Forbid further work, since the topic's folder is to be moved; wait until no thread works there."""
+        with self._lock:
+            self._is_given_up = True
+
+
+# The choice of a log's oldest segments to delete, by their records' times and the log's size.
+#
+# Laws: only whole segments go, the oldest first, and none with records that consumers may not see yet. A segment whose
+# records have no times goes by size alone.
+# Source: Apache Kafka's `retention.ms` and `retention.bytes`: what is left is at least `retention.bytes`.
+
+
+def count_below(segments: Sequence[Segment], start_offset: int) -> int:
+    """Return how many of the oldest `segments` hold only records below an offset; perhaps all."""
+    return sum(1 for segment in segments if segment.size and segment.next_offset <= start_offset)
+
+
+def count_expired(segments: Sequence[Segment], config: LogConfig, *, high_watermark: int, now_ms: int) -> int:
+    """Return how many of the oldest `segments` are to be deleted; perhaps all."""
+    if not config.is_deleted:
+        return 0
+    excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1
+    count = 0
+    for number, segment in enumerate(segments, 1):
+        excess -= segment.size
+        is_dated = segment.max_timestamp >= 0
+        is_old = is_dated and 0 <= config.retention_ms < now_ms - segment.max_timestamp
+        # Records that consumers may not see yet are never deleted.
+        if not segment.size or segment.next_offset > high_watermark:
+            break
+        if is_old or excess >= 0:
+            count = number
+        elif is_dated or not config.is_compacted:
+            # Compaction may have left nothing in a segment: it goes with the next that has to go.
+            break
+    return count

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from kohort.base.jsontext import parse_json
 from kohort.errors import ErrorCode, Refused, StorageError
-from kohort.jsontext import parse_json
 from kohort.records.checksum import crc32c
 from kohort.storage.files.fs import FileSystem, LogFile
 

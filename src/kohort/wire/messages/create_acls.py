@@ -11,7 +11,7 @@ from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field
 
 @struct
 class AclCreation(Message):
-    """One entry; `client/admin/requests/access.py` has the meaning of its numbers."""
+    """One entry; `client/admin/results/access.py` has the meaning of its numbers."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)

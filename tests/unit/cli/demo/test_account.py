@@ -15,7 +15,7 @@ from kohort.cli.demo.account import (
     count_records,
     print_account,
 )
-from kohort.journal.why.explaining import explain
+from kohort.journal.explain.explaining import explain
 from support.journal_rows import GroupRows
 
 ENDS = {0: 10, 1: 5}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort import Admin, TopicPartition
-from kohort.client.actions import Endpoint
+from kohort.client.core.actions import Endpoint
 from kohort.errors import (
     BrokerError,
     ConfigError,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort import Admin
-from kohort.client.actions import Endpoint
+from kohort.client.core.actions import Endpoint
 from kohort.errors import BrokerError, KohortTimeoutError
 from kohort.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.admin.partial_results import Outcome, carry_out
+from kohort.client.admin.questions import Outcome, carry_out
 from kohort.client.steps import Pause
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, PartlyDoneError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort.aio import Admin, Consumer
-from kohort.testing.clients.network import PROGRAM
+from kohort.simulation.clients.network import PROGRAM
 from support.virtual_broker import beside_a_broker
 
 #: The interval is what it is by default: without a push what is published would wait for up to 5 s.

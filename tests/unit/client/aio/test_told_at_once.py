@@ -11,8 +11,7 @@ import pytest
 
 from kohort.aio import Consumer
 from kohort.ids import TopicPartition
-from kohort.testing.clients.network import PROGRAM
-from kohort.testing.clients.virtual_loop import VirtualLoop
+from kohort.simulation.clients.network import PROGRAM, VirtualLoop
 from support.virtual_broker import beside_a_broker
 
 #: The interval is what it is by default: without push a move waits for up to 5 s.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort import Admin, Broker, Consumer, Producer, TopicPartition
-from kohort.client.application_events import ChunkTaken, ConsumerEvent
+from kohort.client.consumer.application_events import ChunkTaken, ConsumerEvent
 from support.waiting import PATIENCE_SECONDS
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(40)]

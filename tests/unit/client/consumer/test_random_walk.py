@@ -15,8 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kohort.client.actions import Complete, Fail, Send
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     AsynchronousCommitAsked,
     CallbackDone,
     CallbackKind,
@@ -33,7 +32,8 @@ from kohort.client.application_events import (
     Subscribed,
     Unsubscribed,
 )
-from kohort.client.events import Failure, RequestFailed
+from kohort.client.core.actions import Complete, Fail, Send
+from kohort.client.core.requests import Failure, RequestFailed
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import encode_assignment, encode_subscription

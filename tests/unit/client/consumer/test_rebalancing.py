@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
@@ -20,9 +20,8 @@ from kohort.client.application_events import (
     Trouble,
 )
 from kohort.client.consumer.deliveries import Deliveries
-from kohort.client.consumer.progress import Progress
-from kohort.client.consumer.rebalancing import Callbacks, Rebalancing
-from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.rebalancing import Callbacks, Progress, Rebalancing
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, StateError
 from kohort.ids import TopicPartition
 from support.consumer_dialogue import batch, orders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     CallbackKind,
     ChunkTaken,
     PartitionsAssigned,

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from kohort import Admin, Broker, Consumer, ConsumerRecord, Producer, TopicPartition
-from kohort.client.consumer.access_guard import Turn
+from kohort.client.consumer.context import Turn
 from kohort.errors import StateError
 from support.waiting import PATIENCE_SECONDS, until
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.client.actions import Endpoint
-from kohort.client.fetch.buffer import FetchBuffer
+from kohort.client.consumer.fetch.fetch_targets import FetchBuffer
+from kohort.client.core.actions import Endpoint
 from kohort.ids import TopicPartition
 
 BROKER = Endpoint("127.0.0.1", 9092)

@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from kohort.client.application_events import ChunkTaken, Fence, PartitionsAssigned, Paused, Polled, Sought, Start
-from kohort.client.events import DeadlineReached
+from kohort.client.consumer.application_events import (
+    ChunkTaken,
+    Fence,
+    PartitionsAssigned,
+    Paused,
+    Polled,
+    Sought,
+    Start,
+)
+from kohort.client.core.requests import DeadlineReached
 from kohort.wire.messages.fetch import FetchRequest
 from support.consumer_dialogue import ORDERS, ConsumerDialogue, batch, orders
 from support.fetch_sessions import SessionBroker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Endpoint
-from kohort.client.application_events import Fence, OffsetsAsked, PartitionsAssigned, Sought, Start
+from kohort.client.consumer.application_events import Fence, OffsetsAsked, PartitionsAssigned, Sought, Start
+from kohort.client.core.actions import Endpoint
 from kohort.errors import ErrorCode, LogTruncationError
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch

@@ -7,10 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kohort.client.application_events import Chunk, Fence, Watermarks, empty_chunk
-from kohort.client.consumer.deserializing import Deserializing
-from kohort.client.fetch.fetch_answers import end_of
-from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.application_events import Chunk, Fence, Watermarks, empty_chunk
+from kohort.client.consumer.context import Deserializing
+from kohort.client.consumer.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.fetch.fetch_sender import end_of
 from kohort.errors import CorruptRecordError, DeserializationError
 from kohort.ids import TopicPartition
 from kohort.records.batch import build_batch

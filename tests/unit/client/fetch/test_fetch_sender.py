@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.actions import Disconnect, Endpoint, Lane, Send
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     Chunk,
     ChunkTaken,
     Fence,
@@ -19,7 +18,8 @@ from kohort.client.application_events import (
     Watermarks,
     WatermarksSeen,
 )
-from kohort.client.events import Failure
+from kohort.client.core.actions import Disconnect, Endpoint, Lane, Send
+from kohort.client.core.requests import Failure
 from kohort.errors import BrokerError, CorruptRecordError, ErrorCode, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest

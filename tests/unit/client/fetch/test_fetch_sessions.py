@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Lane
-from kohort.client.application_events import Fence, PartitionsAssigned, Paused, Sought, Start
-from kohort.client.events import Failure
-from kohort.client.fetch.fetch_session import FetchSession
+from kohort.client.consumer.application_events import Fence, PartitionsAssigned, Paused, Sought, Start
+from kohort.client.consumer.fetch.fetch_session import FetchSession
+from kohort.client.core.actions import Lane
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest, FetchResponse

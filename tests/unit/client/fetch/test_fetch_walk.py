@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from kohort.client.application_events import ChunkTaken, GiveWay, PartitionsAssigned, Paused, Sought
-from kohort.client.events import Failure
-from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.application_events import ChunkTaken, GiveWay, PartitionsAssigned, Paused, Sought
+from kohort.client.consumer.fetch.fetch_handler import FetchHandler
+from kohort.client.core.requests import Failure
 from kohort.ids import TopicPartition
 from kohort.wire.messages.fetch import FetchRequest
 from support.consumer_dialogue import ORDERS, ConsumerDialogue, orders

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.fetch.isolation import committed_parts
+from kohort.client.consumer.fetch.completed_fetch import committed_parts
 from kohort.records.batch import build_batch, iterate_records
 
 CONTROL = 0x20

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kohort import Broker, Consumer, Producer, TopicPartition
-from kohort.client.application_events import ChunkTaken, Configured, PartitionsAssigned, Start
+from kohort.client.consumer.application_events import ChunkTaken, Configured, PartitionsAssigned, Start
 from kohort.errors import ConfigError, StateError, UnknownOptionError
 from kohort.wire.messages.fetch import FetchRequest
 from support.consumer_dialogue import ConsumerDialogue, batch, orders

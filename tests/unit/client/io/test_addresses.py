@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.client.actions import Endpoint
-from kohort.client.io.addresses import Reach
+from kohort.client.core.actions import Endpoint
+from kohort.client.core.driver import Reach
 from kohort.client.options import ADMIN_OPTIONS, client_settings
 
 BOOTSTRAP, NAMED = Endpoint("127.0.0.1", 9092), Endpoint("10.0.0.1", 9092)

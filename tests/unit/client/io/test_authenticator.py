@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.events import Failure
+from kohort.client.core.requests import Failure
 from kohort.errors import ConfigError
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

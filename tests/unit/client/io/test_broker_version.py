@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.io.broker_version import software_of
+from kohort.client.core.broker_version import software_of
 from kohort.wire.messages.api_versions import ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
 
 

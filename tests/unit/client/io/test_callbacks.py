@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kohort
-from kohort.client import own_threads
+from kohort.client.core import own_threads
 from kohort.errors import StateError
 
 WAIT_S = 20.0

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.client.actions import Endpoint
-from kohort.client.io.connection import Connection, connect
-from kohort.client.io.frame_receiver import BodyPool, FrameReceiver
-from kohort.client.io.traffic import Traffic
-from kohort.clock import SystemClock
+from kohort.base.clock import SystemClock
+from kohort.client.core.actions import Endpoint
+from kohort.client.core.connection import BodyPool, Connection, FrameReceiver, connect
+from kohort.client.metrics import Traffic
 from kohort.errors import RemoteProtocolError
 
 

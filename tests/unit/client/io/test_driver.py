@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kohort.client.actions import Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop
-from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
+from kohort.client.core.actions import Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop
+from kohort.client.core.requests import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.errors import KohortTimeoutError, StateError
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse

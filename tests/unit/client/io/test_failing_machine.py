@@ -11,7 +11,7 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
-from kohort.client.admin.requests.admin_machine import AdminMachine
+from kohort.client.admin.admin_machine import AdminMachine
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.producer.core.accumulator import Accumulator
 from kohort.client.producer.core.producer_machine import ProducerMachine

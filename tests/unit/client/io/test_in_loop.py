@@ -12,15 +12,20 @@ import pytest
 
 import kohort
 from kohort import TopicPartition
-from kohort.client.admin.requests.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine, RequestAsked
-from kohort.client.io.host import Host
-from kohort.client.io.in_loop import InLoop
+from kohort.client.admin.admin_machine import AdminCloseAsked, AdminEvent, AdminMachine, RequestAsked
+from kohort.client.core.host import Host
+from kohort.client.core.in_loop import InLoop
 from kohort.client.options import ADMIN_OPTIONS, PRODUCER_OPTIONS, client_settings
-from kohort.client.producer.core.producer_events import FlushAsked, ProducerCloseAsked, ProducerEvent, RecordsSubmitted
+from kohort.client.producer.context import sender_settings
+from kohort.client.producer.core.producer_events import (
+    FlushAsked,
+    ProducerCloseAsked,
+    ProducerEvent,
+    RecordsSubmitted,
+    Submissions,
+)
 from kohort.client.producer.core.producer_machine import ProducerMachine
-from kohort.client.producer.core.submissions import Submissions
 from kohort.client.producer.record_future import RecordFuture
-from kohort.client.producer.settings import sender_settings
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 from kohort.wire.messages.metadata import MetadataRequest, MetadataResponse
 

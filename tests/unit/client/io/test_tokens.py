@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kohort.client.actions import Lane
-from kohort.client.events import Failure
+from kohort.client.core.actions import Lane
+from kohort.client.core.requests import Failure
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

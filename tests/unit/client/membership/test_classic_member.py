@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Disconnect
-from kohort.client.application_events import CallbackKind
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Complete, Disconnect
+from kohort.client.core.requests import Failure
 from kohort.errors import AuthorizationError, ErrorCode, FencedError
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import decode_assignment, decode_subscription

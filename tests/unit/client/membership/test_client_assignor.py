@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from kohort.client.membership.client_assignor import GroupMember, assign
+from kohort.client.consumer.membership.client_assignor import GroupMember, assign
 from kohort.wire.embedded import Subscription
 
 TOPICS = ["t1", "t2", "t3"]

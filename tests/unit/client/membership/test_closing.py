@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Endpoint
-from kohort.client.application_events import CallbackKind
-from kohort.client.events import Failure
+from kohort.client.consumer.application_events import CallbackKind
+from kohort.client.core.actions import Complete, Endpoint
+from kohort.client.core.requests import Failure
 from kohort.wire.messages.fetch import FetchRequest
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kohort.wire.messages.metadata import MetadataRequest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Endpoint, Fail, Lane
-from kohort.client.application_events import CallbackKind, CloseAsked, Identity, Subscribed, Unsubscribed
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind, CloseAsked, Identity, Subscribed, Unsubscribed
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Complete, Endpoint, Fail, Lane
+from kohort.client.core.requests import Failure
 from kohort.errors import AuthorizationError, ErrorCode, FencedError
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -729,7 +729,7 @@ def test_fence_during_close_ends_it(member: ConsumerDialogue) -> None:
 
 def test_commit_after_the_member_was_fenced_is_refused(member: ConsumerDialogue) -> None:
     """The partitions belong to others; without an epoch an empty group would even take it."""
-    from kohort.client.application_events import CommitAsked
+    from kohort.client.consumer.application_events import CommitAsked
 
     member.stable(0)
     member.advance(5_000)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Fail
-from kohort.client.application_events import CallbackKind, CommitAsked, Subscribed
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind, CommitAsked, Subscribed
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Complete, Fail
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode, FencedError
 from kohort.wire.embedded import decode_subscription
 from kohort.wire.messages.join_group import JoinGroupRequest

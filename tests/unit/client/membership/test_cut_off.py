@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kohort import aio
-from kohort.client.actions import Lane
-from kohort.client.application_events import AsynchronousCommitAsked, CallbackKind, Chunk, Fence, OwnedUntil
+from kohort.client.consumer.application_events import AsynchronousCommitAsked, CallbackKind, Chunk, Fence, OwnedUntil
 from kohort.client.consumer.consumer import Consumer
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Lane
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.wire.messages.consumer_group_heartbeat import (

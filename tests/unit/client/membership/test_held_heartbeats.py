@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Disconnect, Endpoint, Lane
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     AsynchronousCommitAsked,
     CallbackKind,
     RebalanceEnforced,
     Subscribed,
     Unsubscribed,
 )
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Complete, Disconnect, Endpoint, Lane
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kohort.client.application_events import CallbackKind
-from kohort.client.events import Failure
+from kohort.client.consumer.application_events import CallbackKind
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_assignment
 from kohort.wire.messages import consumer_group_describe, describe_groups

@@ -7,10 +7,10 @@ from array import array
 import pytest
 
 from kohort.assign.interface import Assignable
-from kohort.client.actions import Lane
-from kohort.client.application_events import CallbackKind, RebalanceEnforced, Subscribed
-from kohort.client.computations import AssignmentSaid, ComputationDone, ComputationWanted
-from kohort.client.events import Failure
+from kohort.client.consumer.application_events import CallbackKind, RebalanceEnforced, Subscribed
+from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted
+from kohort.client.core.actions import Lane
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode, UnsupportedFeatureError
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignment, ConsumerGroupHeartbeatRequest
 from kohort.wire.messages.consumer_group_install_assignment import (

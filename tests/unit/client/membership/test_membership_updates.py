@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kohort.client.actions import Lane
-from kohort.client.application_events import AsynchronousCommitAsked, CallbackKind
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import AsynchronousCommitAsked, CallbackKind
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Lane
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode
 from kohort.wire.codec import encode
 from kohort.wire.messages import consumer_group_heartbeat as heartbeat

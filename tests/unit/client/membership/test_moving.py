@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.application_events import CallbackKind, Paused, Sought, Start
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind, Paused, Sought, Start
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.requests import Failure
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from support.classic_dialogue import ClassicDialogue

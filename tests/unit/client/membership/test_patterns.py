@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from kohort.client.application_events import CallbackKind, Subscribed
-from kohort.client.consumer.patterns import choose_pattern
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind, Subscribed
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.consumer.subscriptions import choose_pattern
+from kohort.client.core.requests import Failure
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.wire.embedded import decode_subscription

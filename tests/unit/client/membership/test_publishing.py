@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Deliver
-from kohort.client.application_events import MetadataPublished, MetadataWatched, PublishedSeen, Trouble
-from kohort.client.events import Failure
-from kohort.client.membership.publishing import COALESCED_MS
+from kohort.client.consumer.application_events import MetadataPublished, MetadataWatched, PublishedSeen, Trouble
+from kohort.client.consumer.membership.publishing import COALESCED_MS
+from kohort.client.core.actions import Deliver
+from kohort.client.core.requests import Failure
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from kohort import aio
-from kohort.client.application_events import CallbackKind, RebalanceEnforced, Subscribed
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind, RebalanceEnforced, Subscribed
+from kohort.client.consumer.membership.states import MemberState
 from kohort.errors import ErrorCode
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from support.classic_dialogue import ClassicDialogue

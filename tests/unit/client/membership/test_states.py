@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
+from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
 from kohort.errors import InvariantViolation
 from support.consumer_dialogue import ConsumerDialogue
 

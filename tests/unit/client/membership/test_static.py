@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.application_events import CallbackKind
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import CallbackKind
+from kohort.client.consumer.membership.states import MemberState
 from kohort.errors import ConfigError, ErrorCode, FencedError
 from kohort.wire.embedded import encode_subscription
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete
-from kohort.client.application_events import AsynchronousCommitAsked, CallbackKind, CommitAsked, CommitEnded
-from kohort.client.events import Failure
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.application_events import AsynchronousCommitAsked, CallbackKind, CommitAsked, CommitEnded
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.actions import Complete
+from kohort.client.core.requests import Failure
 from kohort.errors import AuthorizationError, ErrorCode, FencedError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.offset_commit import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Fail
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     CallbackKind,
     CommitAsked,
     CommittedAsked,
@@ -13,7 +12,8 @@ from kohort.client.application_events import (
     Start,
     Subscribed,
 )
-from kohort.client.events import Failure
+from kohort.client.core.actions import Complete, Fail
+from kohort.client.core.requests import Failure
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import BrokerError, ErrorCode, FencedError, KohortTimeoutError
 from kohort.ids import TopicPartition

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.client.actions import Complete
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     EARLIEST,
     LATEST,
     CallbackDone,
@@ -21,8 +20,9 @@ from kohort.client.application_events import (
     Sought,
     Start,
 )
-from kohort.client.consumer.progress import Progress
-from kohort.client.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.fetch.fetch_handler import FetchHandler
+from kohort.client.consumer.rebalancing import Progress
+from kohort.client.core.actions import Complete
 from kohort.client.records import Committable, OffsetAndMetadata
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition

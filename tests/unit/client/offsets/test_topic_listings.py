@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Fail
-from kohort.client.application_events import CloseAsked, Subscribed, TopicsAsked
-from kohort.client.events import Failure
+from kohort.client.consumer.application_events import CloseAsked, Subscribed, TopicsAsked
+from kohort.client.core.actions import Complete, Fail
+from kohort.client.core.requests import Failure
 from kohort.client.records import ListedTopic
 from kohort.errors import BrokersUnreachableError, KohortTimeoutError, StateError
 from kohort.ids import TopicPartition, format_topic_id

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.client.actions import Complete, Deliver, Fail
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     AsynchronousCommitAsked,
     CallbackKind,
     CommitAsked,
@@ -16,6 +15,7 @@ from kohort.client.application_events import (
     Sought,
     Start,
 )
+from kohort.client.core.actions import Complete, Deliver, Fail
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ErrorCode, FencedError, PartlyDoneError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition

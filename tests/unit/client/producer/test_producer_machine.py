@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from kohort.client.actions import Action, Complete, Endpoint, Fail, Send, Stop, Warn
-from kohort.client.events import DeadlineReached, Failure, RequestFailed, ResponseReceived
+from kohort.client.core.actions import Action, Complete, Endpoint, Fail, Send, Stop, Warn
+from kohort.client.core.requests import DeadlineReached, Failure, RequestFailed, ResponseReceived
 from kohort.client.options import PRODUCER_OPTIONS, client_settings
 from kohort.client.producer.bulk_send import Bulk, ListColumns, ManyFuture
+from kohort.client.producer.context import sender_settings
+from kohort.client.producer.core.delivery_errors import Losses
 from kohort.client.producer.core.producer_events import (
     ConnectAsked,
     FlushAsked,
     PartitionsAsked,
     ProducerCloseAsked,
     RecordsSubmitted,
+    Submissions,
 )
 from kohort.client.producer.core.producer_machine import ProducerMachine
-from kohort.client.producer.core.submissions import Submissions
-from kohort.client.producer.core.unreported_failures import Losses
 from kohort.client.producer.record_future import RecordFuture
-from kohort.client.producer.settings import sender_settings
 from kohort.client.records import RecordMetadata
 from kohort.errors import (
     AdvertisedAddressError,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import kohort
-from kohort.client.producer.record_arguments import check_partition, check_timestamp, check_topic, to_bytes, to_headers
+from kohort.client.producer.encoder import check_partition, check_timestamp, check_topic, to_bytes, to_headers
 from kohort.errors import ConfigError
 
 PAIRS = r"pairs of a name and bytes are expected, like \[\('trace', b'1'\)\]"

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from kohort.base.timers import TimerTable
 from kohort.coordinator.classic.apply import apply_classic
-from kohort.coordinator.classic.commits import check_commit, decide_sign
-from kohort.coordinator.classic.expiry import decide_expiry, decide_loaded
-from kohort.coordinator.classic.heartbeat import decide_heartbeat
 from kohort.coordinator.classic.join import decide_join
-from kohort.coordinator.classic.leave import decide_leave
+from kohort.coordinator.classic.sessions import decide_expiry, decide_heartbeat, decide_leave, decide_loaded
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, durable_view
 from kohort.coordinator.classic.sync import decide_sync
+from kohort.coordinator.classic.validation import check_commit, decide_sign
 from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
 from kohort.coordinator.commands.groups import (
     Heartbeat,
@@ -27,13 +26,12 @@ from kohort.coordinator.commands.groups import (
 )
 from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
 from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commandtable import check_group_id
 from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
-from kohort.coordinator.groupid import check_group_id
-from kohort.coordinator.records import Record, VolatileRecord
+from kohort.coordinator.records.types import Record, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken
-from kohort.timers import TimerTable
 
 GROUP = "orders"
 SESSION_MS = 10_000

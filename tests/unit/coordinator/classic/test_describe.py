@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.describe import describe
+from kohort.coordinator.listing import describe
 from kohort.errors import ErrorCode
 
 

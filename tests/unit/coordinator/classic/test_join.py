@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.classic.checks import (
+from kohort.coordinator.classic.join import NEW_MEMBER_TIMEOUT_MS
+from kohort.coordinator.classic.validation import (
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
     PENDING_LIMIT,
     PROTOCOLS_LIMIT,
 )
-from kohort.coordinator.classic.join import NEW_MEMBER_TIMEOUT_MS
 from kohort.coordinator.commands.groups import JoinGroupReply
 from kohort.errors import ErrorCode
 

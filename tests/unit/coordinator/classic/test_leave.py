@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.coordinator.commands.groups import LeavingMember
-from kohort.coordinator.records import ClassicGroupStored
+from kohort.coordinator.records.types import ClassicGroupStored
 from kohort.errors import ErrorCode
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply, LeavingMember
 from kohort.coordinator.model import GroupsState
-from kohort.coordinator.records import StaticMemberOusted
-from kohort.coordinator.static_membership.fenced_instances import MOST_OUSTED, apply_ousted
+from kohort.coordinator.records.types import StaticMemberOusted
+from kohort.coordinator.static_membership.clock_updates import MOST_OUSTED, apply_ousted
 from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
 from support.classic_fleet import Fleet

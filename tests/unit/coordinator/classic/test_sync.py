@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.classic.checks import ASSIGNMENTS_LIMIT_BYTES
-from kohort.coordinator.records import ClassicGroupStored
+from kohort.coordinator.classic.validation import ASSIGNMENTS_LIMIT_BYTES
+from kohort.coordinator.records.types import ClassicGroupStored
 from kohort.errors import ErrorCode
 
 

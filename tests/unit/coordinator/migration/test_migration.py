@@ -7,7 +7,7 @@ import pytest
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import DescribeClassicGroupReply, DescribeConsumerGroupReply
 from kohort.coordinator.commands.values import ClassicMemberFacts
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ClassicGroupForgotten,
     ClassicGroupStored,
     ConsumerGroupEpochSet,

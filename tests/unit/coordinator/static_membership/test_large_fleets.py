@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kohort.coordinator.classic.volatile import RebalanceBegun
+from kohort.coordinator.classic.state import RebalanceBegun
 from support.classic_fleet import MINUTE_MS, Fleet
 from support.mixed_dialogue import MixedDialogue
 

@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from kohort.spark.member import checkpoint_discovery as module
-from kohort.spark.member.checkpoint_discovery import Lookout
+from kohort.spark import checkpoint as module
+from kohort.spark.checkpoint import Lookout
 from kohort.spark.offsets import OffsetJson
 from support.spark_query import Checkpoint
 from support.waiting import until

@@ -10,7 +10,7 @@ import pytest
 from kohort import TopicPartition
 from kohort.errors import InvariantViolation
 from kohort.spark.checkpoint import BatchState
-from kohort.spark.member.core import Membership
+from kohort.spark.member.core import ASSIGNED, ENDING, OPEN, TRANSITIONS, Membership, State, Step
 from kohort.spark.member.lineage import Holder, Ledger, Place
 from kohort.spark.member.requests import (
     Choose,
@@ -26,7 +26,6 @@ from kohort.spark.member.requests import (
     Steps,
     Wait,
 )
-from kohort.spark.member.states import ASSIGNED, ENDING, OPEN, TRANSITIONS, State, Step
 from kohort.spark.offsets import QueryOffset, Span, from_json
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -2,7 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kohort.client.admin.results.access import authorized_operations
+from kohort.client.arguments import INT32_MAX, to_partition, whole_number
+from kohort.client.core.actions import Endpoint
+from kohort.errors import ConfigError, ErrorCode, UnknownTopicError
+from kohort.ids import TopicPartition, format_topic_id
+from kohort.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kohort.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from kohort.wire.messages.api_versions import ApiVersionsResponse
+from kohort.wire.messages.describe_cluster import DescribeClusterResponse
+from kohort.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from kohort.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    PartitionData,
+    PartitionDataResponse,
+    ReplicaState,
+    TopicData,
+)
+from kohort.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kohort.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from kohort.wire.messages.metadata import MetadataResponse
+from kohort.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,3 +161,334 @@ class ReplicaLogDir:
     offset_lag: int
     future_path: str | None
     future_offset_lag: int
+
+
+# Clusters as the admin client asks for them and shows them: features, the metadata's quorum, log directories.
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+#: What a change of a feature may do, and its number in UpdateFeatures.
+_UPGRADE_TYPES: Final[dict[str | None, int]] = {None: 1, "safe": 2, "unsafe": 3}
+
+
+class TopicPartitionReplica(NamedTuple):
+    """The copy of a partition that one broker has."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} at broker {self.broker_id}"
+
+
+def to_replica(value: object) -> TopicPartitionReplica:
+    """A copy of a partition, given as three values."""
+    if isinstance(value, str | bytes) or not isinstance(value, tuple) or len(value) != 3:
+        raise TypeError(f"{value!r} is no replica: topic, partition and broker are expected, like ('orders', 0, 1)")
+    topic, partition = to_partition(value[:2])
+    return TopicPartitionReplica(topic, partition, to_broker(value[2]))
+
+
+def to_broker(value: object) -> int:
+    """The id of a broker."""
+    return whole_number(value, "a broker", "its id, 0 or above,", INT32_MAX)
+
+
+def cluster(response: DescribeClusterResponse) -> ClusterDescription:
+    """The brokers by their ids."""
+    brokers = [
+        BrokerDescription(broker_id=row.broker_id, host=row.host, port=row.port, rack=row.rack, is_fenced=row.is_fenced)
+        for row in sorted(response.brokers, key=lambda row: row.broker_id)
+    ]
+    return ClusterDescription(
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        brokers=tuple(brokers),
+        authorized_operations=authorized_operations(response.cluster_authorized_operations),
+    )
+
+
+def features(response: ApiVersionsResponse) -> FeaturesDescription:
+    """Features by name."""
+    supported = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
+    levels = {row.name: row.max_version_level for row in response.finalized_features}
+    rows = [
+        FeatureDescription(
+            name=name,
+            min_version=supported.get(name, (0, 0))[0],
+            max_version=supported.get(name, (0, 0))[1],
+            version_level=levels.get(name, 0),
+        )
+        for name in sorted(supported.keys() | levels.keys())
+    ]
+    return FeaturesDescription(epoch=response.finalized_features_epoch, features=tuple(rows))
+
+
+def features_request(
+    levels: object, *, downgrade: object, validate_only: bool, timeout_ms: int
+) -> UpdateFeaturesRequest:
+    """Features and their new levels, checked."""
+    if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
+        raise TypeError(f"levels cannot be {levels!r}: a mapping is expected, like {{'group.version': 1}}")
+    if downgrade is not None and (not isinstance(downgrade, str) or downgrade not in _UPGRADE_TYPES):
+        raise ConfigError(f"downgrade cannot be {downgrade!r}: 'safe' loses nothing, 'unsafe' may lose metadata")
+    updates = [
+        FeatureUpdateKey(
+            feature=name,
+            max_version_level=whole_number(level, f"the level of {name}", "a whole number, 0 is off,", 32767),
+            upgrade_type=_UPGRADE_TYPES[downgrade],
+        )
+        for name, level in sorted(levels.items())
+    ]
+    return UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=updates, validate_only=validate_only)
+
+
+def quorum_request() -> DescribeQuorumRequest:
+    """Asks for the only partition of the metadata."""
+    return DescribeQuorumRequest(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData()])])
+
+
+def quorum(row: PartitionDataResponse, listeners: dict[int, tuple[str, ...]]) -> QuorumDescription:
+    """Voters and observers by their ids."""
+    end = next((each.log_end_offset for each in row.current_voters if each.replica_id == row.leader_id), -1)
+    return QuorumDescription(
+        leader_id=row.leader_id,
+        leader_epoch=row.leader_epoch,
+        high_watermark=row.high_watermark,
+        voters=_quorum_replicas(row.current_voters, end),
+        observers=_quorum_replicas(row.observers, end),
+        listeners=listeners,
+    )
+
+
+def _quorum_replicas(rows: Iterable[ReplicaState], end: int) -> tuple[QuorumReplica, ...]:
+    return tuple(
+        QuorumReplica(
+            replica_id=row.replica_id,
+            directory_id=format_topic_id(row.replica_directory_id),
+            log_end_offset=row.log_end_offset,
+            lag=max(0, end - row.log_end_offset),
+            last_fetch_ms=_known(row.last_fetch_timestamp),
+            last_caught_up_ms=_known(row.last_caught_up_timestamp),
+        )
+        for row in sorted(rows, key=lambda row: row.replica_id)
+    )
+
+
+def log_dirs_request(partitions: Iterable[TopicPartition] | None) -> DescribeLogDirsRequest:
+    """Asks for the logs of partitions, or for all."""
+    if partitions is None:
+        return DescribeLogDirsRequest(topics=None)
+    topics = {
+        name: DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in by_topic(partitions).items()
+    }
+    return DescribeLogDirsRequest(topics=list(topics.values()))
+
+
+def log_dirs(broker_id: int, response: DescribeLogDirsResponse) -> list[LogDirDescription]:
+    """The directories of one broker by their paths."""
+    return [
+        LogDirDescription(
+            broker_id=broker_id,
+            path=row.log_dir,
+            error=ErrorCode.of(row.error_code).name if row.error_code else None,
+            total_bytes=_known(row.total_bytes),
+            usable_bytes=_known(row.usable_bytes),
+            is_cordoned=row.is_cordoned,
+            logs=tuple(
+                LogDescription(
+                    topic=topic.name,
+                    partition=each.partition_index,
+                    size_bytes=each.partition_size,
+                    offset_lag=each.offset_lag,
+                    is_future=each.is_future_key,
+                )
+                for topic in sorted(row.topics, key=lambda topic: topic.name)
+                for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+            ),
+        )
+        for row in sorted(response.results, key=lambda row: row.log_dir)
+    ]
+
+
+def replica_log_dirs(
+    replicas: Iterable[TopicPartitionReplica], found: Iterable[LogDirDescription]
+) -> list[ReplicaLogDir]:
+    """Where each copy is, in the order asked."""
+    logs = {
+        (TopicPartitionReplica(log.topic, log.partition, row.broker_id), log.is_future): (row.path, log.offset_lag)
+        for row in found
+        for log in row.logs
+    }
+    rows = []
+    for each in replicas:
+        path, lag = logs.get((each, False), (None, -1))
+        future, future_lag = logs.get((each, True), (None, -1))
+        rows.append(
+            ReplicaLogDir(
+                topic=each.topic,
+                partition=each.partition,
+                broker_id=each.broker_id,
+                path=path,
+                offset_lag=lag,
+                future_path=future,
+                future_offset_lag=future_lag,
+            )
+        )
+    return rows
+
+
+def move_request(paths: Mapping[TopicPartitionReplica, str]) -> AlterReplicaLogDirsRequest:
+    """Which directories of one broker its copies are to be in."""
+    dirs: dict[str, list[TopicPartition]] = {}
+    for each, path in paths.items():
+        dirs.setdefault(path, []).append(TopicPartition(each.topic, each.partition))
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirTopic(name=name, partitions=numbers)
+                    for name, numbers in by_topic(partitions).items()
+                ],
+            )
+            for path, partitions in sorted(dirs.items())
+        ]
+    )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topic -> its partitions, both ascending."""
+    found: dict[str, list[int]] = {}
+    for name, number in sorted(set(partitions)):
+        found.setdefault(name, []).append(number)
+    return found
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+# What the admin client returns of leaders and copies of partitions.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderElection:
+    """One partition; `is_elected` is false where the right broker led it already."""
+
+    topic: str
+    partition: int
+    is_elected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReassignment:
+    """One partition on its way: who has a copy of it now, who is to get one, and whose is to go; ids of brokers."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+# Leaders and copies of partitions as the admin client asks for them.
+
+
+def to_reassignments(given: object) -> dict[TopicPartition, tuple[int, ...] | None]:
+    """Partition -> its brokers, the preferred leader first; `None`: it stays where it is."""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"replicas cannot be {given!r}: a mapping is expected, like {{TopicPartition('orders', 0): [1, 2]}}"
+        )
+    return {to_partition(partition): _to_brokers(partition, brokers) for partition, brokers in given.items()}
+
+
+def _to_brokers(partition: object, brokers: object) -> tuple[int, ...] | None:
+    if brokers is None:
+        return None
+    if isinstance(brokers, str | bytes) or not isinstance(brokers, Iterable):
+        raise TypeError(f"the brokers of {partition} cannot be {brokers!r}: a list of ids is expected, like [1, 2]")
+    found = tuple(to_broker(each) for each in brokers)
+    if not found or len(set(found)) < len(found):
+        raise ConfigError(f"the brokers of {partition} cannot be {list(found)}: one or more are expected, none twice")
+    return found
+
+
+def elect_request(
+    partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
+) -> ElectLeadersRequest:
+    """Of some partitions, or of all."""
+    chosen = (
+        None
+        if partitions is None
+        else [TopicPartitions(topic=name, partitions=numbers) for name, numbers in by_topic(partitions).items()]
+    )
+    return ElectLeadersRequest(election_type=int(unclean), topic_partitions=chosen, timeout_ms=timeout_ms)
+
+
+def reassign_request(
+    wanted: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool, timeout_ms: int
+) -> AlterPartitionReassignmentsRequest:
+    """Partitions with their brokers."""
+    topics: dict[str, ReassignableTopic] = {}
+    for (name, number), brokers in sorted(wanted.items()):
+        row = ReassignablePartition(partition_index=number, replicas=None if brokers is None else list(brokers))
+        topics.setdefault(name, ReassignableTopic(name=name)).partitions.append(row)
+    return AlterPartitionReassignmentsRequest(
+        timeout_ms=timeout_ms,
+        allow_replication_factor_change=allow_replication_factor_change,
+        topics=list(topics.values()),
+    )
+
+
+def list_request(partitions: Iterable[TopicPartition] | None, *, timeout_ms: int) -> ListPartitionReassignmentsRequest:
+    """Of some partitions, or of all."""
+    chosen = (
+        None
+        if partitions is None
+        else [
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
+            for name, numbers in by_topic(partitions).items()
+        ]
+    )
+    return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=chosen)
+
+
+def reassignments(response: ListPartitionReassignmentsResponse) -> list[PartitionReassignment]:
+    """By topic and partition."""
+    return [
+        PartitionReassignment(
+            topic=topic.name,
+            partition=row.partition_index,
+            replicas=tuple(row.replicas),
+            adding=tuple(row.adding_replicas),
+            removing=tuple(row.removing_replicas),
+        )
+        for topic in sorted(response.topics, key=lambda topic: topic.name)
+        for row in sorted(topic.partitions, key=lambda row: row.partition_index)
+    ]
+
+
+def check_partitions(partitions: Iterable[TopicPartition], metadata: MetadataResponse) -> None:
+    """`UnknownTopicError` for the first partition that its topic does not have; topics are checked already."""
+    counts = {topic.name: len(topic.partitions) for topic in metadata.topics}
+    for each in sorted(set(partitions)):
+        if each.partition >= counts.get(each.topic, 0):
+            raise UnknownTopicError(each.topic, each.partition, counts.get(each.topic, 0))
+
+
+def by_leader(
+    partitions: Iterable[TopicPartition], metadata: MetadataResponse
+) -> dict[Endpoint | None, list[TopicPartition]]:
+    """Where the leader listens -> what it leads; `None`: those that have no leader now."""
+    brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in metadata.brokers}
+    leaders = {
+        TopicPartition(topic.name or "", row.partition_index): brokers.get(row.leader_id)
+        for topic in metadata.topics
+        for row in topic.partitions
+    }
+    found: dict[Endpoint | None, list[TopicPartition]] = {}
+    for each in sorted(set(partitions)):
+        found.setdefault(leaders.get(each), []).append(each)
+    return found

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from kohort.base.options import as_text
+from kohort.client.arguments import encode
+from kohort.errors import ConfigError
+from kohort.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from kohort.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kohort.wire.private import idle_words_in
 
 
 class ConfigResource(NamedTuple):
@@ -55,3 +71,168 @@ class ConfigEntry:
         """Whether nobody has set it; Apache Kafka sets `min.insync.replicas` of a new cluster to its default."""
         is_preset = self.source == "DYNAMIC_DEFAULT_BROKER_CONFIG" and self.value == self.default
         return is_preset or self.source == "DEFAULT_CONFIG"
+
+
+# Configs as the admin client asks for them, changes them and shows them.
+#
+# Laws: a value that a broker calls sensitive is never shown.
+# Source: Kafka's Admin; KIP-133, KIP-226, KIP-339, KIP-569.
+
+#: Kafka's numbers of what has configs.
+KINDS: Final = {"topic": 2, "broker": 4, "broker-logger": 8, "client-metrics": 16, "group": 32}
+_KIND_OF: Final = {number: kind for kind, number in KINDS.items()}
+#: Kafka's names of where a value comes from, by their numbers.
+_SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+_DEFAULT: Final = 5
+_TYPES: Final = ("UNKNOWN", "BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+SET, DELETE, APPEND, SUBTRACT = range(4)
+_ONE: Final = "('topic', 'orders')"
+
+#: (config, Kafka's number of what is done with it, value).
+Change = tuple[str, int, str | None]
+
+
+def to_resources(given: object) -> list[ConfigResource]:
+    """One thing with configs or several: pairs of kind and name, or what another client calls a config resource."""
+    one = _resource_of(given)
+    if one is not None:
+        return [one]
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise TypeError(f"resources cannot be {given!r}: {_ONE} or a list of such is expected")
+    found = []
+    for each in given:
+        resource = _resource_of(each)
+        if resource is None:
+            raise TypeError(f"{each!r} has no configs: {_ONE} is expected")
+        found.append(resource)
+    return list(dict.fromkeys(found))
+
+
+def _resource_of(value: object) -> ConfigResource | None:
+    for attribute in ("restype", "resource_type"):
+        if hasattr(value, attribute):
+            kind = getattr(value, attribute)
+            value = (getattr(kind, "name", kind), getattr(value, "name", None))
+    if not isinstance(value, tuple) or len(value) != 2 or not isinstance(value[0], str):
+        return None
+    kind, name = value[0].lower().replace("_", "-"), str(value[1]) if isinstance(value[1], int) else value[1]
+    if kind not in KINDS:
+        raise ConfigError(f"{value[0]!r} has no configs: {', '.join(KINDS)} have")
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is no name: {_ONE} is expected")
+    encode(name, f"the name of a {kind}")
+    if kind.startswith("broker") and name and not name.isdecimal():
+        raise ConfigError(f"{name!r} is no broker: its number is expected, or '' for what all are set to together")
+    return ConfigResource(kind, name)
+
+
+def to_changes(
+    changes: Mapping[str, object] | None,
+    *,
+    delete: Iterable[str],
+    append: Mapping[str, object] | None,
+    subtract: Mapping[str, object] | None,
+) -> list[Change]:
+    """What is to be done, config by config; each is named once."""
+    if isinstance(delete, str | bytes):
+        raise TypeError(f"delete cannot be {delete!r}: a list of names is expected, like [{delete!r}]")
+    rows: list[Change] = [(_config(name), DELETE, None) for name in delete]
+    for given, operation in ((changes, SET), (append, APPEND), (subtract, SUBTRACT)):
+        if not isinstance(given, Mapping | None):
+            raise TypeError(f"{given!r} are no changes: a mapping is expected, like {{'retention.ms': 60000}}")
+        for name, value in (given or {}).items():
+            if value is None and operation == SET:
+                rows.append((_config(name), DELETE, None))
+            elif value is None:
+                raise ConfigError(f"{name} needs the entries that are to be added or taken out")
+            else:
+                rows.append((_config(name), operation, as_text(value)))
+    if not rows and changes is None:
+        raise ConfigError("there is nothing to change: name configs with their values, or what is to be deleted")
+    names = [name for name, _, _ in rows]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{name} is changed twice: name it once")
+    return rows
+
+
+def _config(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is no name of a config: text is expected, like 'retention.ms'")
+    return name
+
+
+def describe_request(
+    resources: Iterable[ConfigResource], names: Sequence[str] | None = None, *, include_synonyms: bool = False
+) -> DescribeConfigsRequest:
+    """Asks for configs, `None`: all of them, and what the broker says of each."""
+    rows = [
+        DescribeConfigsResource(
+            resource_type=KINDS[each.kind],
+            resource_name=each.name,
+            configuration_keys=None if names is None else list(names),
+        )
+        for each in resources
+    ]
+    return DescribeConfigsRequest(resources=rows, include_synonyms=include_synonyms, include_documentation=True)
+
+
+def alter_request(
+    resources: Iterable[ConfigResource], changes: Iterable[Change], *, validate_only: bool
+) -> IncrementalAlterConfigsRequest:
+    """The same changes to each of several things."""
+    rows = [AlterableConfig(name=name, config_operation=operation, value=value) for name, operation, value in changes]
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(resource_type=KINDS[each.kind], resource_name=each.name, configs=rows)
+            for each in resources
+        ],
+        validate_only=validate_only,
+    )
+
+
+def resource_of(kind: int, name: str) -> ConfigResource:
+    """What a broker names in its answer."""
+    return ConfigResource(_KIND_OF.get(kind, str(kind)), name)
+
+
+def entries(rows: Iterable[DescribeConfigsResourceResult]) -> list[ConfigEntry]:
+    """By name."""
+    return sorted(map(_entry, rows), key=lambda row: row.name)
+
+
+def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+    def shown(value: str | None) -> str | None:
+        return None if row.is_sensitive else value
+
+    synonyms = tuple(
+        ConfigSynonym(name=each.name, value=shown(each.value), source=_source(each.source)) for each in row.synonyms
+    )
+    by_default = [each.value for each in row.synonyms if each.source == _DEFAULT]
+    if row.config_source == _DEFAULT:
+        by_default.append(row.value)
+    return ConfigEntry(
+        name=row.name,
+        value=shown(row.value),
+        source=_source(row.config_source),
+        default=shown(by_default[0]) if by_default else None,
+        is_read_only=row.read_only,
+        is_sensitive=row.is_sensitive,
+        type=_TYPES[row.config_type] if 0 <= row.config_type < len(_TYPES) else _TYPES[0],
+        synonyms=synonyms,
+        idle=idle_words_in(row.documentation),
+        doc=row.documentation,
+    )
+
+
+def _source(number: int) -> str:
+    return _SOURCES.get(number, "UNKNOWN")

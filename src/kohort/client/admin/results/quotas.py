@@ -5,8 +5,22 @@ Source: KIP-546, KIP-13 (bytes), KIP-124 (requests), KIP-599 (topics), KIP-612 (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import EllipsisType
+from typing import Final
+
+from kohort.client.arguments import encode
+from kohort.client.core.refusals import refused
+from kohort.errors import BrokerError, ConfigError, ErrorCode
+from kohort.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
+from kohort.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +48,131 @@ class ClientQuota:
 def show_entity(entity: Mapping[str, str | None]) -> str:
     """What limits are about, for people."""
     return ", ".join(f"default {kind}" if name is None else f"{kind} {name}" for kind, name in entity.items())
+
+
+# How much clients may send, fetch and ask, as the admin client asks for it: requests and answers.
+#
+# Source: KIP-546.
+
+#: Whom limits may be about.
+ENTITY_TYPES: Final = ("user", "client-id", "ip")
+#: How a part of a filter compares: the name, the default, any name.
+_EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
+_EXAMPLE: Final = "kohort.ClientQuota(entity={'user': 'alice'}, values={'producer_byte_rate': 1e6})"
+
+
+class Entity(tuple[tuple[str, str | None], ...]):
+    """An entity as a key: its parts in the order of their types; its text is for people."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return show_entity(dict(self))
+
+
+def to_quota(value: object) -> tuple[Entity, dict[str, float | None]]:
+    """An entity, and what is to be changed of it."""
+    if not isinstance(value, ClientQuota):
+        raise TypeError(f"a quota cannot be {value!r}: {_EXAMPLE} is one")
+    entity = _parts(value.entity, "entity")
+    if not entity:
+        raise ConfigError("a quota is about somebody: entity={'user': 'alice'}, or None in place of a name: all others")
+    if not isinstance(value.values, Mapping):
+        raise TypeError(f"values cannot be {value.values!r}: a mapping is expected, like {{'producer_byte_rate': 1e6}}")
+    checked = Entity((kind, name) for kind, name in entity if not isinstance(name, EllipsisType))
+    if len(checked) < len(entity):
+        raise ConfigError("a quota is set for one name, or for None: the default; ... is for looking up")
+    return checked, {_key(key): _limit(key, limit) for key, limit in value.values.items()}
+
+
+def describe_request(
+    of: Mapping[str, str | EllipsisType | None] | None, *, strict: bool
+) -> DescribeClientQuotasRequest:  # fmt: skip
+    """Entities to look for: a name, `None` for the default, `...` for any name and the default."""
+    components = []
+    for kind, name in _parts(of or {}, "of"):
+        how = _SPECIFIED if isinstance(name, EllipsisType) else _DEFAULT if name is None else _EXACT
+        match = name if isinstance(name, str) else None
+        components.append(ComponentData(entity_type=kind, match_type=how, match=match))
+    return DescribeClientQuotasRequest(components=components, strict=strict)
+
+
+def described(response: DescribeClientQuotasResponse) -> list[ClientQuota]:
+    """By entity; a default stands behind the names."""
+    rows = {
+        entity_of(entry.entity): {each.key: each.value for each in sorted(entry.values, key=lambda each: each.key)}
+        for entry in response.entries or []
+    }
+    order = sorted(rows, key=lambda entity: [(kind, name is None, name or "") for kind, name in entity])
+    return [ClientQuota(entity=dict(entity), values=rows[entity]) for entity in order]
+
+
+def alter_request(
+    changes: Iterable[tuple[Entity, Mapping[str, float | None]]], *, validate_only: bool
+) -> AlterClientQuotasRequest:
+    """Limits to set, or with `None` to take back."""
+    return AlterClientQuotasRequest(
+        entries=[
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                ops=[
+                    OpData(key=key, value=limit or 0.0, remove=limit is None) for key, limit in limits.items()
+                ],
+            )
+            for entity, limits in changes
+        ],
+        validate_only=validate_only,
+    )  # fmt: skip
+
+
+def entity_of(parts: Iterable[EntityData]) -> Entity:
+    """As a key."""
+    return _in_order((part.entity_type, part.entity_name) for part in parts)
+
+
+def error_of(code: int, message: str | None, during: str, operation: str) -> BrokerError | None:
+    """What a code of an answer means; `operation` is the right on the cluster that was needed for it."""
+    found = ErrorCode.of(code)
+    return None if found is ErrorCode.NONE else refused(found, message, during=during, operation=operation)
+
+
+def _parts(given: object, what: str) -> tuple[tuple[str, str | EllipsisType | None], ...]:
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what} cannot be {given!r}: a mapping is expected, like {{'user': 'alice'}}")
+    for kind, name in given.items():
+        if kind not in ENTITY_TYPES:
+            raise ConfigError(f"{what} cannot be about {kind!r}: {', '.join(ENTITY_TYPES)} are known")
+        if not isinstance(name, str | None | EllipsisType):
+            raise TypeError(f"the name of a {kind} must be text or None, not {type(name).__name__}")
+        if isinstance(name, str):
+            if not name:
+                raise ConfigError(f"the name of a {kind} is empty: None stands for the default")
+            encode(name, f"the name of a {kind}")
+    return tuple((kind, given[kind]) for kind in ENTITY_TYPES if kind in given)
+
+
+def _in_order(parts: Iterable[tuple[str, str | None]]) -> Entity:
+    """As `_parts` has them; what is not known here behind it."""
+    known = {kind: place for place, kind in enumerate(ENTITY_TYPES)}
+    return Entity(sorted(parts, key=lambda part: (known.get(part[0], len(known)), part[0])))
+
+
+def _key(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"the name of a limit must be text, not {type(value).__name__}: 'producer_byte_rate'")
+    encode(value, "the name of a limit")
+    return value
+
+
+def _limit(key: object, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{key} cannot be {value!r}: a number above 0 is expected, or None to take it back")
+    try:
+        limit = float(value)
+    except OverflowError:
+        limit = math.inf
+    if not 0 < limit < math.inf:
+        raise ConfigError(f"{key} cannot be {value}: a number above 0 is expected, or None to take it back")
+    return limit

@@ -2,9 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
-from kohort.durability_window import LossWindow
+from kohort.base.durability_window import LossWindow, loss_window
+from kohort.base.options import as_text
+from kohort.client.admin.newtopic import NewTopic
+from kohort.client.admin.results.access import authorized_operations
+from kohort.client.admin.results.configs import ConfigResource, describe_request
+from kohort.client.admin.results.offsets import timestamp_of
+from kohort.client.arguments import INT64_MAX, to_partition, to_topic, whole_number
+from kohort.client.core.actions import Endpoint
+from kohort.errors import BrokerError, ConfigError, ErrorCode, UnknownTopicError
+from kohort.ids import ZERO_TOPIC_ID, TopicPartition, format_topic_id
+from kohort.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kohort.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from kohort.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kohort.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kohort.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kohort.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from kohort.wire.private import idle_words_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +121,301 @@ class ListedOffset:
     offset: int | None
     timestamp: int | None
     leader_epoch: int | None
+
+
+# Topics as the admin client asks for them and shows them.
+
+#: Where a config value comes from: set on the topic itself.
+_SET_ON_TOPIC = 1
+EARLIEST, LATEST = -2, -1
+
+
+def create_request(topics: Iterable[NewTopic], *, timeout_ms: int, validate_only: bool) -> CreateTopicsRequest:
+    """Topics to be made; a config with the value `None` is left to the cluster."""
+    return CreateTopicsRequest(
+        topics=[_creatable(topic) for topic in topics], timeout_ms=timeout_ms, validate_only=validate_only
+    )
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    brokers = topic.assignments or ()
+    assert isinstance(brokers, tuple) and topic.partitions is not None and topic.replication_factor is not None
+    return CreatableTopic(
+        name=topic.name,
+        # The assignment says both.
+        num_partitions=-1 if brokers else topic.partitions,
+        replication_factor=-1 if brokers else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=number, broker_ids=list(row))
+            for number, row in enumerate(brokers)
+        ],
+        configs=[
+            CreatableTopicConfig(name=key, value=as_text(value))
+            for key, value in sorted((topic.configs or {}).items())
+            # The default: a broker refuses a config that is set to nothing.
+            if value is not None
+        ],
+    )
+
+
+def weight(topic: NewTopic) -> int:
+    """How many records a controller writes for it, about; where the cluster chooses a number that is not known."""
+    return 1 + max(1, topic.partitions or 1) + len(topic.configs or ())
+
+
+def created(row: CreatableTopicResult, *, validate_only: bool) -> CreatedTopic:
+    """What a broker says of a topic that it has made."""
+    # Apache Kafka has an id for what it only checks, too.
+    return CreatedTopic(
+        name=row.name,
+        topic_id=None if validate_only or row.topic_id == ZERO_TOPIC_ID else format_topic_id(row.topic_id),
+        partition_count=None if row.num_partitions < 0 else row.num_partitions,
+        replication_factor=None if row.replication_factor < 0 else row.replication_factor,
+        idle={},
+    )
+
+
+def grow_request(
+    totals: Mapping[str, int],
+    assignments: Mapping[str, Sequence[Sequence[int]]],
+    *,
+    timeout_ms: int,
+    validate_only: bool,
+) -> CreatePartitionsRequest:
+    """Topics to be brought to so many partitions; `assignments`: the brokers of each new one."""
+    topics = [
+        CreatePartitionsTopic(
+            name=name,
+            count=total,
+            assignments=[CreatePartitionsAssignment(broker_ids=list(row)) for row in assignments[name]]
+            if name in assignments
+            else None,
+        )
+        for name, total in totals.items()
+    ]
+    return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
+
+
+def offsets_requests(
+    partitions: Iterable[TopicPartition], timestamp: int, metadata: MetadataResponse
+) -> dict[Endpoint, ListOffsetsRequest]:
+    """One ListOffsets request per leader; partitions without a leader are left out."""
+    by_leader: dict[Endpoint, dict[TopicPartition, int]] = {}
+    leaders = leaders_of(metadata)
+    for partition in sorted(partitions):
+        leader = leaders.get(partition)
+        if leader is not None:
+            by_leader.setdefault(leader, {})[partition] = timestamp
+    return {leader: offsets_request(chosen) for leader, chosen in by_leader.items()}
+
+
+def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | None]:
+    """Where the leader of every partition is; `None` for one that has none."""
+    brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in metadata.brokers}
+    return {
+        TopicPartition(topic.name or "", row.partition_index): brokers.get(row.leader_id)
+        for topic in metadata.topics
+        for row in topic.partitions
+    }
+
+
+def offsets_request(timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0) -> ListOffsetsRequest:
+    """Asks one leader; Kafka's numbers stand for the ends."""
+    topics: dict[str, ListOffsetsTopic] = {}
+    for (name, number), timestamp in timestamps.items():
+        topic = topics.setdefault(name, ListOffsetsTopic(name=name))
+        topic.partitions.append(ListOffsetsPartition(partition_index=number, timestamp=timestamp))
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000
+    )
+
+
+def listing(topic: MetadataResponseTopic) -> TopicListing:
+    """One line of a list."""
+    return TopicListing(
+        name=topic.name or "",
+        topic_id=format_topic_id(topic.topic_id),
+        partition_count=len(topic.partitions),
+        is_internal=topic.is_internal,
+    )
+
+
+def describe(
+    topic: MetadataResponseTopic,
+    *,
+    begins: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    configs: Mapping[str, str],
+    idle: Mapping[str, str],
+    window: LossWindow | None,
+) -> TopicDescription:
+    """A topic with what is known of its partitions; offsets of a partition without a leader are -1."""
+    name = topic.name or ""
+    partitions = tuple(
+        PartitionDescription(
+            partition=row.partition_index,
+            leader=row.leader_id,
+            leader_epoch=row.leader_epoch,
+            replicas=tuple(row.replica_nodes),
+            in_sync=tuple(row.isr_nodes),
+            begin_offset=begins.get(TopicPartition(name, row.partition_index), -1),
+            end_offset=ends.get(TopicPartition(name, row.partition_index), -1),
+        )
+        for row in sorted(topic.partitions, key=lambda row: row.partition_index)
+    )
+    return TopicDescription(
+        name=name,
+        topic_id=format_topic_id(topic.topic_id),
+        is_internal=topic.is_internal,
+        partitions=partitions,
+        configs=dict(configs),
+        idle=dict(idle),
+        authorized_operations=authorized_operations(topic.topic_authorized_operations),
+        loss_window=window,
+    )
+
+
+def check_topic(topic: MetadataResponseTopic) -> None:
+    """`UnknownTopicError`, or the broker's own refusal, for a topic that Metadata did not give."""
+    code = ErrorCode.of(topic.error_code)
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        raise UnknownTopicError(topic.name or "")
+    if code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
+        raise BrokerError(code, during=f"looking up topic {topic.name}")
+
+
+def configs_request(names: Iterable[str]) -> DescribeConfigsRequest:
+    """Asks for every config of topics, and what the broker says of each."""
+    return describe_request(ConfigResource("topic", name) for name in names)
+
+
+def own_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
+    """topic -> the configs that were set on it."""
+    return {
+        result.resource_name: {row.name: row.value for row in _own_rows(result) if row.value is not None}
+        for result in response.results
+    }
+
+
+def idle_configs(response: DescribeConfigsResponse) -> dict[str, dict[str, str]]:
+    """topic -> those of its own configs that change nothing -> the broker's words for it."""
+    told = {
+        result.resource_name: {row.name: idle_words_in(row.documentation) for row in _own_rows(result)}
+        for result in response.results
+    }
+    return {topic: {name: words for name, words in said.items() if words is not None} for topic, said in told.items()}
+
+
+def loss_windows(response: DescribeConfigsResponse) -> dict[str, LossWindow | None]:
+    """topic -> what a power cut may take of it; `None` where that is nothing, or not to be seen."""
+    told = {result.resource_name: {row.name: row.value for row in result.configs} for result in response.results}
+    return {topic: _window_of(values.get("flush.messages"), values.get("flush.ms")) for topic, values in told.items()}
+
+
+def _window_of(flush_messages: str | None, flush_ms: str | None) -> LossWindow | None:
+    return loss_window(int(flush_messages), int(flush_ms)) if flush_messages and flush_ms else None
+
+
+def _own_rows(result: DescribeConfigsResult) -> list[DescribeConfigsResourceResult]:
+    return [row for row in result.configs if row.config_source == _SET_ON_TOPIC]
+
+
+# Offsets at times, and records that are to go, as the admin client asks for them.
+#
+# Source: Kafka's Admin (OffsetSpec, deleteRecords) and kafka-get-offsets (`--time`).
+
+#: Where an offset is looked for: at an end or the latest time, at a time, or so long ago.
+WordAt = Literal["latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered"]
+OffsetAt = WordAt | int | datetime | timedelta
+#: Kafka's numbers of the words, which stand in place of a time, and the version that knows all of them.
+WORDS: Final[dict[WordAt, int]] = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+}
+_SINCE: Final = {-3: 7, -4: 8, -5: 9}
+_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
+#: Stands for the end in place of an offset.
+_HIGH_WATERMARK: Final = -1
+
+
+def to_timestamp(at: object, *, now_ms: int) -> int:
+    """Kafka's number for a word, or milliseconds since 1970."""
+    if isinstance(at, str):
+        found = next((number for word, number in WORDS.items() if word == at), None)
+        if found is None:
+            raise ConfigError(f"at cannot be {at!r}: {', '.join(WORDS)} or a time is expected")
+        return found
+    if isinstance(at, datetime) and at.tzinfo is None:
+        raise ConfigError("at is a datetime without a time zone: say which, for example datetime.now(UTC)")
+    if isinstance(at, timedelta) and at < timedelta():
+        raise ConfigError(f"at cannot be {at}: it says how long ago, 0 or more")
+    if isinstance(at, datetime | timedelta):
+        return max(0, timestamp_of(at, now_ms=now_ms) or 0)
+    return whole_number(at, "at", "a word, a datetime, a timedelta or milliseconds since 1970", INT64_MAX)
+
+
+def first_version(timestamps: Iterable[int]) -> int | None:
+    """Of ListOffsets, that knows these; `None` if all do."""
+    return max((_SINCE[each] for each in timestamps if each in _SINCE), default=None)
+
+
+def to_level(isolation_level: object) -> int:
+    """Kafka's number."""
+    if not isinstance(isolation_level, str) or isolation_level not in _LEVELS:
+        raise ConfigError(f"isolation_level cannot be {isolation_level!r}: {' or '.join(_LEVELS)} is expected")
+    return _LEVELS[isolation_level]
+
+
+def to_places(given: object) -> tuple[list[str], list[TopicPartition]]:
+    """Topics, all of whose partitions are meant, and single partitions."""
+    if isinstance(given, (str, bytes, TopicPartition)) or not isinstance(given, Iterable):
+        raise TypeError(f"partitions cannot be {given!r}: a list of topics or partitions is expected, like ['orders']")
+    topics: dict[str, None] = {}
+    partitions: dict[TopicPartition, None] = {}
+    for each in given:
+        if isinstance(each, str):
+            topics[to_topic(each, "['orders']")] = None
+        else:
+            partitions[to_partition(each)] = None
+    return list(topics), list(partitions)
+
+
+def to_own_times(given: object) -> dict[TopicPartition, OffsetAt]:
+    """What is asked of each partition, where each has its own; a whole topic has none."""
+    return {to_partition(each): at for each, at in given.items()} if isinstance(given, Mapping) else {}
+
+
+def to_cuts(offsets: object) -> dict[TopicPartition, int]:
+    """Partition -> where it is to begin."""
+    if not isinstance(offsets, Mapping):
+        raise TypeError(
+            f"offsets cannot be {offsets!r}: a mapping is expected, like {{TopicPartition('orders', 0): 5}}"
+        )
+    expected = 'an offset, 0 or above, or "latest"'
+    return {
+        to_partition(each): _HIGH_WATERMARK
+        if isinstance(at, str) and at == "latest"
+        else whole_number(at, "the offset before which records go", expected, INT64_MAX)
+        for each, at in offsets.items()
+    }
+
+
+def delete_request(cuts: Mapping[TopicPartition, int], *, timeout_ms: int) -> DeleteRecordsRequest:
+    """Asks one leader."""
+    topics: dict[str, DeleteRecordsTopic] = {}
+    for (name, number), offset in cuts.items():
+        topic = topics.setdefault(name, DeleteRecordsTopic(name=name))
+        topic.partitions.append(DeleteRecordsPartition(partition_index=number, offset=offset))
+    return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
+
+
+def listed(row: ListOffsetsPartitionResponse) -> ListedOffset:
+    """What a leader says of one partition."""
+    return ListedOffset(
+        offset=None if row.offset < 0 else row.offset,
+        timestamp=None if row.timestamp < 0 else row.timestamp,
+        leader_epoch=None if row.leader_epoch < 0 else row.leader_epoch,
+    )

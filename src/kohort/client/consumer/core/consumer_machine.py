@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
-from kohort.client.actions import Action, Lane, Stop
-from kohort.client.application_events import (
+from kohort.client.consumer.application_events import (
     AsynchronousCommitAsked,
     CallbackDone,
     CallbackStarted,
@@ -38,25 +37,25 @@ from kohort.client.application_events import (
     Unsubscribed,
     Word,
 )
-from kohort.client.cluster import Cluster
 from kohort.client.consumer.core.group import Group
 from kohort.client.consumer.core.lookups import Lookups
 from kohort.client.consumer.core.silence import Silence
 from kohort.client.consumer.core.subscription import Subscription
-from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
-from kohort.client.fetch.fetch_sender import FetchSender
-from kohort.client.fetch.partition_state import Readings
-from kohort.client.membership.classic_member import ClassicMember
-from kohort.client.membership.consumer_member import ConsumerMember
-from kohort.client.membership.host import Later
-from kohort.client.membership.member import Member
-from kohort.client.membership.publishing import Publishing
-from kohort.client.membership.states import MemberState
-from kohort.client.offsets.queries import OffsetQueries
+from kohort.client.consumer.fetch.fetch_sender import FetchSender
+from kohort.client.consumer.fetch.partition_state import Readings
+from kohort.client.consumer.membership.classic_member import ClassicMember
+from kohort.client.consumer.membership.consumer_member import ConsumerMember
+from kohort.client.consumer.membership.host import Later
+from kohort.client.consumer.membership.member import Member
+from kohort.client.consumer.membership.publishing import Publishing
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.consumer.offsets.queries import OffsetQueries
+from kohort.client.core.actions import Action, Lane, Stop
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.refusals import Absence
+from kohort.client.core.requests import DeadlineReached, DriverEvent, RequestFailed, Requests, ResponseReceived
 from kohort.client.options import ClientSettings, ConsumerSettings
 from kohort.client.records import Committable
-from kohort.client.refusals import Absence
-from kohort.client.requests import Requests
 from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, StateError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from kohort.client.application_events import AsynchronousCommitAsked, CommitAsked, CommitEnded
-from kohort.client.cluster import Cluster
-from kohort.client.coordinator_lookup import CoordinatorLookup
-from kohort.client.offsets.commits import Commits, Committer, Failed, build_error
-from kohort.client.offsets.committed import CommittedOffsets
+from kohort.client.consumer.application_events import AsynchronousCommitAsked, CommitAsked, CommitEnded
+from kohort.client.consumer.offsets.commits import Commits, Committer, Failed, build_error
+from kohort.client.consumer.offsets.committed import CommittedOffsets
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.coordinator_lookup import CoordinatorLookup
+from kohort.client.core.requests import Requests
+from kohort.client.core.retry import Backoff
 from kohort.client.options import ConsumerSettings
-from kohort.client.requests import Requests
-from kohort.client.retry import Backoff
 from kohort.errors import KohortError
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kohort.client.cluster import Cluster
-from kohort.client.fetch.fetch_sender import FetchSender
-from kohort.client.fetch.partition_state import Reading, Readings
-from kohort.client.membership.member import Member
-from kohort.client.membership.states import MemberState
+from kohort.client.consumer.fetch.fetch_sender import FetchSender
+from kohort.client.consumer.fetch.partition_state import Reading, Readings
+from kohort.client.consumer.membership.member import Member
+from kohort.client.consumer.membership.states import MemberState
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.requests import Requests
 from kohort.client.options import ConsumerSettings
-from kohort.client.requests import Requests
 from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kohort.client.actions import Lane
-from kohort.client.cluster import Cluster
-from kohort.client.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
-from kohort.client.requests import Answer, Requests
+from kohort.client.consumer.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
+from kohort.client.core.actions import Lane
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.requests import Answer, Requests
 from kohort.errors import ErrorCode
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 

@@ -7,10 +7,10 @@ Source: Kafka's `partitionsFor`; aiokafka's `start`.
 
 from __future__ import annotations
 
-from kohort.client.cluster import Cluster
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.refusals import refused
+from kohort.client.core.requests import Requests
 from kohort.client.producer.core.producer_events import ConnectAsked, PartitionsAsked
-from kohort.client.refusals import refused
-from kohort.client.requests import Requests
 from kohort.errors import BrokersUnreachableError, ErrorCode, KohortTimeoutError
 
 

@@ -10,11 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, assert_never
 
-from kohort.client.actions import Action, Lane, Stop
-from kohort.client.cluster import Cluster
-from kohort.client.events import DeadlineReached, DriverEvent, RequestFailed, ResponseReceived
+from kohort.client.core.actions import Action, Lane, Stop
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.refusals import refused
+from kohort.client.core.requests import (
+    Answer,
+    DeadlineReached,
+    DriverEvent,
+    RequestFailed,
+    Requests,
+    ResponseReceived,
+    message_of,
+)
 from kohort.client.options import ClientSettings
-from kohort.client.producer.core.accumulator import BATCH_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
+from kohort.client.producer.core.accumulator import (
+    BATCH_OVERHEAD_BYTES,
+    Accumulator,
+    Batch,
+    BatchState,
+    Member,
+    PartitionMissingError,
+)
 from kohort.client.producer.core.delivery_errors import Wait, WaitLines, is_complaint
 from kohort.client.producer.core.idempotence import Identity
 from kohort.client.producer.core.lookups import Lookups, lateness
@@ -22,19 +38,17 @@ from kohort.client.producer.core.partitioner import DEFAULT_PARTITIONER, Partiti
 from kohort.client.producer.core.producer_events import (
     ConnectAsked,
     FlushAsked,
+    Outgoing,
     PartitionsAsked,
     ProducerCloseAsked,
     ProducerEvent,
     RecordsSubmitted,
+    Submissions,
+    is_about,
 )
-from kohort.client.producer.core.row_slices import PartitionMissingError
-from kohort.client.producer.core.sender import Sender, SenderSettings
-from kohort.client.producer.core.submissions import Outgoing, Submissions, is_about
-from kohort.client.producer.core.tally import Tally
+from kohort.client.producer.core.sender import Sender, SenderSettings, Tally
 from kohort.client.producer.core.unrouted_batches import Homeless, name_of
 from kohort.client.producer.record_future import RecordFuture
-from kohort.client.refusals import refused
-from kohort.client.requests import Answer, Requests, message_of
 from kohort.errors import (
     BrokersUnreachableError,
     ConfigError,

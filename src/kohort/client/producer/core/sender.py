@@ -13,18 +13,15 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from kohort.client.actions import Endpoint, Lane
-from kohort.client.cluster import Cluster
-from kohort.client.events import Failure, RequestFailed
+from kohort.client.core.actions import Endpoint, Lane
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.refusals import refused
+from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests, message_of
+from kohort.client.core.retry import Backoff
 from kohort.client.producer.core.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, BatchState, Member
-from kohort.client.producer.core.delivery_errors import Complaints
+from kohort.client.producer.core.delivery_errors import Complaints, Losses
 from kohort.client.producer.core.idempotence import Identity, following
-from kohort.client.producer.core.tally import Tally
-from kohort.client.producer.core.unreported_failures import Losses
 from kohort.client.producer.record_future import RecordFuture
-from kohort.client.refusals import refused
-from kohort.client.requests import Answer, Requests, message_of
-from kohort.client.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, LocalProtocolError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.records.batch import iterate_records
@@ -40,6 +37,7 @@ from kohort.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
+
 
 #: Refusals of a batch that smaller batches may escape.
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -414,3 +412,20 @@ class Sender:
             if queue[0].state is not BatchState.IN_FLIGHT
         ]
         return min(deadlines, default=None)
+
+
+# The counters of a producer's records, by batch; written by the machine, read from any thread.
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """The counts since the producer was created."""
+
+    #: Stored records, their batches, and the bytes of these.
+    sent_records: int = 0
+    sent_batches: int = 0
+    sent_bytes: int = 0
+    #: Records that ended in an error.
+    failed_records: int = 0
+    #: Records that were sent again, counted each time.
+    retried_records: int = 0

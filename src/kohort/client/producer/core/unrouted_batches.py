@@ -16,12 +16,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from kohort.client.cluster import Cluster
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.refusals import refused
+from kohort.client.core.requests import Requests
 from kohort.client.producer.core.delivery_errors import Complaints
 from kohort.client.producer.core.lookups import lateness
-from kohort.client.producer.core.submissions import Outgoing
-from kohort.client.refusals import refused
-from kohort.client.requests import Requests
+from kohort.client.producer.core.producer_events import Outgoing
 from kohort.errors import BrokerError, ErrorCode, KohortError, UnknownTopicError
 
 #: How long a topic may be missing before its records fail: the broker may be creating it.

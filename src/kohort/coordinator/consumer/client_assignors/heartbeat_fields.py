@@ -9,17 +9,33 @@ Source: KIP-848 as drafted (`ShouldComputeAssignment`; the error and metadata of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Final
 
-from kohort.coordinator.client_assignors import NOTHING_SAID
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
-from kohort.coordinator.consumer.client_assignors.assignment_request import compute_key
-from kohort.coordinator.consumer.targets.volatile import ComputationNoted
-from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Effect, Reply
+from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
+from kohort.coordinator.consumer.client_assignors.assignment_request import GONE, build_failure, compute_key, is_there
+from kohort.coordinator.consumer.client_assignors.state import NOTHING_SAID, ClientSide
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Effect, Reply
 from kohort.coordinator.delayed_heartbeats import AssignmentTold
 from kohort.coordinator.model import ConsumerGroup, GroupsState
-from kohort.coordinator.records import ConsumerGroupEpochSet, Record, TargetAssignmentEpochSet
+from kohort.coordinator.records.types import (
+    ClientAssignmentForgotten,
+    ClientAssignmentSet,
+    ClientAssignorsForgotten,
+    ConsumerGroupEpochSet,
+    ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentSet,
+    MemberConnectionSeen,
+    MemberTargetSet,
+    OfflineMemberSet,
+    Record,
+    TargetAssignmentEpochSet,
+)
+from kohort.coordinator.static_membership.mode import offline_ids
 
 
 def has_word(group: ConsumerGroup, member_id: str) -> bool:
@@ -84,3 +100,140 @@ def _answer_in(
             body = effect.body
             return at, body if isinstance(body, ConsumerGroupHeartbeatReply) else None
     return -1, None
+
+
+# Effects of a decision on client-side assignors: removed members and new targets.
+#
+# Laws: the log keeps no record of a removed member. Messages with a target are forgotten with it. A computation whose
+# member is removed has failed; a member that is not asked any more has no deadline.
+# Source: KIP-848 as drafted.
+
+#: Record types that may concern client-side assignors.
+_FOLLOWED: Final = frozenset(
+    {
+        ComputationNoted,
+        ConsumerGroupForgotten,
+        ConsumerMemberForgotten,
+        CurrentAssignmentSet,
+        MemberConnectionSeen,
+        OfflineMemberSet,
+        TargetAssignmentEpochSet,
+    }
+)
+
+
+def follow_assignors(groups: GroupsState, decision: Decision, *, now_ms: int) -> Decision:
+    """Add to a decision its effects on client-side assignors.
+
+    Args:
+        groups: the state before the decision.
+        decision: about to be committed.
+        now_ms: coordinator time.
+    """
+    concerned = {record.group_id for record in decision.records if type(record) in _FOLLOWED}
+    more: list[Record] = []
+    effects: list[Effect] = []
+    for group_id in sorted(concerned):
+        group = groups.consumer.get(group_id)
+        if group is not None and group.client_side is not None:
+            decision = _readdress(group, group.client_side, offline_ids(groups, group_id), decision)
+            own = [record for record in decision.records if record.group_id == group_id]
+            _follow(group, group.client_side, own, more, effects, now_ms=now_ms)
+    if not more and not effects:
+        return decision
+    return replace(decision, records=(*decision.records, *more), effects=(*decision.effects, *effects))
+
+
+def _readdress(group: ConsumerGroup, side: ClientSide, offline: Collection[str], decision: Decision) -> Decision:
+    """Return the decision with another member asked, where the chosen one is known to be offline."""
+    records = list(decision.records)
+    for at, record in enumerate(records):
+        if not isinstance(record, ComputationNoted) or record.group_id != group.group_id:
+            continue
+        order = record.computing
+        if order is None or order.member_id not in offline:
+            continue
+        others = (member.member_id for member in order.assignable.members)
+        able = [
+            each
+            for each in others
+            if each not in offline
+            and each not in side.failed
+            and (each not in group.members or is_there(group.members[each]))
+        ]
+        if able:
+            records[at] = replace(record, computing=replace(order, member_id=min(able)))
+    return replace(decision, records=tuple(records))
+
+
+def _follow(
+    group: ConsumerGroup,
+    side: ClientSide,
+    own: list[Record],
+    more: list[Record],
+    effects: list[Effect],
+    *,
+    now_ms: int,
+) -> None:
+    group_id, order = group.group_id, group.computing
+    is_forgotten = any(isinstance(record, ConsumerGroupForgotten) for record in own)
+    gone = [record.member_id for record in own if isinstance(record, ConsumerMemberForgotten)]
+    more += (ClientAssignorsForgotten(group_id=group_id, member_id=each) for each in gone if each in side.assignors)
+    more += _build_said(group, side, own, gone, is_all=is_forgotten)
+    computing = computing_after(group, own)
+    if order is None or not order.member_id:
+        return
+    if is_forgotten or computing is None or computing.member_id != order.member_id:
+        effects.append(Disarm(compute_key(group_id, order.member_id)))
+    elif order.member_id in gone or any(_is_away_by(record, order.member_id) for record in own):
+        effects.append(Disarm(compute_key(group_id, order.member_id)))
+        why = "is gone with its member"
+        records, armed = build_failure(group, order, error=GONE, why=why, now_ms=now_ms)
+        more += records
+        effects += armed
+
+
+def _is_away_by(record: Record, member_id: str) -> bool:
+    """Whether a record makes a member unable to receive a message."""
+    match record:
+        case CurrentAssignmentSet(member_id=each, member_epoch=epoch):
+            return each == member_id and epoch < 0
+        case MemberConnectionSeen(member_id=each, is_gone=is_gone):
+            return each == member_id and is_gone
+        case OfflineMemberSet(member_id=each):
+            return each == member_id
+        case _:
+            return False
+
+
+def _build_said(
+    group: ConsumerGroup, side: ClientSide, own: list[Record], gone: list[str], *, is_all: bool
+) -> Iterable[Record]:
+    """Build the records by which messages to members are forgotten or passed on."""
+    if not side.said:
+        return []
+    group_id = group.group_id
+    set_now = {record.member_id for record in own if isinstance(record, ClientAssignmentSet)}
+    if is_all or any(isinstance(record, TargetAssignmentEpochSet) for record in own):
+        forgotten = [each for each in side.said if each not in set_now]
+        return [ClientAssignmentForgotten(group_id=group_id, member_id=each) for each in forgotten]
+    records: list[Record] = []
+    for former in gone:
+        said = side.said.get(former)
+        if said is None:
+            continue
+        records.append(ClientAssignmentForgotten(group_id=group_id, member_id=former))
+        successor = _successor_of(group, former, own)
+        if successor:
+            records.append(ClientAssignmentSet(group_id=group_id, member_id=successor, said=said))
+    return records
+
+
+def _successor_of(group: ConsumerGroup, former: str, own: list[Record]) -> str:
+    """Return the member that takes over the target of a static member; "" if none does."""
+    instance_id = group.members[former].instance_id
+    given = {record.member_id for record in own if isinstance(record, MemberTargetSet)}
+    for record in own:
+        if isinstance(record, ConsumerMemberSubscribed) and record.instance_id == instance_id is not None:
+            return record.member_id if record.member_id in given else ""
+    return ""

@@ -13,8 +13,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, Grants, Paced, Place, Target, WaitingMove
-from kohort.coordinator.records import MemberTargetSet, Record, VolatileRecord
+from kohort.coordinator.model import (
+    NO_GRANTS,
+    NO_TARGET,
+    NO_WEIGHTS,
+    ConsumerGroup,
+    ConsumerMember,
+    Grants,
+    GroupsState,
+    Paced,
+    Place,
+    Target,
+    WaitingMove,
+)
+from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, MemberTargetSet, Record, VolatileRecord
 from kohort.ids import TopicId
 
 
@@ -87,3 +99,90 @@ def places_of(grants: Mapping[TopicId, Iterable[int]]) -> set[Place]:
 def _keeper(waiting: Mapping[Place, WaitingMove], topic_id: TopicId, partition: int, otherwise: str) -> str:
     move = waiting.get((topic_id, partition))
     return otherwise if move is None else move.keeper
+
+
+# Members that have exactly their target: a new epoch of the group is no news to them.
+#
+# Laws: no record and no response takes a settled member to an epoch; it learns of the epoch with its next news. So the
+# cost of a change of a group follows from its moves, and not from the number of members.
+# Source: requirement G7. Apache Kafka takes every member to every epoch.
+
+
+def is_settled(member: ConsumerMember | CurrentAssignmentSet, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
+    """Whether a member is present with exactly its target; `member` may be a record about to be written."""
+    return member.state == MemberState.STABLE and member.member_epoch > 0 and _is_of(member.assigned, target)
+
+
+def known_epoch(group: ConsumerGroup, member: ConsumerMember) -> int:
+    """Return the epoch of the target that a member has reached, also if no response has told it."""
+    return member.member_epoch if member.member_id in group.behind else group.target_epoch
+
+
+def note_standing(group: ConsumerGroup, member: ConsumerMember) -> None:
+    """Update `group.behind` for one member."""
+    if is_settled(member, way_of(group, member.member_id)):
+        group.behind.discard(member.member_id)
+    else:
+        group.behind.add(member.member_id)
+
+
+def _is_of(assigned: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
+    """Whether both have the same partitions."""
+    return assigned.keys() == target.keys() and all(
+        assigned[topic_id].keys() == set(partitions) for topic_id, partitions in target.items()
+    )
+
+
+# Volatile records of moves that have not begun.
+#
+# Laws: applied like any record, never written: the waiting moves follow from targets and assignments, and a restart
+# finds
+# them again. Keepers and takers of waiting moves are measured by their present goal (`effective_target.py`), not by
+# their
+# target, so that none of them is behind.
+# Source: requirement H4.
+
+
+def apply_held_back(groups: GroupsState, record: MovesHeldBack) -> None:
+    """Set the waiting moves; a former one that is not among them has begun."""
+    group = groups.consumer.get(record.group_id)
+    if group is None:
+        return
+    before, group.waiting = group.waiting, dict(record.waiting)
+    group.has_held_back = True
+    changed = [
+        move
+        for place, move in (*before.items(), *group.waiting.items())
+        if before.get(place) != record.waiting.get(place)
+    ]
+    _note(group, changed)
+
+
+def apply_begun(groups: GroupsState, record: MovesBegun) -> None:
+    """Begin moves: from now on both members are told."""
+    group = groups.consumer.get(record.group_id)
+    if group is None:
+        return
+    group.paced = record.paced
+    _note(group, [group.waiting.pop(place) for place in record.places if place in group.waiting])
+
+
+def follow_target(group: ConsumerGroup, member_id: str, target: Target) -> None:
+    """Set the taker of waiting moves whose partition is in a new target."""
+    for place in group.waiting.keys() & places_of(target):
+        group.waiting[place] = group.waiting[place]._replace(taker=member_id)
+
+
+def follow_release(group: ConsumerGroup, member: ConsumerMember, before: Grants) -> None:
+    """End the waiting moves of partitions that a member does not have any more."""
+    lost = group.waiting.keys() & (places_of(before) - places_of(member.assigned))
+    _note(group, [group.waiting.pop(place) for place in lost if group.waiting[place].keeper == member.member_id])
+
+
+def _note(group: ConsumerGroup, moves: Iterable[WaitingMove]) -> None:
+    if not group.waiting:
+        group.weights = NO_WEIGHTS
+    for member_id in {member_id for move in moves for member_id in move}:
+        member = group.members.get(member_id)
+        if member is not None:
+            note_standing(group, member)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kohort.coordinator.commands.base import Partitions
 from kohort.coordinator.model import NO_GRANTS, ConsumerMember, Grants
-from kohort.coordinator.records import CurrentAssignmentSet, MemberState
+from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 

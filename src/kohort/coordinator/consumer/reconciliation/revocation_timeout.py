@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
 from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records import CurrentAssignmentSet, MemberState, Record, VolatileRecord
+from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, Record, VolatileRecord
 from kohort.ids import TopicId
 
 

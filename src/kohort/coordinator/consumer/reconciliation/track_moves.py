@@ -15,7 +15,7 @@ from typing import Final
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, places_of
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState, Place
-from kohort.coordinator.records import (
+from kohort.coordinator.records.types import (
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
     ConsumerMemberSubscribed,

@@ -1,1 +1,0 @@
-"""Configs that are changed while the broker runs."""

@@ -1,0 +1,384 @@
+"""Appends to logs, and the replies that wait until these are on disk.
+
+One append is not one fdatasync: while a log is being synced further appends to it gather, and one sync afterwards
+covers them all (group commit). Syncs run on threads of their own.
+
+Laws: what waits for an offset is called in the order in which it began to wait, after the log is durable up to that
+offset; a reader sees only what is durable (the log's high watermark). A failed sync stops the broker: what the disk
+holds is unknown from then on. A sync that could not begin, for want of a descriptor, comes again; until then nobody is
+called.
+Source: architecture rules 3, 4 and 18; the fsync error handling that PostgreSQL had to learn in 2018.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, Generic, TypeVar
+
+from kohort.base.clock import Clock
+from kohort.base.durability_window import LossWindow, loss_window, widest
+from kohort.errors import StorageError
+from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
+from kohort.storage.files.fs import Buffer
+from kohort.storage.partitions.partition import Appended, PartitionLog
+from kohort.storage.partitions.validation import CheckedBatch
+from kohort.storage.store import Store
+from kohort.storage.topicconfig import LogConfig
+
+_LOGGER: Final = logging.getLogger("kohort.broker")
+
+#: A timer for longer runs that long: a sync too early does no harm.
+_LONGEST_TIMER_MS: Final = 86_400_000
+#: How long a stop waits for a sync that is under way.
+STOP_TIMEOUT_SECONDS: Final = 5.0
+#: After so long a sync is tried again that could not begin.
+RETRY_SECONDS: Final = 0.5
+
+
+def is_durable(log: PartitionLog) -> bool:
+    """Whether everything that was appended to `log` so far is as durable as its topic asks for."""
+    return log.high_watermark >= log.log_end_offset
+
+
+def _size_of(batches: Buffer | CheckedBatch) -> int:
+    return len(batches.batch if isinstance(batches, CheckedBatch) else batches)
+
+
+class Durability:
+    """Appends to logs, syncs them, and calls back when appends are durable."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_readable: Callable[[PartitionLog], None],
+        on_failure: Callable[[Exception], None],
+        outage: Outage,
+    ) -> None:
+        """Create the scheduler of syncs.
+
+        `on_readable`: called with a log of which consumers may see more; `on_failure`: called when a sync fails.
+        `outage` is told of appends that the disk refuses, and of those that it takes.
+        """
+        self._loop: Final = loop
+        self._on_readable: Final = on_readable
+        self._on_failure: Final = on_failure
+        self._scheduler: Final[SyncScheduler[PartitionLog]] = SyncScheduler()
+        #: Log -> (offset, callback) in the order of the calls; offsets never decrease.
+        self._waiting: Final[dict[PartitionLog, deque[tuple[int, Callable[[], None]]]]] = {}
+        #: Log -> when its oldest unsynced record has waited for as long as its topic allows.
+        self._timers: Final[dict[PartitionLog, asyncio.TimerHandle]] = {}
+        self._outage: Final = outage
+        #: Logs whose last sync could not begin -> when it is tried again.
+        self._postponed: Final[dict[PartitionLog, asyncio.TimerHandle]] = {}
+        self._jobs: Final[SimpleQueue[PartitionLog | None]] = SimpleQueue()
+        self._threads: Final[list[threading.Thread]] = []
+        self._is_idle: Final = asyncio.Event()
+        self._is_idle.set()
+
+    def append(
+        self, log: PartitionLog, batches: Buffer | CheckedBatch, *, now_ms: int, validate: bool = True
+    ) -> Appended:
+        """Append to a log, and sync it if its topic asks for that; `Refused` leaves the log unchanged.
+
+        A `StorageError` of a disk that takes nothing leaves it unchanged, too.
+        """
+        try:
+            appended = log.append(batches, now_ms=now_ms, validate=validate)
+        except StorageError as why:
+            self._outage.refused(log.name, why, size_bytes=_size_of(batches))
+            raise
+        if self._outage.is_open:
+            self._outage.took(_size_of(batches))
+        if log.needs_sync:
+            self._sync(log)
+        elif log not in self._timers and (within_ms := log.sync_within_ms) is not None:
+            self._timers[log] = self._loop.call_later(min(within_ms, _LONGEST_TIMER_MS) / 1000, self._on_time, log)
+        if log.high_watermark == log.log_end_offset:
+            self._on_readable(log)
+        return appended
+
+    def when_durable(self, log: PartitionLog, callback: Callable[[], None]) -> None:
+        """Call back once all present records of `log` are durable: at once, or later from the loop."""
+        if is_durable(log):
+            callback()
+        else:
+            self._waiting.setdefault(log, deque()).append((log.log_end_offset, callback))
+
+    def forget(self, log: PartitionLog) -> None:
+        """Drop a deleted log: sync it no more, and call all that wait for it."""
+        self._scheduler.forget(log)
+        self._stop_timer(log)
+        self._stop_retry(log)
+        for _, callback in self._waiting.pop(log, ()):
+            callback()
+        self._on_readable(log)
+        self._note_idle()
+
+    async def drain(self) -> None:
+        """Wait until no sync is wanted or under way; the caller has stopped appending."""
+        await self._is_idle.wait()
+
+    def stop(self) -> None:
+        """End the threads; called after `drain`, or when the broker fails."""
+        for log in list(self._timers):
+            self._stop_timer(log)
+        for log in list(self._postponed):
+            self._stop_retry(log)
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            # A disk that hangs must not keep the broker from ending; the threads are daemons.
+            thread.join(STOP_TIMEOUT_SECONDS)
+        self._threads.clear()
+
+    def _sync(self, log: PartitionLog) -> None:
+        self._scheduler.request(log, log.log_end_offset)
+        self._start_syncs()
+
+    def _on_time(self, log: PartitionLog) -> None:
+        """Sync a log after its oldest unsynced record has waited as long as allowed, unless it was synced."""
+        del self._timers[log]
+        if log.sync_within_ms is not None:
+            self._sync(log)
+
+    def _stop_timer(self, log: PartitionLog) -> None:
+        timer = self._timers.pop(log, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _stop_retry(self, log: PartitionLog) -> bool:
+        """Cancel the next try of a sync; return whether there was one."""
+        retry = self._postponed.pop(log, None)
+        if retry is not None:
+            retry.cancel()
+        return retry is not None
+
+    def _start_syncs(self) -> None:
+        started = self._scheduler.start()
+        if started and not self._threads:
+            # Brokers in memory and those that leave syncing to the system never need the threads.
+            for number in range(SYNCS_AT_ONCE):
+                thread = threading.Thread(target=self._sync_forever, name=f"kohort-sync-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        for log in started:
+            self._is_idle.clear()
+            self._jobs.put(log)
+
+    def _sync_forever(self) -> None:
+        while (log := self._jobs.get()) is not None:
+            try:
+                durable_offset = log.sync()
+            except StorageError as why:
+                # A failed sync is final: the next could succeed and prove nothing. One that never began is repeated.
+                self._post(self._on_failure if why.fatal else partial(self._on_postponed, log), why)
+            except Exception as error:  # whatever it is, the disk's content is unknown now
+                self._post(self._on_failure, error)
+            else:
+                self._post(self._on_synced, log, durable_offset)
+
+    def _post(self, callback: Callable[..., None], *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _on_postponed(self, log: PartitionLog, why: StorageError) -> None:
+        """Try a sync again that could not begin, at the next append at the latest; nothing is lost."""
+        self._scheduler.finish(log, log.durable_offset)
+        self._scheduler.forget(log)
+        if not self._stop_retry(log):
+            _LOGGER.error("event=sync_postponed partition=%s reason=%r action=acknowledge_nothing", log.name, str(why))
+        self._postponed[log] = self._loop.call_later(RETRY_SECONDS, self._sync, log)
+        self._start_syncs()
+        self._note_idle()
+
+    def _on_synced(self, log: PartitionLog, durable_offset: int) -> None:
+        self._scheduler.finish(log, durable_offset)
+        self._start_syncs()
+        if self._postponed and self._stop_retry(log):
+            _LOGGER.warning("event=sync_done_again partition=%s", log.name)
+        log.mark_durable(durable_offset)
+        self._on_readable(log)
+        waiting = self._waiting.get(log)
+        if waiting:
+            # One sync covers all appends before it (group commit).
+            while waiting and waiting[0][0] <= durable_offset:
+                waiting.popleft()[1]()
+            if not waiting:
+                self._waiting.pop(log, None)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if self._scheduler.is_idle:
+            self._is_idle.set()
+
+
+# The log lines about a disk that takes nothing: one when that begins, one when it is over.
+#
+# Laws: one line per outage, however many producers try how often. It is over when the disk has taken as much at once
+# as
+# it had refused; less may fit on a disk that is still full, but not if for a minute nothing was refused.
+# Source: Apache Kafka's KAFKA_STORAGE_ERROR; producers repeat until `delivery.timeout.ms`.
+
+log = logging.getLogger("kohort.broker")
+
+#: Producers that were refused try again sooner than that.
+_QUIET_MS: Final = 60_000
+
+
+class Outage:
+    """Tracks refused appends and, during an outage, successful ones."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock: Final = clock
+        #: Since when the disk refuses, and the smallest refused size; `None` if it takes writes.
+        self._open: tuple[int, int] | None = None
+        self._refused_ms = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the disk refuses appends at present."""
+        return self._open is not None
+
+    def refused(self, what: str, why: StorageError, *, size_bytes: int | None = None) -> None:
+        """Note a refused write; `size_bytes` is `None` for a small write that was not even begun."""
+        if why.fatal:
+            # A fatal error ends the broker, which logs it.
+            return
+        self._refused_ms = self._clock.now_ms()
+        if self._open is None:
+            self._open = (self._refused_ms, size_bytes or 0)
+            log.error("event=disk_refuses what=%s reason=%r action=answer_KAFKA_STORAGE_ERROR", what, str(why))
+        elif size_bytes is not None:
+            since_ms, least = self._open
+            self._open = (since_ms, min(least, size_bytes))
+
+    def took(self, size_bytes: int) -> None:
+        """Note a successful write of `size_bytes`."""
+        if self._open is None:
+            return
+        now_ms = self._clock.now_ms()
+        # A smaller write may fit on a disk that is still full; a quiet minute counts as recovery, too.
+        if size_bytes >= self._open[1] or now_ms - self._refused_ms >= _QUIET_MS:
+            seconds = (now_ms - self._open[0]) / 1000
+            self._open = None
+            log.warning("event=disk_takes_again after_seconds=%.1f", seconds)
+
+
+# The reports of records that a power cut may take, at the start and for descriptions of the broker.
+#
+# Laws: nothing is said where every append is synced, and nothing of the journal, which promises no durability.
+
+#: The consequences for members of group records that a power cut takes.
+GROUPS_LOSE: Final = (
+    "the last commits before a power cut: their records are read again, and members join anew; set flush.messages=1 on "
+    "the topic to have each commit synced"
+)
+
+
+def relaxed_topics(store: Store) -> dict[str, LossWindow]:
+    """Return the topics that are not synced before answers, and their loss windows; none in memory."""
+    if store.fs.volatile:
+        return {}
+    found = {topic.name: _window(topic.partitions[0].config) for topic in store.topics.values()}
+    return {name: window for name, window in found.items() if window is not None and name != JOURNAL_TOPIC}
+
+
+def tell_relaxed(store: Store) -> None:
+    """Log a line each for relaxed new topics, relaxed existing topics and a relaxed groups' log."""
+    defaults = None if store.fs.volatile else _window(store.changes.log_config({}))
+    if defaults is not None:
+        log.warning("event=relaxed topics=new may_lose=%r", defaults.told())
+    windows = relaxed_topics(store)
+    if windows:
+        log.warning("event=relaxed topics=%d may_lose=%r", len(windows), widest(windows.values()).told())
+    if OFFSETS_TOPIC in windows or (defaults is not None and OFFSETS_TOPIC not in store.topics):
+        log.warning("event=groups_relaxed topic=%s may_lose=%r", OFFSETS_TOPIC, GROUPS_LOSE)
+
+
+def _window(config: LogConfig) -> LossWindow | None:
+    return loss_window(config.flush_messages, config.flush_ms)
+
+
+# Group commit: the choice of logs to sync now; each sync covers all that was appended before it.
+#
+# Laws: at most one sync per log is under way, and at most `limit` in all. What is appended while a sync runs rides
+# with
+# the next one of that log, which starts as soon as this one ends. Logs wait in the order in which they asked.
+# Nothing here does I/O: the runtime runs the syncs in threads and reports their ends.
+# Source: architecture, journey of an OffsetCommit, step 6.
+
+Log = TypeVar("Log", bound=Hashable)
+
+#: A disk takes a few syncs at once; each of them holds a thread.
+SYNCS_AT_ONCE: Final = 4
+
+
+class SyncScheduler(Generic[Log]):
+    """Decides which logs to sync; one per broker.
+
+    >>> scheduler: SyncScheduler[str] = SyncScheduler()
+    >>> scheduler.request("orders-0", 7)
+    >>> scheduler.start()
+    ['orders-0']
+    >>> scheduler.request("orders-0", 9)
+    >>> scheduler.start()
+    []
+    >>> scheduler.finish("orders-0", 7)
+    >>> scheduler.start()
+    ['orders-0']
+    """
+
+    __slots__ = ("_in_flight", "_limit", "_wanted")
+
+    def __init__(self, *, limit: int = SYNCS_AT_ONCE) -> None:
+        assert limit > 0
+        self._limit = limit
+        #: Log -> the offset up to which it is to be durable, in the order of asking; those in flight are among them
+        #: only if their present sync is not known to cover it.
+        self._wanted: dict[Log, int] = {}
+        #: Logs whose sync was started and has not ended.
+        self._in_flight: set[Log] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no sync waits or is under way."""
+        return not self._wanted and not self._in_flight
+
+    @property
+    def in_flight(self) -> frozenset[Log]:
+        """Logs that are being synced."""
+        return frozenset(self._in_flight)
+
+    def request(self, log: Log, end_offset: int) -> None:
+        """Request that everything before `end_offset` becomes durable; a repetition may raise the offset."""
+        self._wanted[log] = max(end_offset, self._wanted.get(log, end_offset))
+
+    def start(self) -> list[Log]:
+        """Return the logs to sync now; they count as under way from here on."""
+        free = self._limit - len(self._in_flight)
+        if free <= 0 or not self._wanted:
+            return []
+        # At most one sync per log: later appends wait for the next one.
+        ready = [log for log in self._wanted if log not in self._in_flight][:free]
+        for log in ready:
+            del self._wanted[log]
+        self._in_flight.update(ready)
+        return ready
+
+    def finish(self, log: Log, durable_offset: int) -> None:
+        """Note the end of a sync that made everything before `durable_offset` durable; the rest waits again."""
+        self._in_flight.discard(log)
+        # The sync covered more than it was asked for: no further one is needed.
+        if self._wanted.get(log, durable_offset + 1) <= durable_offset:
+            del self._wanted[log]
+
+    def forget(self, log: Log) -> None:
+        """Drop a deleted log; a sync of it that is under way still reports its end."""
+        self._wanted.pop(log, None)

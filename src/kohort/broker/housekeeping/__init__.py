@@ -1,1 +1,0 @@
-"""The broker's periodic work beside the loop."""

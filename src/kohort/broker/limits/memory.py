@@ -1,0 +1,230 @@
+"""The memory for incomplete requests, over all connections of a broker.
+
+Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once. Long requests
+leave a part for short ones, whatever they hold; what is only kept for the next request goes first; one request that
+has begun goes on without room, so that those which fill the budget together do not wait for each other; a short one
+gets all it needs or nothing, for the same reason.
+Source: Kafka's queued.max.request.bytes; requirement B4 (bounded memory under hostile input).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from kohort.storage.files.descriptors import HeldBytes
+
+#: A request up to this size is a short one.
+SHORT_BYTES: Final = 1024 * 1024
+#: One in so many bytes is reserved for short requests.
+KEPT_PART: Final = 8
+
+
+class Holder(Protocol):
+    """A receive buffer, as the budget sees it."""
+
+    #: Bytes that it has from the budget.
+    granted: int
+
+    def shrink(self) -> None:
+        """Give back the bytes that are not in use."""
+        ...
+
+
+class ByteBudget:
+    """The budget of receive buffers, beyond the small one that every connection has.
+
+    A refused holder waits, and is called back when bytes come free.
+    """
+
+    __slots__ = ("_beyond", "_favoured", "_kept", "_waiting", "limit_bytes", "on_short", "used", "waited")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes: Final = limit_bytes
+        self.used = 0
+        #: How often a holder had to wait since the start.
+        self.waited = 0
+        #: Callbacks of refused holders, in order.
+        self._waiting: deque[Callable[[], None]] = deque()
+        #: Called when the first holder begins to wait.
+        self.on_short: Callable[[], None] = lambda: None
+        #: Empty buffers, which may be told to shrink.
+        self._kept: dict[Holder, None] = {}
+        #: The one holder that may grow without room, and its bytes beyond the limit.
+        self._favoured: Holder | None = None
+        self._beyond = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a holder waits for bytes."""
+        return bool(self._waiting)
+
+    def grow(self, holder: Holder, size: int, *, is_short: bool) -> bool:
+        """Take `size` bytes more for the short or long request of `holder`; `False` if none are taken."""
+        has_room = self._has_room(size, is_short=is_short)
+        while not has_room and self._kept:
+            self._kept.popitem()[0].shrink()
+            has_room = self._has_room(size, is_short=is_short)
+        if not has_room:
+            # One begun request may always go on: else requests that fill the budget would wait for each other.
+            if self._favoured not in (None, holder) or not holder.granted:
+                return False
+            self._favoured = holder
+            self._beyond += size
+            return True
+        self.used += size
+        return True
+
+    def _has_room(self, size: int, *, is_short: bool) -> bool:
+        # Long requests leave a part of the budget for short ones.
+        limit = self.limit_bytes if is_short else self.limit_bytes - self.limit_bytes // KEPT_PART
+        return self.used + size <= limit
+
+    def keep(self, holder: Holder) -> None:
+        """Note an empty buffer, which may be told to shrink."""
+        self._kept[holder] = None
+
+    def give_back(self, holder: Holder, size: int) -> None:
+        """Take back all `size` bytes of `holder`, and let waiting holders try again."""
+        if self._favoured is holder:
+            size -= self._beyond
+            self._favoured, self._beyond = None, 0
+        assert 0 <= size <= self.used
+        self.used -= size
+        self._kept.pop(holder, None)
+        waiting, self._waiting = self._waiting, deque()
+        for retry in waiting:
+            retry()
+
+    def wait(self, retry: Callable[[], None]) -> None:
+        """Call `retry` once bytes are given back."""
+        self._waiting.append(retry)
+        self.waited += 1
+        if len(self._waiting) == 1:
+            self.on_short()
+
+
+# The memory of JoinGroup and SyncGroup requests that wait for their groups, over all connections.
+#
+# They wait with all that they say, and as long as a rebalance takes. Other requests that wait, such as fetches, keep a
+# note of theirs and have limits of their own.
+#
+# Laws: what a request takes is counted from its reading until its answer leaves or its connection goes, once. A
+# connection that holds its part is read again when answers have left it; beyond what all may hold, the next member is
+# told to come again later, but for a leader's assignment, which ends the waiting of the others.
+# Source: requirement B4 (bounded memory under hostile input).
+
+#: One connection may hold one part in so many of the limit.
+PART_OF_CONNECTION: Final = 16
+
+
+class ParkedBytes:
+    """The counter of parked bytes of one broker."""
+
+    __slots__ = ("limit", "limit_of_connection", "refused", "used")
+
+    def __init__(self, limit: int) -> None:
+        """Create the counter; `limit` is in bytes of all connections, and one request may begin below it."""
+        self.limit: Final = limit
+        self.limit_of_connection: Final = max(1, limit // PART_OF_CONNECTION)
+        self.used = 0
+        #: Requests that were told to come again later, since the start.
+        self.refused = 0
+
+    def refuses(self) -> bool:
+        """Whether one more request has to come again later.
+
+        >>> parked = ParkedBytes(100)
+        >>> parked.used = 99
+        >>> parked.refuses()
+        False
+        >>> parked.used = 100
+        >>> parked.refuses()
+        True
+        """
+        is_full = self.used >= self.limit
+        self.refused += is_full
+        return is_full
+
+
+# The memory of answers with records until their clients have taken them, over all connections.
+#
+# Laws: what all of them hold is bounded, but each may have one batch; a connection has a few of them at a time, and
+# one
+# where memory is short, of which its transport has little more than the system takes. What is held no more goes back
+# to
+# the system within seconds, whether anything is read or not.
+# Source: Kafka's brokers read no request of a connection before the answer to the one before has left.
+
+#: Bytes that all answers may hold together; one answer may have one in `ONE_OF` of what is left.
+HELD_BYTES: Final = 256 << 20
+ONE_OF: Final = 16
+#: Requests with long answers that one connection may have open: Kafka reads nothing ahead, and here all of the answers,
+#: which are made in turns, would be there before their client takes the first.
+MOST_LONG: Final = 4
+#: The time between two checks of the held bytes, while there are any.
+SETTLE_SECONDS: Final = 1.0
+
+
+class AnswerMemory:
+    """Shares out the memory for answers with records."""
+
+    __slots__ = ("_held", "_loop", "_timer", "is_short")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, held: HeldBytes) -> None:
+        self._loop: Final = loop
+        self._held: Final = held
+        self._timer: asyncio.TimerHandle | None = None
+        #: Whether half of `HELD_BYTES` is held.
+        self.is_short = False
+
+    def share(self) -> int:
+        """Return the bytes that one more answer may hold; 0 means one batch."""
+        left = HELD_BYTES - self._held.used
+        self.is_short = left <= HELD_BYTES // 2
+        if self._timer is None:
+            self._timer = self._loop.call_later(SETTLE_SECONDS, self._settle)
+        return max(left // ONE_OF, 0)
+
+    @property
+    def most_long(self) -> int:
+        """Requests with long answers that a connection may have open now."""
+        return 1 if self.is_short else MOST_LONG
+
+    def stop(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _settle(self) -> None:
+        is_held = self._held.settle()
+        self._timer = self._loop.call_later(SETTLE_SECONDS, self._settle) if is_held else None
+
+
+# The memory limit of records in a broker without a data directory.
+#
+# Source: requirement G1; control groups of Linux, by which containers have less than their machine.
+
+#: Where a container's limit stands: of control groups version 2, and of version 1.
+_LIMIT_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_PART: Final = 4
+
+
+def memory_limit_bytes(asked: int | None) -> int:
+    """Return the configured limit, or else a quarter of this machine's, or its container's, memory."""
+    return asked if asked is not None else machine_bytes() // _PART
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine or container, bytes."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _LIMIT_FILES:
+        # "max", or no such file: no limit.
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(Path(path).read_text()))
+    return min(found)

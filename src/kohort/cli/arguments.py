@@ -1,0 +1,104 @@
+"""Values that several verbs take as words: topics with partitions, offsets, times, spans, brokers."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from kohort.errors import ConfigError
+
+#: Of ISO 8601, as Kafka's tool takes it, and in short.
+_ISO: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.IGNORECASE)
+_SHORT: Final = re.compile(r"(\d+)([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+#: A topic, and perhaps partitions of it: orders, orders:0,2
+_TOPIC: Final = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
+#: The brokers of each partition, as kafka-topics takes them: 1:2,2:3
+_BROKERS: Final = re.compile(r"\d+(:\d+)*(,\d+(:\d+)*)*")
+_LONGEST: Final = 100_000
+
+
+def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:
+    """Parse a topic and some of its partitions; none: all."""
+    found = _TOPIC.fullmatch(text)
+    if found is None or len(text) > _LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text[:60]!r} is no topic: orders is one, and orders:0,2 two of its partitions"
+        )
+    return found[1], tuple(int(number) for number in (found[2] or "").split(",") if number)
+
+
+def parse_offset(text: str) -> int:
+    """Parse an offset."""
+    if not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is no offset: a whole number, 0 or above, is expected")
+    return int(text)
+
+
+def parse_datetime(text: str) -> datetime:
+    """Parse a time; without a zone it is in this machine's."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 2026-01-31T12:00 is one, Z behind it is UTC") from None
+    return found.astimezone()
+
+
+def parse_duration(text: str) -> timedelta:
+    """Parse a span of time."""
+    short, iso = _SHORT.fullmatch(text), _ISO.fullmatch(text)
+    try:
+        if short is not None:
+            return timedelta(**{_UNITS[short[2]]: int(short[1])})
+        if iso is not None and any(iso.groups()):
+            days, hours, minutes, seconds = (int(each or 0) for each in iso.groups())
+            return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no span: 30m, 2h, 7d and PT30M are")
+
+
+def parse_time(text: str) -> datetime | timedelta | None:
+    """Parse a time, or a span before now; `None` for text that is neither."""
+    for parse in (parse_duration, parse_datetime):
+        try:
+            return parse(text)
+        except argparse.ArgumentTypeError:
+            continue
+    return None
+
+
+def parse_brokers(text: str) -> list[list[int]]:
+    """Parse the brokers of each partition."""
+    if _BROKERS.fullmatch(text) is None or len(text) > _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} names no brokers: 1:2,2:3 are those of two partitions")
+    return [[int(each) for each in row.split(":")] for row in text.split(",")]
+
+
+# The input of a verb: a file, or the standard input for `-`.
+
+
+def input_name(path: str) -> str:
+    """Return the name of an input for messages."""
+    return "the standard input" if path == "-" else path
+
+
+def read_input(path: str, most_bytes: int, *, remark: str = "") -> bytes:
+    """Read the whole input; `remark` ends the sentence about one that is too long.
+
+    Raises:
+        ConfigError: it is longer than that.
+        OSError: it cannot be opened.
+    """
+    if path == "-":
+        data = sys.stdin.buffer.read(most_bytes + 1)
+    else:
+        with Path(path).open("rb") as file:
+            data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise ConfigError(f"{input_name(path)} is longer than {most_bytes} bytes{remark}")
+    return data

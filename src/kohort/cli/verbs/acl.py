@@ -1,0 +1,214 @@
+"""`kohort acl list|add|remove`: the access control entries of users.
+
+Laws: without `--execute` nothing is removed; the output shows the entries that would be removed now.
+Source: kafka-acls.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli.bootstrap import add_bootstrap, connection
+from kohort.cli.main import add_execute, add_json
+from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.client.admin.results.access import Acl, AclFilter
+
+
+#: Option -> type of the resources that it names.
+_RESOURCES: Final = {
+    "topic": "topic",
+    "group": "group",
+    "transactional_id": "transactional_id",
+    "delegation_token": "delegation_token",
+    "user_principal": "user",
+}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    acl = subparsers.add_parser("acl", help="who may do what: list, add, remove", allow_abbrev=False)
+    actions = acl.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "list",
+        help="entries of the access lists",
+        description="The entries that the options let through; all without one.",
+        allow_abbrev=False,
+    )
+    listing.set_defaults(run=run_list)
+
+    add = actions.add_parser(
+        "add",
+        help="allow something, or deny it",
+        description="Add an entry for each principal, operation and resource that is named. Brokers heed it a moment "
+        "later. What is denied is not allowed by any other entry.",
+        allow_abbrev=False,
+    )
+    add.add_argument("--deny", action="store_true", help="deny it, where it is allowed otherwise")
+    add.set_defaults(run=run_add)
+
+    remove = actions.add_parser(
+        "remove",
+        help="remove entries",
+        description="Show the entries that the options let through, and with --execute remove them.",
+        allow_abbrev=False,
+    )
+    remove.add_argument("--all", action="store_true", help="every entry of the cluster")
+    add_execute(remove)
+    remove.set_defaults(run=run_remove)
+
+    for parser in (listing, add, remove):
+        _add_words(parser, is_filter=parser is not add)
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def _add_words(parser: Any, *, is_filter: bool) -> None:
+    parser.add_argument(
+        "--principal", dest="principals", action="append", type=_principal, metavar="NAME", required=not is_filter,
+        help="alice, or User:alice; * is everybody; may be repeated, as all of these",
+    )  # fmt: skip
+    parser.add_argument(
+        "--operation", dest="operations", action="append", metavar="WORD", required=not is_filter,
+        help="read, write, create, delete, alter, describe, describe_configs, alter_configs, ..., or all",
+    )  # fmt: skip
+    for option, what in (
+        ("topic", "a topic; * is every one"),
+        ("group", "a group"),
+        ("transactional-id", "of a producer"),
+        ("delegation-token", "a token"),
+        ("user-principal", "somebody for whom tokens are made"),
+    ):
+        parser.add_argument(f"--{option}", action="append", default=[], metavar="NAME", help=what)
+    parser.add_argument("--cluster", action="store_true", help="the cluster as a whole")
+    patterns = parser.add_mutually_exclusive_group()
+    patterns.add_argument("--prefix", action="store_true", help="names of resources are beginnings of names")
+    if is_filter:
+        patterns.add_argument(
+            "--match", action="store_true", help="all entries about these resources, also by * and by a beginning"
+        )
+        parser.add_argument("--permission", choices=("allow", "deny"), help="only those that allow, or deny")
+    parser.add_argument(
+        "--host", dest="hosts", action="append", metavar="ADDRESS", help="of the client; * is every one"
+    )
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the entries by resource and principal."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        found = _found(admin, list(_filters(options)))
+    if options.json:
+        print_json(found)
+    else:
+        _print(found, empty="no such entries")
+    return 0
+
+
+def run_add(options: argparse.Namespace) -> int:
+    """Add entries at once: nothing that is there is lost by it."""
+    from kohort import Acl, Admin
+
+    resources = list(_resources(options))
+    if not resources:
+        raise ConfigError("what it is about is missing: --topic NAME, --group NAME, --cluster, ...")
+    permission = "deny" if options.deny else "allow"
+    acls = [
+        Acl(
+            resource_type=kind,
+            name=name,
+            pattern_type="prefixed" if options.prefix and kind != "cluster" else "literal",
+            principal=principal,
+            host=host,
+            operation=operation,
+            permission=permission,
+        )
+        for (kind, name), principal, operation, host in product(
+            resources, options.principals, options.operations, options.hosts or ["*"]
+        )
+    ]
+    with Admin(connection(options)) as admin:
+        admin.create_acls(acls)
+    if options.json:
+        print_json({"added": acls})
+    else:
+        for acl in acls:
+            print(f"added: {acl}")
+    return 0
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Show the entries that match, and remove them with `--execute`."""
+    from kohort import Admin
+
+    filters = list(_filters(options))
+    if options.all == any(str(each) != "all entries" for each in filters):
+        raise ConfigError("say which entries are to be removed, by --principal, --topic and so on, or --all")
+    with Admin(connection(options)) as admin:
+        if options.execute:
+            from kohort.client.admin.results.access import in_order
+
+            found = in_order({acl for each in admin.delete_acls(filters) for acl in each})
+        else:
+            found = _found(admin, filters)
+    if options.json:
+        print_json({"executed": options.execute, "acls": found})
+        return 0
+    _print(found, empty="no such entries")
+    if found and not options.execute:
+        complain(NOTHING_CHANGED)
+    return 0
+
+
+def _found(admin: Any, filters: Sequence[AclFilter]) -> list[Acl]:
+    from kohort.client.admin.results.access import in_order
+
+    return in_order({acl for each in filters for acl in admin.describe_acls(each)})
+
+
+def _filters(options: argparse.Namespace) -> Iterator[AclFilter]:
+    from kohort import AclFilter
+
+    pattern = "prefixed" if options.prefix else "match" if options.match else None
+    resources: list[tuple[str | None, str | None]] = [*_resources(options)]
+    if options.match and not resources:
+        raise ConfigError("--match says which entries are about a resource: --topic NAME says which")
+    for (kind, name), principal, operation, host in product(
+        resources or [(None, None)], options.principals or [None], options.operations or [None], options.hosts or [None]
+    ):
+        yield AclFilter(
+            resource_type=kind,
+            name=name,
+            pattern_type=pattern or ("literal" if name else None),
+            principal=principal,
+            host=host,
+            operation=operation,
+            permission=options.permission,
+        )
+
+
+def _resources(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    for option, kind in _RESOURCES.items():
+        for name in getattr(options, option):
+            yield kind, name
+    if options.cluster:
+        yield "cluster", "kafka-cluster"
+
+
+def _print(acls: Sequence[Acl], *, empty: str) -> None:
+    rows = [
+        (acl.resource_type, acl.name, acl.pattern_type, acl.permission, acl.principal, acl.operation, acl.host)
+        for acl in acls
+    ]
+    print_table(("RESOURCE", "NAME", "PATTERN", "PERMISSION", "PRINCIPAL", "OPERATION", "HOST"), rows, empty=empty)
+
+
+def _principal(text: str) -> str:
+    return text if ":" in text else f"User:{text}"

@@ -1,0 +1,344 @@
+"""`kohort cluster`: brokers, features, the metadata's quorum, log directories, replicas and leaders.
+
+Laws: what changes shows first what it would do, and does it with `--execute`.
+Source: kafka-cluster, kafka-features, kafka-metadata-quorum, kafka-log-dirs, kafka-reassign-partitions and its file,
+kafka-leader-election.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.base.jsontext import parse_json
+from kohort.cli.arguments import input_name, read_input
+from kohort.cli.bootstrap import add_bootstrap, connection
+from kohort.cli.main import add_execute, add_json, parse_pairs
+from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+from kohort.cli.verbs.why import read_partition
+from kohort.errors import ConfigError, PartlyDoneError
+from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort import Admin
+    from kohort.client.admin.results.topics import PartitionDescription
+
+
+#: A partition and its brokers, the preferred leader first: orders-3=1,2
+_MOVE: Final = re.compile(r"(.+)=(\d{1,9}(?:,\d{1,9})*)")
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_FILE: Final = 'a JSON object with "partitions" of "topic", "partition" and "replicas" is expected'
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    cluster = subparsers.add_parser(
+        "cluster",
+        help="brokers, features, quorum and log directories of a cluster; copies and leaders of partitions",
+        allow_abbrev=False,
+    )
+    actions = cluster.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    for parser in (*_add_looks(actions), *_add_changes(actions)):
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def _add_looks(actions: Any) -> list[Any]:
+    """Add the verbs that show the parts of a cluster."""
+    describe = actions.add_parser("describe", help="the brokers", allow_abbrev=False)
+    describe.add_argument("--fenced", action="store_true", help="also those that are stopped")
+    describe.set_defaults(run=run_describe)
+
+    features = actions.add_parser(
+        "features",
+        help="show or switch the levels of the cluster's features",
+        description="Without NAME=LEVEL, show all features; with them, try those levels (0: off), and with --execute "
+        "switch to them, all or none.",
+        allow_abbrev=False,
+    )
+    features.add_argument("changes", metavar="NAME=LEVEL", nargs="*")
+    features.add_argument("--downgrade", choices=("safe", "unsafe"), help="a level may be lower: unsafe loses metadata")
+    add_execute(features)
+    features.set_defaults(run=run_features)
+
+    quorum = actions.add_parser("quorum", help="who keeps the cluster's metadata, and how far", allow_abbrev=False)
+    quorum.set_defaults(run=run_quorum)
+
+    log_dirs = actions.add_parser("log-dirs", help="the brokers' directories and what is in them", allow_abbrev=False)
+    log_dirs.add_argument("brokers", metavar="ID", nargs="*", type=int, help="only of these brokers")
+    log_dirs.add_argument("--topic", metavar="TOPIC", help="the logs of this topic, one by one")
+    log_dirs.set_defaults(run=run_log_dirs)
+    return [describe, features, quorum, log_dirs]
+
+
+def _add_changes(actions: Any) -> list[Any]:
+    """Add the verbs that change partitions' replicas and leaders."""
+    reassign = actions.add_parser(
+        "reassign",
+        help="give partitions to other brokers; see what is on its way",
+        description="Show which brokers would have each partition, and with --execute give it to them. Without a "
+        "partition and a file, show what is on its way.",
+        allow_abbrev=False,
+    )
+    reassign.add_argument("moves", metavar="TOPIC-N=ID,ID", nargs="*", type=_move, help="the first one shall lead")
+    reassign.add_argument("--file", metavar="FILE", help="the plan of kafka-reassign-partitions, JSON; -: stdin")
+    reassign.add_argument(
+        "--cancel", metavar="TOPIC-N", action="append", type=read_partition, help="it stays; may be repeated"
+    )
+    add_execute(reassign)
+    reassign.set_defaults(run=run_reassign)
+
+    elect = actions.add_parser(
+        "elect-leaders",
+        help="let partitions be led by the first of their brokers",
+        description="Show the partitions that another broker leads than the first of theirs, and with --execute let "
+        "that one lead.",
+        allow_abbrev=False,
+    )
+    elect.add_argument("partitions", metavar="TOPIC-N", nargs="*", type=read_partition, help="only these")
+    elect.add_argument(
+        "--unclean", action="store_true", help="where nobody leads: anybody that is alive, whatever it has lost"
+    )
+    add_execute(elect)
+    elect.set_defaults(run=run_elect)
+    return [reassign, elect]
+
+
+def run_describe(options: argparse.Namespace) -> int:
+    """Print the brokers by their ids."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        cluster = admin.describe_cluster(include_fenced=options.fenced)
+    if options.json:
+        print_json(cluster)
+        return 0
+    print(f"cluster {cluster.cluster_id}, controller {cluster.controller_id}")
+    rows = [
+        (row.broker_id, f"{row.host}:{row.port}", row.rack, "fenced" if row.is_fenced else "up")
+        for row in cluster.brokers
+    ]
+    print_table(("BROKER", "ADDRESS", "RACK", "STATE"), rows, empty="no brokers")
+    return 0
+
+
+def run_features(options: argparse.Namespace) -> int:
+    """Try or switch levels if some are given, then show them all."""
+    from kohort import Admin
+
+    changes = {name: _level(name, level) for name, level in parse_pairs(options.changes, option="feature").items()}
+    with Admin(connection(options)) as admin:
+        if changes:
+            admin.update_features(changes, downgrade=options.downgrade, validate_only=not options.execute)
+        found = admin.describe_features()
+    if options.json:
+        print_json({"executed": bool(changes) and options.execute, "levels": changes, **_fields(found)})
+        return 0
+    rows = [
+        (row.name, f"{row.min_version}-{row.max_version}", row.version_level, changes.get(row.name, ""))
+        for row in found.features
+    ]
+    if changes and not options.execute:
+        print_table(("FEATURE", "SUPPORTED", "LEVEL", "NEW"), rows, empty="no features")
+        complain(NOTHING_CHANGED)
+    else:
+        print_table(("FEATURE", "SUPPORTED", "LEVEL"), [row[:3] for row in rows], empty="no features")
+    return 0
+
+
+def run_quorum(options: argparse.Namespace) -> int:
+    """Print the quorum's voters, then its observers."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        quorum = admin.describe_quorum()
+    if options.json:
+        print_json(quorum)
+        return 0
+    print(f"leader {quorum.leader_id}, epoch {quorum.leader_epoch}, high watermark {quorum.high_watermark}")
+    rows = [
+        (row.replica_id, role, row.log_end_offset, row.lag, row.directory_id)
+        for role, replicas in (("voter", quorum.voters), ("observer", quorum.observers))
+        for row in replicas
+    ]
+    print_table(("NODE", "ROLE", "END", "LAG", "DIRECTORY"), rows, empty="nobody keeps it")
+    return 0
+
+
+def run_log_dirs(options: argparse.Namespace) -> int:
+    """Print a directory a row, or with a topic a log a row."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        partitions = None if options.topic is None else _partitions_of(admin, options.topic)
+        found = admin.describe_log_dirs(options.brokers or None, partitions=partitions)
+    if options.json:
+        print_json(found)
+    elif options.topic is None:
+        rows: list[Sequence[object]] = [
+            (
+                row.broker_id,
+                row.path,
+                len(row.logs),
+                sum(log.size_bytes for log in row.logs),
+                row.usable_bytes,
+                row.error or ("cordoned" if row.is_cordoned else "ok"),
+            )
+            for row in found
+        ]
+        print_table(("BROKER", "DIRECTORY", "LOGS", "BYTES", "FREE", "STATE"), rows, empty="no directories")
+    else:
+        rows = [
+            (row.broker_id, log.partition, log.size_bytes, log.offset_lag, row.path + " (future)" * log.is_future)
+            for row in found
+            for log in row.logs
+        ]
+        print_table(("BROKER", "PARTITION", "BYTES", "LAG", "DIRECTORY"), rows, empty="no logs")
+    return 0
+
+
+def run_reassign(options: argparse.Namespace) -> int:
+    """Show the plan, and carry it out with `--execute`; without a plan show the moves under way."""
+    from kohort import Admin
+
+    wanted: dict[TopicPartition, Sequence[int] | None] = {}
+    given = [*options.moves, *(read_plan(options.file) if options.file else ())]
+    for partition, brokers in [*given, *((each, None) for each in options.cancel or ())]:
+        if partition in wanted:
+            raise ConfigError(f"{partition} is named twice; name it once")
+        wanted[partition] = brokers
+    with Admin(connection(options)) as admin:
+        if not wanted:
+            ongoing = admin.list_partition_reassignments()
+            if options.json:
+                print_json(ongoing)
+                return 0
+            rows = [
+                (row.topic, row.partition, _ids(row.replicas), _ids(row.adding), _ids(row.removing)) for row in ongoing
+            ]
+            columns = ("TOPIC", "PARTITION", "BROKERS", "COMING", "GOING")
+            print_table(columns, rows, empty="nothing is on its way")
+            return 0
+        now = _described(admin, wanted)
+        if options.execute:
+            admin.alter_partition_reassignments(wanted)
+    plan = [
+        {"topic": each.topic, "partition": each.partition, "replicas": list(now[each].replicas), "new": wanted[each]}
+        for each in sorted(wanted)
+    ]
+    if options.json:
+        print_json({"executed": options.execute, "partitions": plan})
+        return 0
+    shown = [
+        (row["topic"], row["partition"], _ids(now[each].replicas), _ids(wanted[each] or ()) or "as before")
+        for each, row in zip(sorted(wanted), plan, strict=True)
+    ]
+    print_table(("TOPIC", "PARTITION", "BROKERS", "NEW"), shown, empty="")
+    if not options.execute:
+        complain(NOTHING_CHANGED)
+    return 0
+
+
+def run_elect(options: argparse.Namespace) -> int:
+    """Show partitions not led by their first replica, and elect that one with `--execute`."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        if options.partitions:
+            now = _described(admin, options.partitions)
+        else:
+            topics = [topic.name for topic in admin.list_topics()]
+            now = {
+                TopicPartition(topic.name, row.partition): row
+                for topic in admin.describe_topics(topics)
+                for row in topic.partitions
+            }
+        due = {
+            each: row
+            for each, row in now.items()
+            if (row.leader < 0 if options.unclean else row.leader != row.replicas[0])
+        }
+        failed: PartlyDoneError | None = None
+        if options.execute and due:
+            try:
+                admin.elect_leaders(due, unclean=options.unclean)
+            except PartlyDoneError as why:
+                failed = why
+    if options.json:
+        rows = [
+            {"topic": each.topic, "partition": each.partition, "leader": row.leader, "preferred": row.replicas[0]}
+            for each, row in sorted(due.items())
+        ]
+        print_json({"executed": options.execute, "partitions": rows})
+    else:
+        shown = [
+            (each.topic, each.partition, row.leader if row.leader >= 0 else None, row.replicas[0])
+            for each, row in sorted(due.items())
+        ]
+        print_table(("TOPIC", "PARTITION", "LEADER", "PREFERRED"), shown, empty="all are led as they should be")
+        if due and not options.execute:
+            complain(NOTHING_CHANGED)
+    if failed is not None:
+        raise failed
+    return 0
+
+
+def read_plan(path: str) -> list[tuple[TopicPartition, Sequence[int] | None]]:
+    """Read partitions with their brokers from a file of kafka-reassign-partitions.
+
+    Raises:
+        ConfigError: it is none.
+        OSError: it cannot be opened.
+    """
+    name, data = input_name(path), read_input(path, _MOST_BYTES)
+    from kohort.client.admin.results.cluster import to_reassignments
+
+    try:
+        # A partition that is named twice is refused by the caller.
+        rows = [
+            to_reassignments({(row["topic"], row["partition"]): row["replicas"]})
+            for row in parse_json(data)["partitions"]
+        ]
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(f"{name} is no plan: {_FILE}") from None
+    return [each for row in rows for each in row.items()]
+
+
+def _described(admin: Admin, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionDescription]:
+    """Describe the named partitions; `UnknownTopicError` if one does not exist."""
+    from kohort.errors import UnknownTopicError
+
+    chosen = sorted(set(wanted))
+    there = {topic.name: topic.partitions for topic in admin.describe_topics(sorted({each.topic for each in chosen}))}
+    for each in chosen:
+        if each.partition >= len(there[each.topic]):
+            raise UnknownTopicError(each.topic, each.partition, len(there[each.topic]))
+    return {each: there[each.topic][each.partition] for each in chosen}
+
+
+def _partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, row.partition) for row in admin.describe_topics([topic])[0].partitions]
+
+
+def _fields(found: Any) -> dict[str, Any]:
+    return {"epoch": found.epoch, "features": found.features}
+
+
+def _move(text: str) -> tuple[TopicPartition, list[int]]:
+    found = _MOVE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no move: TOPIC-N=ID,ID is expected, as in orders-3=1,2")
+    return read_partition(found[1]), [int(each) for each in found[2].split(",")]
+
+
+def _level(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 5:
+        raise ConfigError(f"the level of {name} cannot be {text!r}: a whole number is expected, 0 is off")
+    return int(text)
+
+
+def _ids(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))

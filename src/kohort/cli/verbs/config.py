@@ -1,0 +1,128 @@
+"""`kohort config describe|alter`: the configs of topics, brokers, groups and other resources.
+
+Law: the value of a changed config is not printed, for it may be a secret.
+Source: kafka-configs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli.bootstrap import add_bootstrap, connection
+from kohort.cli.main import add_json, parse_pairs
+from kohort.cli.output import print_json, print_table
+from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort.client.admin.results.configs import ConfigEntry
+
+
+_KINDS: Final = ("topic", "broker", "group", "client-metrics", "broker-logger")
+_ALL: Final = "all"
+_NAME: Final = "of the topic or group, the number of the broker; broker all: what all are set to together"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    config = subparsers.add_parser(
+        "config", help="configs of topics, brokers and groups: describe, alter", allow_abbrev=False
+    )
+    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    describe = actions.add_parser(
+        "describe",
+        help="what something is set to",
+        description="Show what was set, with --all what is in force. Secrets are not shown.",
+        allow_abbrev=False,
+    )
+    _add_resource(describe)
+    describe.add_argument("--all", action="store_true", help="also what nobody has set")
+    describe.add_argument("--only", action="append", metavar="CONFIG", help="only this config; may be repeated")
+    describe.set_defaults(run=run_describe)
+
+    alter = actions.add_parser(
+        "alter",
+        help="set configs or take them back",
+        description="Change configs and leave all others as they are; all of the changes are made or none. "
+        "CONFIG= takes one back.",
+        allow_abbrev=False,
+    )
+    _add_resource(alter)
+    alter.add_argument("changes", metavar="CONFIG=VALUE", nargs="*")
+    alter.add_argument("--delete", action="append", default=[], metavar="CONFIG", help="take it back; may be repeated")
+    alter.add_argument("--append", action="append", default=[], metavar="CONFIG=ENTRY", help="add to a list")
+    alter.add_argument("--subtract", action="append", default=[], metavar="CONFIG=ENTRY", help="take out of a list")
+    alter.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
+    alter.set_defaults(run=run_alter)
+
+    for parser in (describe, alter):
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def _add_resource(parser: Any) -> None:
+    parser.add_argument("kind", choices=_KINDS, metavar="KIND", help=", ".join(_KINDS))
+    parser.add_argument("name", metavar="NAME", help=_NAME)
+
+
+def run_describe(options: argparse.Namespace) -> int:
+    """Print a row for each config."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        ((_, found),) = admin.describe_configs(_resource(options), options.only).items()
+    rows = [row for row in found if options.all or options.only or not row.is_default]
+    if options.json:
+        print_json(rows)
+        return 0
+    table = [(row.name, _value(row), row.default, row.source, _remarks(row)) for row in rows]
+    columns = ("NAME", "VALUE", "DEFAULT", "SOURCE", "REMARKS")
+    print_table(columns, table, empty="nothing was set; --all shows what is in force")
+    return 0
+
+
+def run_alter(options: argparse.Namespace) -> int:
+    """Change configs, and print the names of those that were changed."""
+    from kohort import Admin
+    from kohort.client.admin.results.configs import ConfigResource
+
+    given = parse_pairs(options.changes, option="config")
+    changes = {name: value or None for name, value in given.items()}
+    append, subtract = (
+        parse_pairs(pairs, option=option)
+        for pairs, option in ((options.append, "--append"), (options.subtract, "--subtract"))
+    )
+    names = [*changes, *options.delete, *append, *subtract]
+    if not names:
+        raise ConfigError("there is nothing to change: give CONFIG=VALUE, --delete, --append or --subtract")
+    resource = _resource(options)
+    with Admin(connection(options)) as admin:
+        admin.alter_configs(
+            resource,
+            changes,
+            delete=options.delete,
+            append=append,
+            subtract=subtract,
+            validate_only=options.validate_only,
+        )
+    if options.json:
+        told = {"kind": resource[0], "name": resource[1], "configs": sorted(names)}
+        print_json({**told, "altered": not options.validate_only})
+    else:
+        done = "could alter" if options.validate_only else "altered"
+        print(f"{done} {', '.join(sorted(names))} of {ConfigResource(*resource)}")
+    return 0
+
+
+def _resource(options: argparse.Namespace) -> tuple[str, str]:
+    is_for_all = options.kind == "broker" and options.name == _ALL
+    return options.kind, "" if is_for_all else options.name
+
+
+def _value(row: ConfigEntry) -> str | None:
+    return "(secret)" if row.is_sensitive else row.value
+
+
+def _remarks(row: ConfigEntry) -> str:
+    return ", ".join([*(["read-only"] if row.is_read_only else []), *([row.idle] if row.idle else [])])

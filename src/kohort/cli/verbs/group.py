@@ -1,0 +1,508 @@
+"""`kohort group`: list, describe, config and delete; its other actions have modules of their own."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli.arguments import input_name, parse_datetime, parse_duration, parse_offset, parse_topic, read_input
+from kohort.cli.bootstrap import add_bootstrap, connection
+from kohort.cli.main import add_execute, add_json, parse_pairs
+from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, text
+from kohort.cli.verbs.grouphistory import add_history
+from kohort.cli.verbs.groupmove import add_move
+from kohort.cli.verbs.why import add_why
+from kohort.errors import BrokerError, ConfigError, GroupNotEmptyError, UnsupportedFeatureError
+from kohort.ids import TopicPartition
+from kohort.journal.words import show_clock, show_duration, show_partitions
+
+if TYPE_CHECKING:
+    from kohort import Admin
+    from kohort.client.admin.results.groups import GroupDescription, MemberDescription
+    from kohort.client.admin.results.offsets import ResetTo
+
+
+#: Bytes of a member's metadata that a table shows.
+_SHOWN_BYTES: Final = 60
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    group = subparsers.add_parser(
+        "group",
+        help="consumer groups: list, describe, history (what happened), why (a rebalance explained), move (partitions "
+        "to members), static, dynamic, rebalance, reset-offsets, delete-offsets, remove-members, config, delete",
+        allow_abbrev=False,
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="groups of both protocols, their members and lag", allow_abbrev=False)
+    listing.add_argument(
+        "--brief", action="store_true", help="without members and lag: one request, however many groups"
+    )
+    listing.set_defaults(run=run_list)
+
+    describe = actions.add_parser("describe", help="members, who owns what, offsets and lag", allow_abbrev=False)
+    describe.add_argument("group", metavar="GROUP")
+    describe.set_defaults(run=run_describe)
+
+    config = actions.add_parser(
+        "config",
+        help="show or change what a group is set to",
+        description="Without NAME=VALUE, show every config of the group; with them, set those. NAME= takes one back: "
+        "the broker's value counts again. The group need not exist yet; a change is in effect at once.",
+        allow_abbrev=False,
+    )
+    config.add_argument("group", metavar="GROUP")
+    config.add_argument("changes", metavar="NAME=VALUE", nargs="*")
+    config.set_defaults(run=run_config)
+
+    history = add_history(actions)
+    why = add_why(actions)
+    move = add_move(actions)
+    membership = add_membership(actions)
+
+    delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
+    delete.add_argument("groups", metavar="GROUP", nargs="+")
+    delete.set_defaults(run=run_delete)
+
+    changes = (add_reset(actions), add_delete_offsets(actions), add_remove_members(actions))
+    for parser in (listing, describe, history, why, move, *membership, config, delete, *changes):
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """List groups by name."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        groups: list[Any] = [*(admin.list_groups() if options.brief else admin.summarize_groups())]
+    if options.json:
+        print_json(groups)
+        return 0
+    columns = ("GROUP", "TYPE", "STATE", *(() if options.brief else ("MEMBERS", "LAG")))
+    rows = [
+        (group.group_id, group.group_type, group.state, *(() if options.brief else (group.members, group.lag)))
+        for group in groups
+    ]
+    print_table(columns, rows, empty="no groups yet")
+    return 0
+
+
+def run_describe(options: argparse.Namespace) -> int:
+    """Print the members, then the offsets."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        group = admin.describe_group(options.group)
+        offsets = admin.group_offsets(options.group)
+        waiting = [] if options.json else _find_short(admin, options.group)
+    if options.json:
+        print_json({"group": group, "offsets": offsets})
+        return 0
+    epochs = (
+        "" if group.group_epoch is None else f", epoch {group.group_epoch}, assignment epoch {group.assignment_epoch}"
+    )
+    mode = ", static" if group.is_static else ""
+    print(f"{group.group_id}: {group.group_type}{mode}, {group.state}, assignor {group.assignor or '-'}{epochs}")
+    if group.assignor_failure:
+        print(f"the assignor has failed: {group.assignor_failure}")
+    columns, members = _members(group)
+    print_table(columns, members, empty="no members")
+    for line in waiting:
+        print(line)
+    print()
+    rows = [(row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member_id) for row in offsets]
+    print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows, empty="no offsets committed")
+    return 0
+
+
+def _find_short(admin: Admin, group: str) -> list[str]:
+    """Explain why members have less than others; nothing if the broker keeps no history."""
+    try:
+        found = admin.explain_group(group)
+    except (BrokerError, UnsupportedFeatureError):
+        return []
+    return [each.sentence for each in found.members if each.is_short]
+
+
+def _members(group: GroupDescription) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Return columns and rows of a group's members.
+
+    A static group shows names and offline members. Metadata is shown where a member publishes some.
+    """
+    own: list[tuple[object, ...]] = [(row.member_id, row.client_id, row.client_host) for row in group.members]
+    names: list[tuple[object, ...]] = [
+        (row.instance_id, "-" if row.offline_since_ms is None else show_clock(row.offline_since_ms))
+        for row in group.members
+    ]
+    held: list[tuple[object, ...]] = [(row.member_epoch, show_partitions(row.assignment)) for row in group.members]
+    said: list[tuple[object, ...]] = [(_show_metadata(row),) for row in group.members]
+    publishes = any(row.metadata_size >= 0 for row in group.members)
+    columns = ("MEMBER", "CLIENT", "HOST", *(("NAME", "OFFLINE SINCE") if group.is_static else ()))
+    rows = [
+        (*a, *(b if group.is_static else ()), *c, *(d if publishes else ()))
+        for a, b, c, d in zip(own, names, held, said, strict=True)
+    ]
+    return (*columns, "EPOCH", "PARTITIONS", *(("PUBLISHES",) if publishes else ())), rows
+
+
+def _show_metadata(member: MemberDescription) -> str | None:
+    """Return a member's published metadata for a table, as text and cut if it is long."""
+    if member.metadata_size < 0:
+        return None
+    shown = text((member.metadata or b"")[:_SHOWN_BYTES])
+    if member.metadata is not None and len(member.metadata) <= _SHOWN_BYTES:
+        return shown
+    return f"{shown}... ({member.metadata_size} bytes)"
+
+
+def run_config(options: argparse.Namespace) -> int:
+    """Change configs if some are given, then show them all."""
+    from kohort import Admin
+
+    changes = parse_pairs(options.changes, option="config")
+    with Admin(connection(options)) as admin:
+        if changes:
+            admin.alter_group_configs(options.group, {name: value or None for name, value in changes.items()})
+        configs = admin.describe_group_configs(options.group)
+    if options.json:
+        print_json(configs)
+    else:
+        rows = [(row.name, row.value, "group" if row.is_own else "broker", row.doc) for row in configs]
+        print_table(("NAME", "VALUE", "SET BY", "MEANING"), rows, empty="no configs")
+    return 0
+
+
+def run_delete(options: argparse.Namespace) -> int:
+    """Delete groups."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        admin.delete_groups(options.groups)
+    if options.json:
+        print_json({"deleted": options.groups})
+    else:
+        print(f"deleted {', '.join(options.groups)}")
+    return 0
+
+
+# `kohort group static|dynamic|rebalance GROUP`: static or dynamic membership, and one rebalance now.
+#
+# Source: KIP-345 as drafted; requirement S3.
+
+_REGISTRATION = "group.registration.timeout.ms"
+_EXPANSION = "group.expansion.timeout.ms"
+
+
+def add_membership(actions: Any) -> tuple[Any, ...]:
+    """Add the three actions to those of `kohort group`; their parsers."""
+    static = actions.add_parser(
+        "static",
+        help="members keep what they have while they are away; new ones are taken in together",
+        description="Make a group static, whose members all need a name (group.instance.id), or change its timeouts. "
+        "A member that is away keeps its partitions for the registration timeout; new members wait, from the first one "
+        "on, for the expansion timeout, and get something in one rebalance.",
+        allow_abbrev=False,
+    )
+    static.add_argument("group", metavar="GROUP")
+    static.add_argument(
+        "--registration-timeout",
+        metavar="SPAN",
+        type=parse_duration,
+        help="keep what an offline member has for so long: 15m, 2h (by default as it is set, 30 minutes at first)",
+    )
+    static.add_argument(
+        "--expansion-timeout",
+        metavar="SPAN",
+        type=parse_duration,
+        help="gather new members for so long: 30s, 5m (by default as it is set, 5 minutes at first)",
+    )
+    static.set_defaults(run=run_static)
+
+    dynamic = actions.add_parser(
+        "dynamic",
+        help="a static group goes by sessions again",
+        description="End what `kohort group static` has begun: no client has to be changed, names stay, and sessions "
+        "begin anew.",
+        allow_abbrev=False,
+    )
+    dynamic.add_argument("group", metavar="GROUP")
+    dynamic.set_defaults(run=run_dynamic)
+
+    rebalance = actions.add_parser(
+        "rebalance",
+        help="have a static group share its partitions out now",
+        description="One rebalance of a static group now, among all that are online; new members do not wait any "
+        "longer.",
+        allow_abbrev=False,
+    )
+    rebalance.add_argument("group", metavar="GROUP")
+    rebalance.set_defaults(run=run_rebalance)
+    return static, dynamic, rebalance
+
+
+def run_static(options: argparse.Namespace) -> int:
+    """Make the group static, then print its timeouts."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        admin.enable_static_membership(options.group, options.registration_timeout, options.expansion_timeout)
+        registration_ms, expansion_ms = _timeouts(admin, options.group)
+    if options.json:
+        timeouts = {"registration_timeout_ms": registration_ms, "expansion_timeout_ms": expansion_ms}
+        print_json({"group": options.group, "is_static": True, **timeouts})
+    else:
+        print(
+            f"{options.group} is static: offline members keep what they have for {show_duration(registration_ms)}, "
+            f"new ones are gathered for {show_duration(expansion_ms)}"
+        )
+    return 0
+
+
+def run_dynamic(options: argparse.Namespace) -> int:
+    """Make the group dynamic."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        admin.enable_dynamic_membership(options.group)
+    if options.json:
+        print_json({"group": options.group, "is_static": False})
+    else:
+        print(f"{options.group} is dynamic: its members live by their sessions")
+    return 0
+
+
+def run_rebalance(options: argparse.Namespace) -> int:
+    """Force a rebalance."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        admin.force_rebalance(options.group)
+    if options.json:
+        print_json({"group": options.group, "is_forced": True})
+    else:
+        print(f"{options.group} rebalances now; kohort group why {options.group} tells what moves")
+    return 0
+
+
+def _timeouts(admin: Admin, group: str) -> tuple[int, int]:
+    configs = {config.name: config.value for config in admin.describe_group_configs(group)}
+    registration, expansion = (int(configs[name] or -1) for name in (_REGISTRATION, _EXPANSION))
+    return registration, expansion
+
+
+# `kohort group reset-offsets|delete-offsets|remove-members`: show or make changes.
+#
+# Laws: without `--execute` nothing is changed; the output shows the changes that would be made now.
+# Source: kafka-consumer-groups (`--reset-offsets`, `--delete-offsets`) and its file of topic,partition,offset.
+
+_MOST_BYTES: Final = 8 * 1024 * 1024
+
+
+def add_reset(actions: Any) -> Any:
+    """Add `reset-offsets` to the actions of `kohort group`; its parser."""
+    reset = actions.add_parser(
+        "reset-offsets",
+        help="where a group begins anew: at a time, an offset, either end",
+        description="Show where the group would begin in each partition, and with --execute set it. The group must "
+        "have no members then. Without --topic it is about all that the group has committed. An offset that the log "
+        "does not have becomes the nearest that it has.",
+        allow_abbrev=False,
+    )
+    reset.add_argument("group", metavar="GROUP")
+    to = reset.add_mutually_exclusive_group(required=True)
+    for word in ("earliest", "latest", "current"):
+        to.add_argument(f"--to-{word}", dest="to", action="store_const", const=word, help=_HELP[word])
+    to.add_argument("--to-offset", dest="to", type=parse_offset, metavar="N", help="the offset N in every partition")
+    to.add_argument("--shift-by", type=int, metavar="N", help="N records on; back with a minus")
+    to.add_argument(
+        "--to-datetime", dest="to", type=parse_datetime, metavar="TIME", help="the first record since 2026-01-31T12:00Z"
+    )
+    to.add_argument("--by-duration", dest="to", type=parse_duration, metavar="SPAN", help="so long ago: 2h, 7d, PT30M")
+    to.add_argument("--from-file", metavar="FILE", help="lines of topic,partition,offset; -: stdin")
+    reset.add_argument(
+        "--topic",
+        dest="topics",
+        action="append",
+        type=parse_topic,
+        metavar="TOPIC[:N,N]",
+        help="only this; may be repeated",
+    )
+    _add_execute(reset)
+    reset.set_defaults(run=run_reset)
+    return reset
+
+
+_HELP: Final = {
+    "earliest": "the beginning of every log",
+    "latest": "the end: only what comes",
+    "current": "where it stands; with --json a file to come back to",
+}
+
+
+def add_delete_offsets(actions: Any) -> Any:
+    """Add `delete-offsets`; its parser."""
+    delete = actions.add_parser(
+        "delete-offsets",
+        help="forget what a group has committed of topics that none of its members reads",
+        allow_abbrev=False,
+    )
+    delete.add_argument("group", metavar="GROUP")
+    delete.add_argument(
+        "--topic",
+        dest="topics",
+        action="append",
+        required=True,
+        type=parse_topic,
+        metavar="TOPIC[:N,N]",
+        help="may be repeated",
+    )
+    _add_execute(delete)
+    delete.set_defaults(run=run_delete_offsets)
+    return delete
+
+
+def add_remove_members(actions: Any) -> Any:
+    """Add `remove-members`; its parser."""
+    remove = actions.add_parser(
+        "remove-members",
+        help="take members out of a group, static ones by their names",
+        description="Take members out as if they had left: at once, not at the end of their sessions. One that is "
+        "alive comes back by itself.",
+        allow_abbrev=False,
+    )
+    remove.add_argument("group", metavar="GROUP")
+    remove.add_argument("members", metavar="MEMBER", nargs="*", help="member id or group.instance.id")
+    remove.add_argument("--all", action="store_true", help="all of them")
+    remove.add_argument("--reason", metavar="TEXT", help="for the group's history")
+    _add_execute(remove)
+    remove.set_defaults(run=run_remove_members)
+    return remove
+
+
+def _add_execute(parser: Any) -> None:
+    add_execute(parser)
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
+
+
+def run_reset(options: argparse.Namespace) -> int:
+    """Show the plan, and carry it out if that is asked for."""
+    from kohort import Admin
+
+    to: ResetTo | None = options.to
+    if options.from_file is not None:
+        to = read_offsets(options.from_file)
+    with Admin(connection(options)) as admin:
+        rows = admin.reset_offsets(
+            options.group, to, shift_by=options.shift_by, of=_chosen(options.topics), execute=options.execute
+        )
+        if options.json:
+            print_json({"group": options.group, "executed": options.execute, "offsets": rows})
+            return 0
+        shown = [
+            (row.topic, row.partition, row.committed, row.offset, "" if row.wanted == row.offset else row.wanted)
+            for row in rows
+        ]
+        print_table(("TOPIC", "PARTITION", "COMMITTED", "NEW", "WANTED"), shown, empty="nothing to reset")
+        if not options.execute:
+            complain(NOTHING_CHANGED)
+            members = admin.describe_group(options.group).members if _is_there(admin, options.group) else ()
+            if members:
+                names = [member.client_id or member.member_id for member in members]
+                complain(f"and not before its members are gone: {GroupNotEmptyError(options.group, names)}")
+    return 0
+
+
+def run_delete_offsets(options: argparse.Namespace) -> int:
+    """Show the committed offsets to be deleted, and delete them with `--execute`."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        there = {TopicPartition(row.topic, row.partition): row.committed for row in admin.group_offsets(options.group)}
+        chosen = {
+            each: offset
+            for each, offset in there.items()
+            if offset is not None and any(_covers(topic, numbers, each) for topic, numbers in options.topics)
+        }
+        if options.execute and chosen:
+            admin.delete_group_offsets(options.group, chosen)
+    if options.json:
+        rows = [{"topic": each.topic, "partition": each.partition, "committed": at} for each, at in chosen.items()]
+        print_json({"group": options.group, "executed": options.execute, "offsets": rows})
+        return 0
+    table = [(each.topic, each.partition, offset) for each, offset in chosen.items()]
+    print_table(("TOPIC", "PARTITION", "COMMITTED"), table, empty="the group has committed nothing of that")
+    if chosen and not options.execute:
+        complain(NOTHING_CHANGED)
+    return 0
+
+
+def run_remove_members(options: argparse.Namespace) -> int:
+    """Show the members to be removed, and remove them with `--execute`."""
+    from kohort import Admin
+
+    if options.all == bool(options.members):
+        raise ConfigError("members are named, or --all is given; kohort group describe GROUP shows them")
+    with Admin(connection(options)) as admin:
+        there = admin.describe_group(options.group).members
+        named = set(options.members)
+        chosen = [each for each in there if options.all or named & {each.member_id, each.instance_id}]
+        if options.execute:
+            admin.remove_members(options.group, None if options.all else options.members, reason=options.reason)
+        elif named - {name for each in chosen for name in (each.member_id, each.instance_id)}:
+            missing = min(named - {name for each in chosen for name in (each.member_id, each.instance_id) if name})
+            raise ConfigError(f"group {options.group} has no member {missing}; kohort group describe shows them")
+    if options.json:
+        print_json(
+            {"group": options.group, "executed": options.execute, "members": [each.member_id for each in chosen]}
+        )
+        return 0
+    rows = [(each.member_id, each.instance_id, each.client_id, each.client_host) for each in chosen]
+    print_table(("MEMBER", "INSTANCE", "CLIENT", "HOST"), rows, empty="no members")
+    if chosen and not options.execute:
+        complain(NOTHING_CHANGED)
+    return 0
+
+
+def read_offsets(path: str) -> dict[TopicPartition, int]:
+    """Read offsets by partition from lines of topic,partition,offset; a heading is skipped.
+
+    Raises:
+        ConfigError: what is wrong, and in which line.
+        OSError: it cannot be opened.
+    """
+    name, data = input_name(path), read_input(path, _MOST_BYTES)
+    found: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(data.decode("utf-8-sig", errors="replace").splitlines()), 1):
+        words = [word.strip() for word in row]
+        if not any(words) or (number == 1 and words[:2] == ["topic", "partition"]):
+            continue
+        if len(words) != 3 or not words[0] or not all(word.isdecimal() and len(word) < 20 for word in words[1:]):
+            raise ConfigError(f"{name}, line {number}: topic,partition,offset is expected, as in orders,0,17")
+        partition = TopicPartition(words[0], int(words[1]))
+        if partition in found:
+            raise ConfigError(f"{name}, line {number}: {partition} is named twice; name it once")
+        found[partition] = int(words[2])
+    if not found:
+        raise ConfigError(f"{name} has no line of topic,partition,offset")
+    return found
+
+
+def _is_there(admin: Any, group: str) -> bool:
+    return any(row.group_id == group for row in admin.list_groups())
+
+
+def _covers(topic: str, numbers: tuple[int, ...], partition: TopicPartition) -> bool:
+    return topic == partition.topic and (not numbers or partition.partition in numbers)
+
+
+def _chosen(topics: list[tuple[str, tuple[int, ...]]] | None) -> list[str | TopicPartition] | None:
+    if topics is None:
+        return None
+    chosen: list[str | TopicPartition] = []
+    for topic, numbers in topics:
+        chosen += [TopicPartition(topic, number) for number in numbers] if numbers else [topic]
+    return chosen

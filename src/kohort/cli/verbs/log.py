@@ -1,0 +1,580 @@
+"""`kohort log`: the files of a data directory that no broker uses.
+
+Each action but `check` has its module.
+
+Laws: a directory that a broker holds is refused. `check` and `dump` change nothing.
+Source: kafka-dump-log; fsck.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli.arguments import parse_offset
+from kohort.cli.main import add_execute, add_json
+from kohort.cli.output import NOTHING_CHANGED, complain, plain, print_json, print_table, text
+from kohort.errors import ConfigError, CorruptRecordError, StorageError
+from kohort.ids import OFFSETS_TOPIC, format_topic_id
+
+if TYPE_CHECKING:
+    from kohort.records.batch import Record
+    from kohort.storage.files.fs import FileSystem
+    from kohort.storage.tools.inspection import Damage, FoundBatch, PartitionContent
+    from kohort.storage.tools.kafka_import import Survey, Transactions
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    log = subparsers.add_parser(
+        "log",
+        help="the files of a stopped broker: check (is everything readable), repair, dump (batches and records), "
+        "import (those of Apache Kafka)",
+        allow_abbrev=False,
+    )
+    actions = log.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    check = actions.add_parser(
+        "check",
+        help="read every batch of a data directory, and say what is damaged",
+        description="Read every batch of every partition and compare its checksum, then what stands beside the "
+        "batches: indexes, producers, leader epochs. Nothing is changed; ends with 1 where something is damaged.",
+        allow_abbrev=False,
+    )
+    check.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
+    check.set_defaults(run=run_check)
+
+    for parser in (check, add_repair(actions), add_dump(actions), add_import(actions)):
+        add_json(parser)
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Print a row for each partition, then a line for each damage."""
+    from kohort.storage.files.fs import DiskFileSystem
+
+    _, found = read_directory(DiskFileSystem(reads_only=True), options.directory)
+    damages = [damage for each in found for damage in each.damages]
+    if options.json:
+        print_json({"partitions": found, "is_damaged": any(each.is_damaged for each in found)})
+        return 1 if damages else 0
+    numbers = attrgetter("topic", "partition", "files", "bytes", "batches", "records", "begin", "end")
+    columns = ("TOPIC", "PARTITION", "FILES", "BYTES", "BATCHES", "RECORDS", "BEGIN", "END", "DAMAGED")
+    print_table(columns, [(*numbers(each), _told(each)) for each in found], empty="no partitions")
+    for damage in damages:
+        complain(damage)
+    return 1 if damages else 0
+
+
+def _told(content: PartitionContent) -> str:
+    if content.is_damaged:
+        return "yes"
+    return "indexes" if content.damages else "no"
+
+
+def read_directory(fs: FileSystem, name: str) -> tuple[str, list[PartitionContent]]:
+    """Read a data directory, locked against brokers meanwhile: its path and its partitions' content."""
+    from kohort.storage.tools.inspection import hold_offline, inspect_directory
+
+    directory = name.rstrip("/") or "/"
+    lock = hold_offline(fs, directory)
+    try:
+        return directory, list(_with_progress(inspect_directory(fs, directory)))
+    finally:
+        lock.release()
+
+
+def _with_progress(partitions: Iterator[PartitionContent]) -> Iterator[PartitionContent]:
+    """Pass partitions on, and show the progress on a terminal."""
+    is_told = sys.stderr.isatty()
+    count = size_bytes = 0
+    for each in partitions:
+        count += 1
+        size_bytes += each.bytes
+        if is_told:
+            sys.stderr.write(f"\r{count} partitions, {size_bytes / 1_000_000:,.0f} MB read")
+        yield each
+    if is_told and count:
+        sys.stderr.write("\r\x1b[K")
+
+
+# `kohort log dump`: the batches of a segment file or of a partition's folder, and their records.
+#
+# Laws: what cannot be read is said where it stands, and what follows is shown all the same.
+# Source: kafka-dump-log with its options --print-data-log, --offsets-decoder and --deep-iteration.
+
+_ID_BYTES: Final = 16
+
+
+def add_dump(actions: Any) -> Any:
+    """Add `dump` to the actions of `kohort log`; its parser."""
+    dump = actions.add_parser(
+        "dump",
+        help="print the batches of a segment file or of a partition's folder, and their records",
+        description="Print a line for each batch. With --records also each record; those of __consumer_offsets as what "
+        "they say of groups. Ends with 1 where something is damaged.",
+        allow_abbrev=False,
+    )
+    dump.add_argument("path", metavar="PATH", help="DIR/orders-0, or one of the files in it that end in .log")
+    dump.add_argument("-r", "--records", action="store_true", help="print records, too")
+    dump.add_argument("--raw", action="store_true", help="print keys and values of __consumer_offsets as they are")
+    dump.add_argument("-o", "--from", dest="start", type=parse_offset, default=0, metavar="N", help="from offset N on")
+    dump.add_argument("-n", "--count", type=int, default=0, metavar="N", help="stop after N batches")
+    dump.set_defaults(run=run_dump)
+    return dump
+
+
+def run_dump(options: argparse.Namespace) -> int:
+    """Print a line or a JSON document for each batch, in order."""
+    from kohort.storage.files.fs import DiskFileSystem
+    from kohort.storage.tools.inspection import Damage
+
+    fs = DiskFileSystem(reads_only=True)
+    path = options.path.rstrip("/") or "/"
+    folder = path.rpartition("/")[0] or "." if path.endswith(".log") else path
+    _refuse_while_held(fs, folder)
+    decode_groups = not options.raw and (folder.rpartition("/")[2]).startswith(f"{OFFSETS_TOPIC}-")
+    left = options.count or -1
+    is_damaged = False
+    for each in _batches(fs, path):
+        if isinstance(each, Damage):
+            is_damaged = True
+            _tell_damage(each, as_json=options.json)
+        elif each.header.last_offset >= options.start:
+            _tell_batch(each, options, decode_groups=decode_groups)
+            left -= 1
+            if left == 0:
+                break
+    return 1 if is_damaged else 0
+
+
+def _refuse_while_held(fs: FileSystem, folder: str) -> None:
+    from kohort.storage.data_directory import broker_on
+
+    directory = folder.rpartition("/")[0] or "."
+    holder = broker_on(fs, directory)
+    if holder is not None:
+        raise StorageError(f"a broker{holder} works on {directory}; stop it first, or read with kohort tail")
+
+
+def _batches(fs: FileSystem, path: str) -> Iterator[FoundBatch | Damage]:
+    from kohort.storage.segments.segment import segment_base
+    from kohort.storage.tools.inspection import walk_segment
+
+    folder, _, name = path.rpartition("/")
+    if segment_base(name) is not None:
+        names = [name]
+    else:
+        folder, names = path, [each for each in fs.list_directory(path) if segment_base(each) is not None]
+        if not names:
+            raise StorageError(f"{path} is no segment file (20 digits and .log), and holds none")
+    for each in names:
+        # Compaction leaves gaps, and what a file says is shown whatever it is: only damage is noticed.
+        yield from walk_segment(fs, f"{folder or '.'}/{each}", segment_base(each) or 0)
+
+
+def _tell_damage(damage: Damage, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"damage": damage})
+    else:
+        print(f"DAMAGED {damage}")
+
+
+def _tell_batch(batch: FoundBatch, options: argparse.Namespace, *, decode_groups: bool) -> None:
+    header = batch.header
+    rows = _records(batch, decode_groups=decode_groups) if options.records else []
+    if options.json:
+        shown = {"position": batch.position, "size_bytes": header.size_bytes, **header._asdict()}
+        shown |= {"last_offset": header.last_offset, "compression": header.compression}
+        print_json(shown | ({"records": [row for row, _ in rows]} if options.records else {}))
+        return
+    words = [
+        f"offsets {header.base_offset}-{header.last_offset}",
+        f"byte {batch.position}",
+        f"{header.size_bytes} bytes",
+    ]
+    words += [f"{header.record_count} records", header.compression, f"epoch {header.partition_leader_epoch}"]
+    if header.producer_id >= 0:
+        words.append(f"producer {header.producer_id}/{header.producer_epoch} from {header.base_sequence}")
+    words += ["transactional"] * header.is_transactional + ["control"] * header.is_control
+    words.append(_time(header.max_timestamp) + (" (broker's)" if header.has_log_append_time else ""))
+    print(", ".join(words))
+    for _, line in rows:
+        print(f"  {line}")
+
+
+def _records(batch: FoundBatch, *, decode_groups: bool) -> list[tuple[object, str]]:
+    """Yield each record as JSON and as a line; one that cannot be read ends its batch."""
+    from kohort.records.batch import iterate_records
+
+    rows: list[tuple[object, str]] = []
+    try:
+        for record in iterate_records(batch.read(), include_control=True, check_crcs=False):
+            is_group = decode_groups and not batch.header.is_control
+            rows.append(_group_row(record) if is_group else _plain_row(record))
+    except CorruptRecordError as why:
+        rows.append(({"unreadable": str(why)}, f"UNREADABLE {why}"))
+    return rows
+
+
+def _plain_row(record: Record) -> tuple[object, str]:
+    words = [f"{record.offset}", _time(record.timestamp), f"key={text(record.key)}", f"value={text(record.value)}"]
+    words += [f"{name}={text(value)}" for name, value in record.headers]
+    return record, "  ".join(words)
+
+
+def _group_row(record: Record) -> tuple[object, str]:
+    """Return a coordinator's record, decoded, as JSON and as a line of text."""
+    from kohort.coordinator.records.codec import decode
+
+    try:
+        fact = decode(record.key or b"", record.value)
+    except StorageError as why:
+        return {"offset": record.offset, "unreadable": str(why)}, f"{record.offset}  UNREADABLE {why}"
+    if fact is None:
+        return _plain_row(record)
+    # Topic ids are bytes inside, and text everywhere else.
+    said = {field.name: _with_ids(getattr(fact, field.name)) for field in fields(fact)}
+    kind = type(fact).__name__
+    shown = "  ".join(f"{name}={value}" for name, value in said.items())
+    return {"offset": record.offset, "type": kind, **said}, f"{record.offset}  {kind}  {shown}"
+
+
+def _with_ids(value: Any) -> Any:
+    if isinstance(value, bytes) and len(value) == _ID_BYTES:
+        return format_topic_id(value)
+    if isinstance(value, Mapping):
+        return {_with_ids(key): _with_ids(each) for key, each in value.items()}
+    return plain(value)
+
+
+def _time(timestamp_ms: int) -> str:
+    if timestamp_ms < 0:
+        return "no time"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (ValueError, OverflowError):
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# `kohort log repair`: repair damaged files of a stopped broker.
+#
+# Laws: it shows what it would do, and does it with `--execute`; damaged bytes are kept in any case.
+
+#: The remark about facts that the folders cannot tell.
+_CONFIGS_LOST: Final = (
+    "this is what the folders tell. Configs of topics and of the broker are lost; these keep every record until you "
+    "set others (kohort config alter)"
+)
+
+
+def add_repair(actions: Any) -> Any:
+    """Add `repair` to the actions of `kohort log`; its parser."""
+    mending = actions.add_parser(
+        "repair",
+        help="cut torn ends, take damage out of the middle, and let readers pass what is gone",
+        description="Read every batch of a data directory and show what can be done about each damage; with --execute "
+        "do it. Damaged bytes in the middle are kept in files that end in .quarantine, and readers that come to such "
+        "a hole are refused until it is settled: --drop lets them go on behind it. A catalogue that is missing is made "
+        "from the folders of the partitions.",
+        allow_abbrev=False,
+    )
+    mending.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
+    mending.add_argument("--drop", action="store_true", help="give up what is damaged: readers go on behind the holes")
+    add_execute(mending)
+    mending.set_defaults(run=run_repair)
+    return mending
+
+
+def run_repair(options: argparse.Namespace) -> int:
+    """Print a row for each damage; return 1 if only a backup or another disk helps."""
+
+    from kohort.storage.files.fs import DiskFileSystem
+    from kohort.storage.tools.repair import Remedy, plan_repair, repair
+
+    made = _make_catalog(options)
+    if made and not options.execute:
+        # What is damaged is asked next, when it is known what belongs together.
+        if options.json:
+            print_json({"executed": False, "catalog": made, "steps": []})
+        else:
+            complain(NOTHING_CHANGED)
+        return 0
+    directory, contents = read_directory(DiskFileSystem(reads_only=True), options.directory)
+    steps = list(plan_repair(contents, drop=options.drop))
+    is_hopeless = any(step.remedy is Remedy.RESTORE for step in steps)
+    is_left = is_hopeless or any(step.remedy is Remedy.UNREADABLE for step in steps)
+    is_done = options.execute and bool(steps) and not is_hopeless
+    if is_done:
+        repair(DiskFileSystem(), directory, contents, drop=options.drop)
+    if options.json:
+        rows = [
+            {"topic": each.topic, "partition": each.partition, "damage": each.damage, "remedy": each.remedy.value}
+            for each in steps
+        ]
+        print_json({"executed": is_done or bool(made), "catalog": made, "steps": rows})
+    else:
+        cells = [
+            (each.topic, each.partition, each.damage.offset, each.damage.bytes, each.remedy.value) for each in steps
+        ]
+        print_table(("TOPIC", "PARTITION", "OFFSET", "BYTES", "REMEDY"), cells, empty="nothing is damaged")
+        for each in steps if is_hopeless else ():
+            if each.remedy is Remedy.RESTORE:
+                complain(each.damage)
+        if steps and not is_done:
+            complain("nothing is changed: a backup is needed first" if is_hopeless else NOTHING_CHANGED)
+    return 1 if is_left else 0
+
+
+def _make_catalog(options: argparse.Namespace) -> list[dict[str, object]]:
+    """Make a missing catalog if the user says so, and return its topics; none if it exists."""
+    from kohort.storage.catalog import CATALOG_NAME, has_catalog
+    from kohort.storage.files.fs import DiskFileSystem
+    from kohort.storage.tools.inspection import hold_offline
+    from kohort.storage.tools.repair import make_catalog, plan_catalog
+
+    directory = options.directory.rstrip("/") or "/"
+    fs = DiskFileSystem(reads_only=not options.execute)
+    lock = hold_offline(fs, directory)
+    try:
+        if has_catalog(fs, directory):
+            return []
+        catalog = plan_catalog(fs, directory)
+        if options.execute:
+            make_catalog(fs, directory, catalog)
+    finally:
+        lock.release()
+    topics = sorted(catalog.topics.values(), key=lambda entry: entry.name)
+    if not options.json:
+        cells = [
+            (each.name, each.partition_count, format_topic_id(each.topic_id), _shown(each.configs)) for each in topics
+        ]
+        print_table(("TOPIC", "PARTITIONS", "ID", "CONFIGS"), cells, empty="no topics")
+        complain(f"{directory}/{CATALOG_NAME} {'was' if options.execute else 'is'} missing: {_CONFIGS_LOST}")
+    return [
+        {
+            "topic": entry.name,
+            "topic_id": format_topic_id(entry.topic_id),
+            "partitions": entry.partition_count,
+            "configs": dict(entry.configs),
+        }
+        for entry in topics
+    ]
+
+
+def _shown(configs: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in configs.items())
+
+
+# `kohort log import`: take over the topics and offsets of a broker of Apache Kafka that is stopped.
+#
+# Laws: the source is read and never written to; the directory that is made is new. What a copy cannot keep of
+# transactions is named, and refused unless the user says that it may be left out.
+
+#: Of partitions with transactions, and of groups in one of them, so many are named in a line.
+_PLACES_TOLD: Final = 10
+_GROUPS_TOLD: Final = 10
+_NO_CONFIGS: Final = (
+    "configs of topics are not in a log directory: give them with --config TOPIC:NAME=VALUE, "
+    "or set them later with kohort config alter"
+)
+
+
+def add_import(actions: Any) -> Any:
+    """Add `import` to the actions of `kohort log`; its parser."""
+    taking = actions.add_parser(
+        "import",
+        help="copy the topics and offsets of a stopped Apache Kafka broker into a new data directory",
+        description="Read every batch of the log directories of one Apache Kafka 4 broker that is stopped, and copy "
+        "its topics, with the offsets of its groups, into a new data directory of kohort. The source is not changed.",
+        allow_abbrev=False,
+    )
+    taking.add_argument("sources", metavar="SOURCE", nargs="+", help="a directory of its log.dirs")
+    taking.add_argument("--into", metavar="DIR", required=True, help="the data directory to make")
+    taking.add_argument(
+        "--config", action="append", default=[], metavar="TOPIC:NAME=VALUE", help="a config of a topic; repeatable"
+    )
+    taking.add_argument(
+        "--end-transactions",
+        action="store_true",
+        help="leave out the records of aborted transactions, and end open ones: they are aborted, but for those whose "
+        "coordinator had decided to commit them",
+    )
+    taking.set_defaults(run=run_import)
+    return taking
+
+
+def run_import(options: argparse.Namespace) -> int:
+    """Print a row for each topic that was taken."""
+    from kohort.storage.files.fs import DiskFileSystem, is_locked_by_record
+    from kohort.storage.tools.kafka_import import read_decisions, read_topic, survey_directories, take_over
+
+    fs, reader = DiskFileSystem(), DiskFileSystem(reads_only=True)
+    sources = [source.rstrip("/") or "/" for source in options.sources]
+    for source in sources:
+        if is_locked_by_record(f"{source}/.lock"):
+            raise StorageError(f"Apache Kafka is running on {source}; stop it first")
+    survey = survey_directories(reader, sources)
+    configs = _configs(options.config, survey)
+    committed = read_decisions(reader, survey.decisions)
+    for topic in survey.topics.values():
+        read_topic(reader, topic, committed)
+    endings = list(_endings(reader, survey))
+    if endings and not options.end_transactions:
+        raise StorageError(_refusal(endings))
+    progress = _Progress(sum(topic.bytes for topic in survey.topics.values()))
+    directory = options.into.rstrip("/") or "/"
+    take_over(fs, survey, directory, source_fs=reader, configs=configs, on_copied=progress.add)
+    progress.end()
+    _check(fs, directory)
+    _tell(options, survey, endings)
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The outcome of one partition's transactions: those aborted, and those left open."""
+
+    topic: str
+    partition: int
+    aborted_transactions: int
+    aborted_records: int
+    #: Open ones, by what a copy makes of them.
+    open_transactions: int
+    open_records: int
+    committed_transactions: int
+    #: Groups that have offsets in open ones.
+    groups: list[str]
+
+    def __str__(self) -> str:
+        place = f"{self.topic}-{self.partition}"
+        if self.groups:
+            shown = ", ".join(self.groups[:_GROUPS_TOLD]) + (", ..." if len(self.groups) > _GROUPS_TOLD else "")
+            return f"{place} has offsets of {shown} in {_counted(self.open_transactions, 'open transaction')}"
+        parts = (
+            (self.aborted_records, self.aborted_transactions, "aborted transaction"),
+            (self.open_records, self.open_transactions, "open transaction"),
+        )
+        told = [f"{_counted(records, 'record')} of {_counted(count, kind)}" for records, count, kind in parts if count]
+        return f"{place} has {' and '.join(told)}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _endings(fs: FileSystem, survey: Survey) -> Iterator[Ending]:
+    for topic in sorted(survey.topics.values(), key=lambda topic: topic.name):
+        for partition, found in sorted(topic.transactions.items()):
+            if found.is_in_the_way:
+                still_open = found.open
+                yield Ending(
+                    topic=topic.name,
+                    partition=partition,
+                    aborted_transactions=0 if found.is_of_groups else found.aborted,
+                    aborted_records=0 if found.is_of_groups else found.aborted_records,
+                    open_transactions=len(still_open),
+                    open_records=sum(each.records for each in still_open),
+                    committed_transactions=sum(each.is_committed for each in still_open),
+                    groups=_groups(fs, topic.folders[partition], found) if found.is_of_groups else [],
+                )
+
+
+def _groups(fs: FileSystem, folder: str, transactions: Transactions) -> list[str]:
+    """Return the groups that have offsets in open transactions."""
+    from kohort.coordinator.records.codec import read_log_batch
+    from kohort.storage.segments.segment import segment_base
+    from kohort.storage.tools.inspection import FoundBatch, walk_segment
+
+    found: dict[str, None] = {}
+    for name in fs.list_directory(folder):
+        base = segment_base(name)
+        for each in () if base is None else walk_segment(fs, f"{folder}/{name}", base):
+            if isinstance(each, FoundBatch) and transactions.is_open(each.header):
+                found.update((record.group_id, None) for record in read_log_batch(each.read()))
+    return list(found)
+
+
+def _refusal(endings: Sequence[Ending]) -> str:
+    shown = [str(each) for each in endings[:_PLACES_TOLD]]
+    if len(endings) > _PLACES_TOLD:
+        shown.append(f"and so do {_counted(len(endings) - _PLACES_TOLD, 'more partition')}")
+    return (
+        f"{'; '.join(shown)}: this broker has no transactions, and would serve them as if they were committed or wait "
+        "for them for ever; end what is open in Apache Kafka, and leave out the rest with --end-transactions"
+    )
+
+
+def _configs(pairs: list[str], survey: Survey) -> dict[str, dict[str, str]]:
+    configs: dict[str, dict[str, str]] = {}
+    for pair in pairs:
+        topic, colon, rest = pair.partition(":")
+        name, equals, value = rest.partition("=")
+        if not colon or not equals:
+            raise ConfigError(f"--config {pair!r} is not TOPIC:NAME=VALUE")
+        if topic not in survey.topics:
+            raise ConfigError(f"--config {pair!r}: there is no topic {topic} among {', '.join(survey.topics)}")
+        configs.setdefault(topic, {})[name] = value
+    return configs
+
+
+def _check(fs: FileSystem, directory: str) -> None:
+    """Open the copy as a broker does, and report the bytes that its recovery has cut."""
+    from kohort.storage.store import Store
+
+    # What a crash of Kafka has torn is cut here, and not at the first start of a broker.
+    store = Store.open(directory, fs=fs)
+    store.close()
+    for each in store.recovery.cuts:
+        complain(each)
+
+
+def _tell(options: argparse.Namespace, survey: Survey, endings: Sequence[Ending]) -> None:
+    topics = sorted(survey.topics.values(), key=lambda topic: topic.name)
+    if options.json:
+        names = ("name", "bytes", "records", "damages")
+        rows: list[dict[str, Any]] = [{name: getattr(topic, name) for name in names} for topic in topics]
+        for row, topic in zip(rows, topics, strict=True):
+            row["partitions"] = len(topic.folders)
+        print_json({"topics": rows, "left": survey.left, "transactions": endings})
+    else:
+        cells = [(topic.name, len(topic.folders), topic.bytes, topic.records) for topic in topics]
+        print_table(("TOPIC", "PARTITIONS", "BYTES", "RECORDS"), cells, empty="no topics")
+        if survey.left:
+            complain(f"left where they are: {', '.join(sorted(survey.left))}")
+        for each in endings:
+            complain(_outcome(each))
+        complain(_NO_CONFIGS)
+
+
+def _outcome(ending: Ending) -> str:
+    word = "aborted" if ending.groups else "left out"
+    committed = ending.committed_transactions
+    but = f", but for {_counted(committed, 'open one')} that the coordinator had decided to commit" if committed else ""
+    return f"{ending}: {word}{but}"
+
+
+class _Progress:
+    """The progress of a copy, shown on a terminal."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total_bytes = total_bytes
+        self._copied_bytes = 0
+        self._is_told = sys.stderr.isatty()
+
+    def add(self, count_bytes: int) -> None:
+        """Add copied bytes to the progress."""
+        self._copied_bytes += count_bytes
+        if self._is_told:
+            done, total = self._copied_bytes / 1_000_000, self._total_bytes / 1_000_000
+            sys.stderr.write(f"\r{done:,.0f} of {total:,.0f} MB copied")
+
+    def end(self) -> None:
+        """Clear the line of the progress."""
+        if self._is_told:
+            sys.stderr.write("\r\x1b[K")

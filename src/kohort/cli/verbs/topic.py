@@ -1,0 +1,339 @@
+"""`kohort topic create|list|describe|grow|delete`; verbs about records are in `topicrecords`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli.arguments import parse_brokers, parse_datetime, parse_duration, parse_offset, parse_time, parse_topic
+from kohort.cli.bootstrap import add_bootstrap, connection
+from kohort.cli.main import add_execute, add_json, parse_pairs
+from kohort.cli.output import complain, print_json, print_table
+from kohort.errors import PartlyDoneError
+from kohort.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from kohort.client.admin.results.topics import OffsetAt
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    topic = subparsers.add_parser(
+        "topic",
+        help="topics: create, list, describe, grow (more partitions), offsets (at a time), delete-records, delete",
+        allow_abbrev=False,
+    )
+    actions = topic.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    create = actions.add_parser("create", help="create topics", allow_abbrev=False)
+    create.add_argument("topics", metavar="TOPIC", nargs="+")
+    create.add_argument("--partitions", type=int, metavar="N", help="number of partitions (default 1)")
+    create.add_argument(
+        "--replication-factor", type=int, metavar="N", help="copies of each partition (default: the cluster's)"
+    )
+    _add_assign(create, "the brokers of each partition, the preferred leader first: 1:2,2:3")
+    create.add_argument(
+        "--config", action="append", default=[], metavar="NAME=VALUE", help="a topic config; repeatable"
+    )
+    create.set_defaults(run=run_create)
+
+    listing = actions.add_parser("list", help="list topics", allow_abbrev=False)
+    listing.add_argument("--internal", action="store_true", help="show the broker's own topics too")
+    listing.set_defaults(run=run_list)
+
+    describe = actions.add_parser("describe", help="partitions, offsets and configs of topics", allow_abbrev=False)
+    describe.add_argument("topics", metavar="TOPIC", nargs="+")
+    describe.set_defaults(run=run_describe)
+
+    grow = actions.add_parser(
+        "grow",
+        help="give topics more partitions",
+        description="Give topics more partitions. They cannot be taken away again, and from then on keys go to other "
+        "partitions than before.",
+        allow_abbrev=False,
+    )
+    grow.add_argument("topics", metavar="TOPIC", nargs="+")
+    grow.add_argument("--partitions", type=int, required=True, metavar="N", help="how many there shall be")
+    _add_assign(grow, "the brokers of each new partition, the preferred leader first: 1:2,2:3")
+    grow.set_defaults(run=run_grow)
+
+    delete = actions.add_parser("delete", help="delete topics and their records", allow_abbrev=False)
+    delete.add_argument("topics", metavar="TOPIC", nargs="+")
+    delete.set_defaults(run=run_delete)
+
+    for parser in (create, listing, describe, grow, add_offsets(actions), add_delete_records(actions), delete):
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def _add_assign(parser: Any, text: str) -> None:
+    parser.add_argument("--assign", type=parse_brokers, metavar="BROKERS", help=text)
+    parser.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
+
+
+def run_create(options: argparse.Namespace) -> int:
+    """Create topics; those created are printed also if others could not be."""
+    from kohort import Admin, NewTopic
+
+    configs = parse_pairs(options.config, option="--config")
+    wanted = [
+        NewTopic(name, options.partitions, options.replication_factor, options.assign, configs)
+        for name in options.topics
+    ]
+    with Admin(connection(options)) as admin:
+        try:
+            _tell_created(options, admin.create_topics(wanted, validate_only=options.validate_only))
+        except PartlyDoneError as partly:
+            _tell_created(options, partly.done.values())
+            raise
+    return 0
+
+
+def _tell_created(options: argparse.Namespace, made: Iterable[Any]) -> None:
+    for row in made:
+        if options.json:
+            told = {"topic": row.name, "partitions": row.partition_count, "replication_factor": row.replication_factor}
+            print_json({**told, "created": not options.validate_only, "idle": row.idle})
+            continue
+        count = f"{row.partition_count} partition{'s' * (row.partition_count != 1)}"
+        copies = f", {row.replication_factor} copies of each" if (row.replication_factor or 1) > 1 else ""
+        done = "could create" if options.validate_only else "created"
+        print("; ".join([f"{done} {row.name} with {count}{copies}", *show_idle(row.idle)]))
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """List topics by name."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        topics = [topic for topic in admin.list_topics() if options.internal or not topic.is_internal]
+    topics.sort(key=lambda topic: topic.name)
+    if options.json:
+        print_json(topics)
+    else:
+        rows = [(topic.name, topic.partition_count, topic.topic_id) for topic in topics]
+        print_table(
+            ("TOPIC", "PARTITIONS", "ID"), rows, empty="no topics yet; create one with: kohort topic create NAME"
+        )
+    return 0
+
+
+def run_describe(options: argparse.Namespace) -> int:
+    """Print one table a topic."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        topics = admin.describe_topics(options.topics)
+    if options.json:
+        print_json(topics)
+        return 0
+    for topic in topics:
+        configs = ", ".join(
+            f"{name}={value} ({topic.idle[name]})" if name in topic.idle else f"{name}={value}"
+            for name, value in sorted(topic.configs.items())
+        )
+        print(f"{topic.name}  id {topic.topic_id}" + (f"  {configs}" if configs else ""))
+        if topic.loss_window is not None:
+            print(topic.loss_window.told(topic.copies))
+        rows = [
+            (
+                row.partition,
+                row.leader,
+                row.leader_epoch,
+                row.begin_offset,
+                row.end_offset,
+                row.end_offset - row.begin_offset,
+            )
+            for row in topic.partitions
+        ]
+        print_table(("PARTITION", "LEADER", "EPOCH", "BEGIN", "END", "RECORDS"), rows, empty="no partitions")
+    return 0
+
+
+def run_grow(options: argparse.Namespace) -> int:
+    """Give topics more partitions; those that got them are told also where others could not."""
+    from kohort import Admin
+
+    totals = dict.fromkeys(options.topics, options.partitions)
+    brokers = None if options.assign is None else dict.fromkeys(options.topics, options.assign)
+    with Admin(connection(options)) as admin:
+        try:
+            admin.create_partitions(totals, assignments=brokers, validate_only=options.validate_only)
+        except PartlyDoneError as partly:
+            _tell_grown(options, partly.done)
+            raise
+    _tell_grown(options, totals)
+    return 0
+
+
+def _tell_grown(options: argparse.Namespace, grown: Iterable[str]) -> None:
+    for name in grown:
+        if options.json:
+            print_json({"topic": name, "partitions": options.partitions, "grown": not options.validate_only})
+        elif options.validate_only:
+            print(f"{name} could have {options.partitions} partitions")
+        else:
+            print(f"{name} has {options.partitions} partitions now")
+
+
+def run_delete(options: argparse.Namespace) -> int:
+    """Delete topics."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        try:
+            admin.delete_topics(options.topics)
+        except PartlyDoneError as partly:
+            _tell_deleted(options, list(partly.done))
+            raise
+    _tell_deleted(options, list(dict.fromkeys(options.topics)))
+    return 0
+
+
+def _tell_deleted(options: argparse.Namespace, deleted: list[str]) -> None:
+    if options.json:
+        print_json({"deleted": deleted})
+    elif deleted:
+        print(f"deleted {', '.join(deleted)}")
+
+
+def show_idle(idle: Mapping[str, str]) -> list[str]:
+    """Format idle configs as `not acted on yet: retention.bytes`, one for each of the broker's words."""
+    names: dict[str, list[str]] = {}
+    for name, words in sorted(idle.items()):
+        names.setdefault(words, []).append(name)
+    return [f"{words}: {', '.join(named)}" for words, named in sorted(names.items())]
+
+
+# `kohort topic offsets|delete-records`: where records stand, and the oldest of them that have to go.
+#
+# Laws: without `--execute` nothing is deleted; what is shown is what would be deleted now.
+# Source: kafka-get-offsets (`--time`), kafka-delete-records.
+
+_HINT: Final = "nothing is deleted yet: --execute does it, and nobody can undo it"
+
+
+def add_offsets(actions: Any) -> Any:
+    """Add `offsets` to the actions of `kohort topic`; its parser."""
+    offsets = actions.add_parser("offsets", help="offsets of topics at a time or at either end", allow_abbrev=False)
+    offsets.add_argument("topics", metavar="TOPIC", nargs="+", type=parse_topic, help="orders, or orders:0,2")
+    offsets.add_argument(
+        "--at",
+        type=_at,
+        default="latest",
+        metavar="WHEN",
+        help="latest (default), earliest, max-timestamp, earliest-local, latest-tiered; the first record since "
+        "2026-01-31T12:00Z, or of the last 2h",
+    )
+    offsets.set_defaults(run=run_offsets)
+    return offsets
+
+
+def add_delete_records(actions: Any) -> Any:
+    """Add `delete-records`; its parser."""
+    delete = actions.add_parser(
+        "delete-records",
+        help="delete the oldest records of partitions",
+        description="Show where partitions would begin, and with --execute delete what is before that, for good. An "
+        "offset that a partition does not have becomes the nearest that it has.",
+        allow_abbrev=False,
+    )
+    delete.add_argument("topics", metavar="TOPIC", nargs="+", type=parse_topic, help="orders, or orders:0,2")
+    before = delete.add_mutually_exclusive_group(required=True)
+    before.add_argument("--before-offset", type=parse_offset, metavar="N", help="records below the offset N")
+    before.add_argument(
+        "--before-datetime", dest="before", type=parse_datetime, metavar="TIME", help="older than 2026-01-31T12:00Z"
+    )
+    before.add_argument(
+        "--older-than", dest="before", type=parse_duration, metavar="SPAN", help="older than so long: 2h, 7d, PT30M"
+    )
+    before.add_argument("--all", dest="before", action="store_const", const="latest", help="all that are there")
+    add_execute(delete, done="deleted")
+    delete.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
+    delete.set_defaults(run=run_delete_records)
+    return delete
+
+
+def run_offsets(options: argparse.Namespace) -> int:
+    """Print a row for each partition."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        found = admin.list_offsets(_places(options.topics), options.at)
+    rows = [(each.topic, each.partition, row.offset, row.timestamp) for each, row in sorted(found.items())]
+    if options.json:
+        names = ("topic", "partition", "offset", "timestamp")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        return 0
+    table = [(*row[:3], None if row[3] is None else _shown(row[3])) for row in rows]
+    print_table(("TOPIC", "PARTITION", "OFFSET", "TIME"), table, empty="no partitions")
+    return 0
+
+
+def run_delete_records(options: argparse.Namespace) -> int:
+    """Show the records to be deleted, and delete them with `--execute`."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        places = _places(options.topics)
+        begins = {each: row.offset or 0 for each, row in admin.list_offsets(places, "earliest").items()}
+        ends = {each: row.offset or 0 for each, row in admin.list_offsets([*begins]).items()}
+        wanted: dict[TopicPartition, int | None] = dict.fromkeys(begins, options.before_offset)
+        if options.before is not None:
+            wanted = {each: row.offset for each, row in admin.list_offsets([*begins], options.before).items()}
+        cuts: dict[TopicPartition, int] = {}
+        for each, end in ends.items():
+            cut = wanted[each]
+            # No record is as young: all are older.
+            cuts[each] = end if cut is None else min(max(cut, begins[each]), end)
+        if options.execute:
+            admin.delete_records({each: cut for each, cut in cuts.items() if cut > begins[each]})
+        _tell_cuts(options, begins, cuts, ends)
+        if not options.execute and not options.json:
+            complain(_HINT)
+    return 0
+
+
+def _tell_cuts(
+    options: argparse.Namespace,
+    begins: dict[TopicPartition, int],
+    cuts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+) -> None:
+    rows = [
+        (each.topic, each.partition, begins[each], cut, ends[each], cut - begins[each])
+        for each, cut in sorted(cuts.items())
+    ]
+    if options.json:
+        names = ("topic", "partition", "begin", "new_begin", "end", "records")
+        partitions = [dict(zip(names, row, strict=True)) for row in rows]
+        print_json({"executed": options.execute, "partitions": partitions})
+    else:
+        print_table(("TOPIC", "PARTITION", "BEGIN", "NEW", "END", "RECORDS"), rows, empty="no partitions")
+
+
+def _places(topics: Sequence[tuple[str, tuple[int, ...]]]) -> list[str | TopicPartition]:
+    return [
+        each
+        for topic, numbers in topics
+        for each in ([TopicPartition(topic, number) for number in numbers] if numbers else [topic])
+    ]
+
+
+def _at(text: str) -> OffsetAt:
+    from kohort.client.admin.results.topics import WORDS
+
+    for word in WORDS:
+        if word == text:
+            return word
+    if text.isdecimal():
+        return parse_offset(text)
+    if (time := parse_time(text)) is not None:
+        return time
+    raise argparse.ArgumentTypeError(f"{text!r} is no time: {', '.join(WORDS)}, 2h and 2026-01-31T12:00Z are")
+
+
+def _shown(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

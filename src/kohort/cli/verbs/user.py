@@ -1,0 +1,164 @@
+"""`kohort user list|set-password|remove`: users that log in by SCRAM.
+
+Laws: a password is on no command line and in no output; without `--execute` no user is removed.
+Source: kafka-configs (`--entity-type users`), rpk's `security user`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from getpass import getpass
+from pathlib import Path
+from typing import Any, Final
+
+from kohort.cli.arguments import input_name
+from kohort.cli.bootstrap import add_bootstrap, connection
+from kohort.cli.main import add_execute, add_json
+from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
+from kohort.errors import ConfigError
+
+_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_MOST_BYTES: Final = 64 * 1024
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the verb to the command line."""
+    user = subparsers.add_parser("user", help="who can log in by SCRAM: list, set-password, remove", allow_abbrev=False)
+    actions = user.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="users and the mechanisms that they log in by", allow_abbrev=False)
+    listing.add_argument("users", metavar="USER", nargs="*", help="only these")
+    listing.set_defaults(run=run_list)
+
+    change = actions.add_parser(
+        "set-password",
+        help="make a user, or change its password",
+        description="The password comes from a file, a variable of the environment, or is asked for. It is salted "
+        "here: the broker does not see it. Who is logged in stays so.",
+        allow_abbrev=False,
+    )
+    change.add_argument("user", metavar="USER")
+    source = change.add_mutually_exclusive_group()
+    source.add_argument("--password-file", metavar="FILE", help="whose first line it is (-: the standard input)")
+    source.add_argument("--password-env", metavar="NAME", help="the variable that has it")
+    change.add_argument("--password", "-p", dest="shown", help=argparse.SUPPRESS)
+    change.add_argument(
+        "--iterations", type=int, default=8192, metavar="N", help="rounds, 4096 to 16384 (default: 8192)"
+    )
+    change.set_defaults(run=run_set_password)
+
+    remove = actions.add_parser(
+        "remove",
+        help="take passwords away",
+        description="Show the passwords of users, and with --execute take them away. Who is logged in stays so until "
+        "its connection or session ends.",
+        allow_abbrev=False,
+    )
+    remove.add_argument("users", metavar="USER", nargs="+")
+    add_execute(remove)
+    remove.set_defaults(run=run_remove)
+
+    for parser, what in ((change, "default: SCRAM-SHA-512"), (remove, "default: both")):
+        parser.add_argument(
+            "--mechanism", dest="mechanisms", action="append", choices=_MECHANISMS, help=f"may be repeated ({what})"
+        )
+    for parser in (listing, change, remove):
+        add_bootstrap(parser)
+        add_json(parser)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Print the users by name."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        found = admin.describe_user_scram_credentials(options.users or None)
+    if options.json:
+        print_json(found)
+    else:
+        _print(found, empty="no users that log in by SCRAM")
+    return 0
+
+
+def run_set_password(options: argparse.Namespace) -> int:
+    """Set one password for each mechanism."""
+    from kohort import Admin, ScramCredential
+
+    if options.shown is not None:
+        raise ConfigError(
+            "a command line is seen by others: --password-file FILE or --password-env NAME has a password"
+        )
+    mechanisms = list(dict.fromkeys(options.mechanisms or ["SCRAM-SHA-512"]))
+    with Admin(connection(options)) as admin:
+        password = _password(options)
+        admin.alter_user_scram_credentials(
+            ScramCredential(user=options.user, password=password, mechanism=each, iterations=options.iterations)
+            for each in mechanisms
+        )
+    if options.json:
+        print_json({"user": options.user, "mechanisms": mechanisms, "iterations": options.iterations})
+    else:
+        print(f"{options.user} can log in by {' and '.join(mechanisms)}")
+    return 0
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Show the users' passwords to be removed, and remove them with `--execute`."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        there = admin.describe_user_scram_credentials(options.users)
+        chosen = [each for each in there if not options.mechanisms or each.mechanism in options.mechanisms]
+        if options.execute:
+            admin.alter_user_scram_credentials(deletions=chosen)
+    if options.json:
+        print_json({"executed": options.execute, "credentials": chosen})
+        return 0
+    _print(chosen, empty="no such passwords")
+    if chosen and not options.execute:
+        complain(NOTHING_CHANGED)
+    return 0
+
+
+def _print(rows: Any, *, empty: str) -> None:
+    table = [(each.user, each.mechanism, each.iterations) for each in rows]
+    print_table(("USER", "MECHANISM", "ITERATIONS"), table, empty=empty)
+
+
+def _password(options: argparse.Namespace) -> str:
+    """Return the given password, without the end of its line.
+
+    Raises:
+        ConfigError: nothing was given, or nothing that is text.
+        OSError: a file cannot be read.
+    """
+    if options.password_env is not None:
+        found = os.environ.get(options.password_env)
+        if found is None:
+            raise ConfigError(f"the environment has no {options.password_env}, which --password-env names")
+        return found
+    if options.password_file is None:
+        return _asked(options.user)
+    if options.password_file == "-":
+        data = sys.stdin.buffer.readline(_MOST_BYTES + 1)
+    else:
+        with Path(options.password_file).open("rb") as file:
+            data = file.readline(_MOST_BYTES + 1)
+    name = input_name(options.password_file)
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(f"the first line of {name} is longer than {_MOST_BYTES} bytes: that is no password")
+    try:
+        return data.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise ConfigError(f"the first line of {name} is not UTF-8: a password is text") from None
+
+
+def _asked(user: str) -> str:
+    if not sys.stdin.isatty():
+        raise ConfigError("nobody is there to type a password: --password-file FILE or --password-env NAME has it")
+    first = getpass(f"Password of {user}: ", stream=sys.stderr)
+    if getpass("Again: ", stream=sys.stderr) != first:
+        raise ConfigError("the two passwords are not the same; nothing is changed")
+    return first

@@ -1,0 +1,119 @@
+"""`kohort group why GROUP`: a group's rebalance, partition or state, explained in sentences.
+
+Laws: what is said comes from the broker's history alone, never from clients. With `--json` there are all the values
+behind the sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.cli.bootstrap import connection
+from kohort.cli.output import print_json
+from kohort.cli.verbs.grouphistory import where_rows_are_kept
+from kohort.errors import KohortError, NotInHistoryError
+from kohort.ids import TopicPartition
+from kohort.journal.words import show_clock
+
+if TYPE_CHECKING:
+    from kohort import Admin
+    from kohort.journal.explain.explanation import GroupExplanation, GroupRebalance, Ownership
+
+
+#: Digits that a partition of Kafka may have.
+_LONGEST_NUMBER: Final = 10
+
+
+def add_why(actions: Any) -> Any:
+    """Add the action to those of `kohort group`; its parser."""
+    why = actions.add_parser(
+        "why",
+        help="a rebalance, a partition's owners or who is waited for, explained",
+        description="Without an option, the latest rebalance and who is waited for now. All of it is told from the "
+        "broker's history of the group.",
+        allow_abbrev=False,
+    )
+    why.add_argument("group", metavar="GROUP")
+    what = why.add_mutually_exclusive_group()
+    what.add_argument("--last", action="store_true", help="the latest rebalance only")
+    what.add_argument("--rebalance", metavar="N", type=int, help="the one with this epoch, or generation")
+    what.add_argument(
+        "--partition", metavar="TOPIC-N", type=read_partition, help="who had a partition, one after the other"
+    )
+    what.add_argument("--member", metavar="M", help="what a member has, and why: its name in the sentences, or its id")
+    what.add_argument("--now", action="store_true", help="who is waited for at this moment")
+    why.set_defaults(run=run_why)
+    return why
+
+
+def run_why(options: argparse.Namespace) -> int:
+    """Explain the requested partition, member, rebalance or group."""
+    from kohort import Admin
+
+    with Admin(connection(options)) as admin:
+        found = _explain(admin, options)
+        is_cut = not found.is_complete and not found.has_older and not options.json
+        gone = where_rows_are_kept(admin) if is_cut else ""
+    if options.partition is not None:
+        owners = found.partition(*options.partition)
+        _say(options, owners, [_told(row) for row in owners])
+    elif options.member is not None:
+        standing = found.member(options.member)
+        _say(options, standing, [standing.sentence])
+    elif options.now:
+        _say(options, found.now, [found.summary])
+    elif options.last or options.rebalance is not None:
+        rebalance = _last(found) if options.last else found.rebalance(options.rebalance)
+        _say(options, rebalance, [_told(rebalance)])
+    else:
+        latest = [] if found.last is None else [_told(found.last)]
+        _say(options, {"last": found.last, "now": found.now, "summary": found.summary}, [*latest, found.summary])
+    if gone:
+        print(f"what was before the oldest rows of this group's history is not known: {gone}")
+    return 0
+
+
+def _explain(admin: Admin, options: argparse.Namespace) -> GroupExplanation:
+    """Fetch as much of the history as the question needs."""
+    # Most questions are about the latest events.
+    found = admin.explain_group(options.group)
+    is_there = options.partition is None and options.member is None
+    if options.rebalance is not None:
+        with contextlib.suppress(NotInHistoryError):
+            found.rebalance(options.rebalance)
+            return found
+        is_there = False
+    return found if is_there or not found.has_older else admin.explain_group(options.group, whole=True)
+
+
+def _last(found: GroupExplanation) -> GroupRebalance:
+    if found.last is None:
+        raise KohortError(f"the history of group {found.group_id} has no rebalance: {found.summary}")
+    return found.last
+
+
+def _told(row: GroupRebalance | Ownership) -> str:
+    timing = getattr(row, "timing", "")
+    return f"{show_clock(row.began_ms)}  {row.sentence}" + (f"\n{' ' * 14}{timing}" if timing else "")
+
+
+def _say(options: argparse.Namespace, values: object, sentences: list[str]) -> None:
+    if options.json:
+        print_json(values)
+    else:
+        print("\n".join(sentences))
+
+
+def read_partition(text: str) -> TopicPartition:
+    """Read TOPIC-N, or TOPIC:N as sentences and tables have it, for argparse.
+
+    >>> read_partition("my-orders:2") == read_partition("my-orders-2")
+    True
+    """
+    # No topic has a colon in its name.
+    topic, _, number = text.rpartition(":" if ":" in text else "-")
+    if not topic or not number.isdecimal() or len(number) > _LONGEST_NUMBER:
+        raise argparse.ArgumentTypeError(f"{text!r} is no partition: TOPIC-N is expected, as in orders-3")
+    return TopicPartition(topic, int(number))

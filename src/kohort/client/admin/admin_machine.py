@@ -1,0 +1,329 @@
+"""The admin client's machine: requests, each to the broker that can answer it, and who that is for groups.
+
+Laws: a call ends once, with the response or an error; codes that may pass are asked again until its deadline.
+Source: architecture rule 6; Kafka's admin client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from kohort.client.admin.coordinators import Coordinators
+from kohort.client.core.actions import Action, Endpoint, Lane, Stop
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.coordinator_lookup import MOVED
+from kohort.client.core.requests import (
+    Answer,
+    DeadlineReached,
+    DriverEvent,
+    Failure,
+    RequestFailed,
+    Requests,
+    ResponseReceived,
+)
+from kohort.client.options import ClientSettings
+from kohort.errors import (
+    AdvertisedAddressError,
+    BrokerError,
+    BrokersUnreachableError,
+    ErrorCode,
+    KohortError,
+    KohortTimeoutError,
+    UnsupportedFeatureError,
+)
+from kohort.wire.schema import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinator:
+    """The broker that coordinates a group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorAt:
+    """The broker that was found to coordinate groups which a request is about."""
+
+    endpoint: Endpoint
+
+
+class MovedError(KohortError):
+    """The broker of an address is not the one to ask any more; `why` is what it or its absence said."""
+
+    def __init__(self, why: KohortError) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAsked:
+    """One request; the ticket ends in its response.
+
+    `target`: an address (the ticket ends in a `MovedError` when whoever is there does not lead, or nobody is there and
+    no broker names it), the coordinator of a group, one that was found before (the ticket ends in a `MovedError` as
+    soon as it fails), or `None` for any broker. `codes` finds the error codes in a response: as long as one of them may
+    pass, the request is sent again. A version below `min_version` could not carry the request.
+    """
+
+    ticket: object
+    deadline_ms: int
+    request: Message
+    target: Endpoint | Coordinator | CoordinatorAt | None
+    codes: Callable[[Message], Iterable[int]]
+    during: str
+    min_version: int | None = None
+    max_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorsAsked:
+    """Who coordinates groups; the ticket ends in group -> `Endpoint`, or the error that says why there is none now.
+
+    `lost`: coordinators that an earlier answer has named, and that turned out not to be it.
+    """
+
+    ticket: object
+    deadline_ms: int
+    groups: tuple[str, ...]
+    lost: Mapping[str, Endpoint]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminCloseAsked:
+    """End at once; calls without an answer fail."""
+
+
+AdminEvent = RequestAsked | CoordinatorsAsked | AdminCloseAsked
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A request on its way; `due_ms` `None` while it is under way."""
+
+    asked: RequestAsked
+    due_ms: int | None = 0
+    attempts: int = 0
+    #: What came last, for the message when time runs out.
+    last_error: KohortError | None = None
+    #: Who is asked; `None` before anybody is.
+    at: Endpoint | None = None
+
+    def timed_out(self) -> KohortTimeoutError:
+        """The error of a call whose time is over while nobody has said anything."""
+        why = "" if self.at is None else f": {self.at} has not answered, and may still do what it was asked for"
+        return KohortTimeoutError(f"{self.asked.during} took too long{why}")
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """Coordinators on their way; `left` are the groups of which nothing is known yet."""
+
+    asked: CoordinatorsAsked
+    left: dict[str, None]
+    found: dict[str, Endpoint | KohortError] = field(default_factory=dict)
+
+
+class AdminMachine:
+    """Decides for one admin client."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._requests = Requests(request_timeout_ms=settings.options["request_timeout_ms"])
+        self._cluster = Cluster(
+            self._requests,
+            bootstrap=settings.bootstrap,
+            retry=settings.retry,
+            max_age_ms=settings.options["metadata_max_age_ms"],
+            on_change=lambda _: None,
+            on_unreachable=self._on_unreachable,
+        )
+        self._coordinators = Coordinators(
+            self._requests, self._cluster, retry=settings.retry, on_found=self._on_coordinator
+        )
+        self._calls: list[_Call] = []
+        self._searches: list[_Search] = []
+
+    def handle(self, event: AdminEvent | DriverEvent, now_ms: int) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case ResponseReceived() | RequestFailed():
+                self._requests.answer(event, now_ms)
+            case DeadlineReached():
+                pass
+            case RequestAsked():
+                self._calls.append(_Call(event))
+                self._begin(now_ms)
+            case CoordinatorsAsked():
+                for group, endpoint in event.lost.items():
+                    self._coordinators.lost(group, endpoint)
+                self._searches.append(_Search(event, dict.fromkeys(event.groups)))
+                self._begin(now_ms)
+            case AdminCloseAsked():
+                self._fail_all(KohortError("the admin client was closed"))
+                self._requests.add(Stop())
+            case _:
+                assert_never(event)
+        self._on_tick(now_ms)
+        return self._requests.drain()
+
+    def next_deadline(self) -> int | None:
+        """When something is to be done without being asked."""
+        deadlines = [self._cluster.next_deadline(), self._coordinators.next_deadline()]
+        deadlines += [search.asked.deadline_ms for search in self._searches]
+        deadlines += [call.asked.deadline_ms for call in self._calls]
+        deadlines += [call.due_ms for call in self._calls if call.due_ms]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _begin(self, now_ms: int) -> None:
+        if self._cluster.generation == 0:
+            self._cluster.refresh(now_ms)
+
+    def _on_tick(self, now_ms: int) -> None:
+        for search in list(self._searches):
+            self._go_on(search, now_ms)
+        for call in list(self._calls):
+            if now_ms >= call.asked.deadline_ms:
+                self._fail(call, call.last_error or call.timed_out())
+            elif call.due_ms is not None and call.due_ms <= now_ms and self._cluster.generation > 0:
+                self._send(call, now_ms)
+        self._coordinators.on_tick(now_ms)
+        self._cluster.on_tick(now_ms)
+
+    def _go_on(self, search: _Search, now_ms: int) -> None:
+        if now_ms >= search.asked.deadline_ms:
+            why = KohortTimeoutError("looking for the coordinators of groups took too long")
+            search.found.update(dict.fromkeys(search.left, why))
+            search.left.clear()
+        elif self._cluster.generation > 0:
+            for group in list(search.left):
+                endpoint = self._coordinators.need(group)
+                if endpoint is not None:
+                    del search.left[group]
+                    search.found[group] = endpoint
+        if not search.left:
+            self._searches.remove(search)
+            self._requests.complete(search.asked.ticket, search.found)
+
+    def _send(self, call: _Call, now_ms: int) -> None:
+        if call.last_error is not None and not self._may_be_asked_again(call.asked.target):
+            self._fail(call, MovedError(call.last_error))
+            return
+        endpoint = self._resolve(call.asked.target)
+        if endpoint is None:
+            # The end of the look-up is an event, and that comes by here again.
+            call.due_ms = 0
+            return
+        call.due_ms, call.at = None, endpoint
+        is_for_group = isinstance(call.asked.target, Coordinator | CoordinatorAt)
+        self._requests.send(
+            endpoint,
+            Lane.COORDINATOR if is_for_group else Lane.CONTROL,
+            call.asked.request,
+            lambda answer, later_ms: self._on_answer(call, endpoint, answer, later_ms),
+            min_version=call.asked.min_version,
+            max_version=call.asked.max_version,
+            timeout_ms=min(self._settings.options["request_timeout_ms"], call.asked.deadline_ms - now_ms),
+        )
+
+    def _may_be_asked_again(self, target: Endpoint | Coordinator | CoordinatorAt | None) -> bool:
+        if isinstance(target, Endpoint):
+            return target in self._cluster.brokers.values()
+        return not isinstance(target, CoordinatorAt)
+
+    def _resolve(self, target: Endpoint | Coordinator | CoordinatorAt | None) -> Endpoint | None:
+        match target:
+            case None:
+                return self._cluster.any_endpoint()
+            case Coordinator():
+                return self._coordinators.need(target.group_id)
+            case CoordinatorAt():
+                return target.endpoint
+            case Endpoint():
+                return target
+
+    def _on_answer(self, call: _Call, endpoint: Endpoint, answer: Answer, now_ms: int) -> None:
+        if call not in self._calls:
+            return
+        if isinstance(answer, RequestFailed):
+            self._on_failure(call, endpoint, answer, now_ms)
+            return
+        codes = [ErrorCode.of(code) for code in call.asked.codes(answer.message)]
+        passing = next((code for code in codes if may_pass(code)), None)
+        if passing is None:
+            self._calls.remove(call)
+            self._requests.complete(call.asked.ticket, answer.message)
+            return
+        error = BrokerError(passing, during=call.asked.during)
+        if passing.invalidates_metadata and isinstance(call.asked.target, Endpoint):
+            self._fail(call, MovedError(error))
+            return
+        if passing in MOVED:
+            self._lose_coordinator(call, endpoint)
+        self._again(call, error, now_ms)
+
+    def _on_failure(self, call: _Call, endpoint: Endpoint, answer: RequestFailed, now_ms: int) -> None:
+        during = call.asked.during
+        if answer.failure is Failure.UNSUPPORTED:
+            self._fail(call, UnsupportedFeatureError(ErrorCode.UNSUPPORTED_VERSION, answer.detail, during=during))
+        elif answer.failure is Failure.UNENCODABLE:
+            self._fail(call, KohortError(f"{during}: {answer.detail}"))
+        else:
+            self._cluster.refresh(now_ms)
+            self._lose_coordinator(call, endpoint)
+            self._again(call, KohortTimeoutError(f"{during} failed: {endpoint}: {answer.detail}"), now_ms)
+
+    def _lose_coordinator(self, call: _Call, endpoint: Endpoint) -> None:
+        if isinstance(call.asked.target, Coordinator):
+            self._coordinators.lost(call.asked.target.group_id, endpoint)
+
+    def _again(self, call: _Call, error: KohortError, now_ms: int) -> None:
+        call.last_error = error
+        call.due_ms = now_ms + self._settings.retry.delay_ms(call.attempts)
+        call.attempts += 1
+
+    def _fail(self, call: _Call, error: KohortError) -> None:
+        self._calls.remove(call)
+        self._requests.fail(call.asked.ticket, error)
+
+    def _fail_all(self, error: KohortError) -> None:
+        for call in list(self._calls):
+            self._fail(call, error)
+        for search in self._searches:
+            self._requests.fail(search.asked.ticket, error)
+        self._searches.clear()
+
+    def _on_coordinator(self, group: str, found: Endpoint | KohortError, now_ms: int) -> None:
+        for search in self._searches:
+            if group in search.left:
+                del search.left[group]
+                search.found[group] = found
+        if isinstance(found, KohortError):
+            for call in list(self._calls):
+                if call.asked.target == Coordinator(group_id=group):
+                    call.last_error = found
+                    if not found.retriable:
+                        self._fail(call, found)
+
+    def _on_unreachable(self, error: BrokersUnreachableError, now_ms: int) -> None:
+        if not isinstance(error, AdvertisedAddressError):
+            self._fail_all(error)
+        # Under an address to start from any broker answers what needs no certain one.
+        for call in [call for call in self._calls if call.asked.target is not None]:
+            self._fail(call, error)
+
+
+def may_pass(code: ErrorCode) -> bool:
+    """Whether the same request may be answered otherwise a little later."""
+    # Retriable for a reader who knows that the topic exists; here it is the answer. A full disk stays full by itself.
+    return code.retriable and code not in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        # Who asks for an election, or of one broker, wants to know that it cannot be now.
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    )

@@ -1,0 +1,193 @@
+"""The admin client's calls about configs: of topics, brokers, groups and what else has some.
+
+Source: Kafka's Admin (describeConfigs, incrementalAlterConfigs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from kohort.client.admin.admin_machine import MovedError
+from kohort.client.admin.questions import Questions, carry_out, error_of
+from kohort.client.admin.results import configs as shapes
+from kohort.client.admin.results.configs import ConfigEntry, ConfigResource
+from kohort.client.admin.results.groups import GroupConfig
+from kohort.client.arguments import to_names
+from kohort.client.core.actions import Endpoint
+from kohort.errors import BrokerError, ErrorCode, KohortError
+from kohort.wire.messages.describe_configs import DescribeConfigsResponse
+from kohort.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+
+V = TypeVar("V")
+_Said = dict[ConfigResource, V | KohortError]
+Resources = tuple[str, str | int] | Iterable[tuple[str, str | int]]
+
+#: How many things one request asks for.
+_PER_REQUEST: Final = 200
+
+
+class ConfigCalls:
+    """What topics, brokers and groups are set to."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def describe_configs(
+        self, resources: Resources, names: Sequence[str] | None = None
+    ) -> dict[ConfigResource, list[ConfigEntry]]:
+        """What topics, brokers, groups, ... are set to, by themselves or by default.
+
+        Args:
+            resources: `("topic", "orders")`, `("broker", 1)`, `("group", "billing")`, `("client-metrics", ...)`,
+                `("broker-logger", 1)`, or several of them. `("broker", "")`: what all brokers are set to together.
+            names: only these configs.
+
+        Returns:
+            In the order asked; the configs of each by name.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            PartlyDoneError: of several some cannot be described; `done` has the others.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders")
+        ...     admin.alter_configs(("topic", "orders"), {"retention.ms": 60_000}, append={"cleanup.policy": "compact"})
+        ...     found = admin.describe_configs(("topic", "orders"), ["retention.ms", "cleanup.policy"])
+        ...     [(row.name, row.value, row.default) for row in found["topic", "orders"]]
+        [('cleanup.policy', 'delete,compact', 'delete'), ('retention.ms', '60000', '604800000')]
+        """
+        chosen = None if names is None else to_names(names, "names")
+
+        async def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[list[ConfigEntry]]:
+            response = await self._questions.ask(
+                shapes.describe_request(part, chosen, include_synonyms=True),
+                DescribeConfigsResponse,
+                during=_during("describing the configs of", part),
+                codes=lambda _: (),
+                target=target,
+            )
+            return {
+                each: _error(row.error_code, row.error_message, "describing the configs of", each)
+                or shapes.entries(row.configs)
+                for row in response.results
+                for each in [shapes.resource_of(row.resource_type, row.resource_name)]
+            }
+
+        return await self._of_each(shapes.to_resources(resources), ask, during="describing configs")
+
+    async def alter_configs(
+        self,
+        resources: Resources,
+        changes: Mapping[str, object] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        append: Mapping[str, object] | None = None,
+        subtract: Mapping[str, object] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change configs and leave all others as they are; of one thing all of the changes are made or none.
+
+        Args:
+            resources: as of `describe_configs`; each of several gets the same changes.
+            changes: names and values; `None` takes a config back.
+            delete: configs to take back.
+            append: entries to add to lists, e.g. `{"cleanup.policy": "compact"}`.
+            subtract: entries to take out of lists.
+            validate_only: only say whether it could be done.
+
+        Raises:
+            BrokerError: INVALID_CONFIG with what is allowed, ...
+            UnknownTopicError: there is no such topic.
+            PartlyDoneError: of several things some were not changed; `done` and `failed` say which.
+        """
+        rows = shapes.to_changes(changes, delete=delete, append=append, subtract=subtract)
+        if not rows:
+            return
+
+        async def ask(part: Sequence[ConfigResource], target: Endpoint | None) -> _Said[None]:
+            response = await self._questions.ask(
+                shapes.alter_request(part, rows, validate_only=validate_only),
+                IncrementalAlterConfigsResponse,
+                during=_during("altering the configs of", part),
+                codes=lambda _: (),
+                target=target,
+            )
+            return {
+                each: _error(row.error_code, row.error_message, "altering the configs of", each)
+                for row in response.responses
+                for each in [shapes.resource_of(row.resource_type, row.resource_name)]
+            }
+
+        await self._of_each(shapes.to_resources(resources), ask, during="altering configs")
+
+    async def describe_group_configs(self, group: str) -> list[GroupConfig]:
+        """What a group is set to, by itself or by the broker, by name; the group need not exist."""
+        (rows,) = (await self.describe_configs(("group", group))).values()
+        return [
+            GroupConfig(name=row.name, value=row.value, is_own=row.source == "DYNAMIC_GROUP_CONFIG", doc=row.doc)
+            for row in rows
+        ]
+
+    async def alter_group_configs(
+        self, group: str, changes: Mapping[str, object], *, validate_only: bool = False
+    ) -> None:
+        """Set configs of a group, which need not exist, or take them back with `None`; all of them or none.
+
+        Raises:
+            BrokerError: INVALID_CONFIG with what is allowed, ...
+        """
+        await self.alter_configs(("group", group), changes, validate_only=validate_only)
+
+    async def _of_each(
+        self,
+        resources: Sequence[ConfigResource],
+        ask: Callable[[Sequence[ConfigResource], Endpoint | None], Awaitable[_Said[V]]],
+        *,
+        during: str,
+    ) -> dict[ConfigResource, V]:
+        """Ask any broker, but the one that is meant for the configs of a broker."""
+        brokers: dict[str, Endpoint] | None = None
+
+        async def ask_part(part: Sequence[ConfigResource]) -> _Said[V]:
+            nonlocal brokers
+            one = part[0]
+            if not _is_of_one_broker(one):
+                return await ask(part, None)
+            if brokers is None:
+                brokers = {
+                    str(row.node_id): Endpoint(row.host, row.port)
+                    for row in (await self._questions.metadata(())).brokers
+                }
+            if one.name not in brokers:
+                text = f"there is no broker {one.name}; the cluster has {', '.join(sorted(brokers, key=int))}"
+                return {one: BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, text, during=during)}
+            try:
+                return await ask(part, brokers[one.name])
+            except MovedError as moved:
+                # It is gone; what the others say is worth having all the same.
+                return {one: moved.why}
+
+        return (
+            await carry_out(
+                resources,
+                ask_part,
+                during=during,
+                within_s=self._questions.timeout_s,
+                per_request=lambda each: 1.0 if _is_of_one_broker(each) else 1 / _PER_REQUEST,
+            )
+        ).settle()
+
+
+def _is_of_one_broker(resource: ConfigResource) -> bool:
+    return resource.kind in ("broker", "broker-logger") and resource.name != ""
+
+
+def _during(doing: str, part: Sequence[ConfigResource]) -> str:
+    return f"{doing} {part[0]}" if len(part) == 1 else f"{doing} {len(part)} resources"
+
+
+def _error(code: int, message: str | None, doing: str, resource: ConfigResource) -> KohortError | None:
+    topic = resource.name if resource.kind == "topic" else None
+    return error_of(code, message, f"{doing} {resource}", topic=topic)

@@ -1,0 +1,556 @@
+"""The admin client's calls about groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from kohort.client.admin.admin_machine import CoordinatorAt, CoordinatorsAsked, MovedError, may_pass
+from kohort.client.admin.questions import GRACE_S, Outcome, Question, Questions, answered, check
+from kohort.client.admin.results import groups as shapes
+from kohort.client.admin.results import topics as topic_shapes
+from kohort.client.admin.results.groups import (
+    GroupDescription,
+    GroupHistory,
+    GroupListing,
+    GroupOffset,
+    GroupSummary,
+    HistoryEvent,
+    MemberDescription,
+    Row,
+    check_group_id,
+)
+from kohort.client.arguments import to_names
+from kohort.client.core.actions import Endpoint
+from kohort.client.core.coordinator_lookup import MOVED
+from kohort.client.steps import Pause
+from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortError, KohortTimeoutError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kohort.wire.messages.group_history import GroupHistoryRequest, GroupHistoryResponse
+from kohort.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kohort.wire.messages.metadata import MetadataResponse
+from kohort.wire.messages.offset_fetch import OffsetFetchResponse
+from kohort.wire.schema import Message
+
+if TYPE_CHECKING:
+    from kohort.journal.explain.explanation import GroupExplanation
+
+
+# Questions about many groups: one request for those of a coordinator, again for those whose coordinator has moved.
+#
+# Laws: every group ends once, with an answer or the reason why it has none; what goes wrong with one leaves the others
+# alone. A group that is named twice is asked about once.
+# Source: Kafka's Admin (describeConsumerGroups and its like); KIP-699, KIP-709.
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+#: Groups in one request: a coordinator answers the first while it reads the next.
+_AT_A_TIME: Final = 100
+#: Before those are asked about again whose coordinator has moved or is not ready, seconds.
+_PAUSE_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry(Generic[R, T]):
+    """What is asked about groups.
+
+    `build` makes the request about some of them and `read` takes the response about them apart, group -> row; `doing`
+    says what is done, as in "describing group orders". Of several groups at once versions from `several_since` know.
+    """
+
+    doing: str
+    build: Callable[[list[str]], Message]
+    expected: type[R]
+    read: Callable[[R, list[str]], Mapping[str, Row[T]]]
+    several_since: int | None = None
+    #: It takes groups away: one that is not there when it is asked for again is away.
+    removes: bool = False
+    max_version: int | None = None
+
+    def question(self, groups: list[str], coordinator: Endpoint) -> Question[R]:
+        """About groups that this broker coordinates."""
+        several = len(groups) > 1
+        return Question(
+            request=self.build(groups),
+            expected=self.expected,
+            during=f"{self.doing} {len(groups)} groups" if several else f"{self.doing} group {groups[0]}",
+            # What a row says is that group's alone.
+            codes=lambda _: (),
+            target=CoordinatorAt(endpoint=coordinator),
+            min_version=self.several_since if several else None,
+            max_version=self.max_version,
+        )
+
+
+@dataclass(slots=True)
+class _Answers(Generic[T]):
+    """What is known so far; every group is in `found` or in `left`."""
+
+    found: dict[str, T | KohortError]
+    #: group -> why it has to be asked about again; `None` where it has not been.
+    left: dict[str, KohortError | None]
+    #: Coordinators that turned out not to be it.
+    lost: dict[str, Endpoint]
+    #: Those that know of one group at a time only.
+    single: set[Endpoint]
+
+    def put(self, group: str, value: T | KohortError) -> None:
+        """The end for one group."""
+        self.found[group] = value
+        del self.left[group]
+
+    def put_off(self, group: str, why: KohortError) -> None:
+        """It has to be asked about again; what has failed first says more than that time is up."""
+        if not (isinstance(why, KohortTimeoutError) and isinstance(self.left[group], KohortTimeoutError)):
+            self.left[group] = why
+
+
+class CoordinatorQuestions:
+    """Questions to the coordinators of groups."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._host = questions.host
+
+    async def ask_about(self, groups: Iterable[str], inquiry: Inquiry[R, T]) -> dict[str, T | KohortError]:
+        """What is said of each group, or why nothing is.
+
+        Raises:
+            BrokersUnreachableError: nobody answers.
+        """
+        names = to_groups(groups)
+        answers: _Answers[T] = _Answers({}, dict.fromkeys(names), {}, set())
+        deadline_ms = self._host.deadline_ms(self._questions.timeout_s)
+        while True:
+            await self._ask_coordinators(answers, inquiry, deadline_ms)
+            if not answers.left:
+                return {name: answers.found[name] for name in names}
+            if self._host.now_ms() >= deadline_ms:
+                for name, why in list(answers.left.items()):
+                    answers.put(name, why or KohortTimeoutError(f"{inquiry.doing} group {name} took too long"))
+            else:
+                await Pause(_PAUSE_S)
+
+    async def _ask_coordinators(self, answers: _Answers[T], inquiry: Inquiry[R, T], deadline_ms: int) -> None:
+        """One round: everybody who is left."""
+        asked: list[tuple[Endpoint, list[str]]] = []
+        for endpoint, groups in (await self._find_coordinators(answers, deadline_ms)).items():
+            size = 1 if endpoint in answers.single else _AT_A_TIME
+            asked += [(endpoint, groups[at : at + size]) for at in range(0, len(groups), size)]
+        questions = [inquiry.question(groups, endpoint) for endpoint, groups in asked]
+        responses = await self._questions.ask_all(questions, deadline_ms=deadline_ms)
+        for (endpoint, groups), response in zip(asked, responses, strict=True):
+            match response:
+                case BrokersUnreachableError():
+                    raise response
+                case MovedError():
+                    for group in groups:
+                        answers.put_off(group, response.why)
+                        answers.lost[group] = endpoint
+                case BrokerError() if response.code is ErrorCode.UNSUPPORTED_VERSION and len(groups) > 1:
+                    answers.single.add(endpoint)
+                case KohortTimeoutError():
+                    for group in groups:
+                        answers.put_off(group, response)
+                case KohortError():
+                    for group in groups:
+                        answers.put(group, response)
+                case _:
+                    _note_rows(answers, inquiry, endpoint, groups, inquiry.read(response, groups))
+
+    async def _find_coordinators(self, answers: _Answers[T], deadline_ms: int) -> dict[Endpoint, list[str]]:
+        """Coordinator -> groups; what is no group's id, or may not be looked up, ends here."""
+        places = await self._coordinators(tuple(answers.left), answers.lost, deadline_ms)
+        answers.lost = {}
+        by_coordinator: dict[Endpoint, list[str]] = {}
+        for group, place in places.items():
+            if isinstance(place, Endpoint):
+                by_coordinator.setdefault(place, []).append(group)
+            elif place.retriable:
+                answers.put_off(group, place)
+            else:
+                answers.put(group, place)
+        return by_coordinator
+
+    async def _coordinators(
+        self, groups: tuple[str, ...], lost: Mapping[str, Endpoint], deadline_ms: int
+    ) -> Mapping[str, Endpoint | KohortError]:
+        if not groups:
+            return {}
+        ticket: Future[object] = Future()
+        self._host.post(CoordinatorsAsked(ticket=ticket, deadline_ms=deadline_ms, groups=groups, lost=dict(lost)))
+        found = await Pause(self._questions.timeout_s + GRACE_S, ticket)
+        assert isinstance(found, dict)
+        return found
+
+
+def to_groups(groups: object) -> list[str]:
+    """Ids of groups, each once.
+
+    Raises:
+        TypeError: these are none, or one text.
+        ConfigError: one of them cannot be a group's id.
+    """
+    names = to_names(groups, "groups")
+    for name in names:
+        check_group_id(name)
+    return list(dict.fromkeys(names))
+
+
+def _note_rows(
+    answers: _Answers[T],
+    inquiry: Inquiry[R, T],
+    endpoint: Endpoint,
+    groups: list[str],
+    rows: Mapping[str, Row[T]],
+) -> None:
+    for group in groups:
+        row = rows.get(group)
+        during = f"{inquiry.doing} group {group}"
+        if row is None:
+            text = f"the coordinator {endpoint} said nothing of it"
+            answers.put(group, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, text, during=during))
+            continue
+        code = ErrorCode.of(row.code)
+        is_away = inquiry.removes and isinstance(answers.left[group], KohortTimeoutError)
+        if code is ErrorCode.NONE or (is_away and code is ErrorCode.GROUP_ID_NOT_FOUND):
+            answers.put(group, row.value)
+            continue
+        error = BrokerError(code, _texts(group).get(code, row.message), during=during)
+        if not may_pass(code):
+            answers.put(group, error)
+            continue
+        answers.left[group] = error
+        if code in MOVED:
+            answers.lost[group] = endpoint
+
+
+def _texts(group: str) -> dict[ErrorCode, str]:
+    return {
+        ErrorCode.GROUP_ID_NOT_FOUND: f"there is no group {group}",
+        ErrorCode.NON_EMPTY_GROUP: "it still has members; stop them first",
+    }
+
+
+_OFFSETS: Final = Inquiry(
+    doing="looking up the offsets of",
+    build=shapes.offsets_request,
+    expected=OffsetFetchResponse,
+    read=shapes.read_offsets,
+    several_since=8,
+    # Later versions know topics by id only.
+    max_version=9,
+)
+_DELETE: Final = Inquiry(
+    doing="deleting",
+    build=lambda groups: DeleteGroupsRequest(groups_names=groups),
+    expected=DeleteGroupsResponse,
+    read=shapes.read_deletions,
+    removes=True,
+)
+
+#: Pages of the topic that are read unless all of them are: a thousand rows of all groups each.
+_USUAL_PAGES: Final = 20
+#: Rows that tell of the broker: in front of a group's first row they tell nothing of it.
+_OF_BROKER: Final = frozenset({"broker_started", "broker_stopped", "journal_gap"})
+
+
+class GroupCalls:
+    """Groups of both protocols: list, describe, offsets, delete."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._coordinators = CoordinatorQuestions(questions)
+
+    async def list_groups(
+        self, states: Collection[str] | None = None, types: Collection[str] | None = None
+    ) -> list[GroupListing]:
+        """Every group, by name; `states` and `types` ("classic", "consumer") narrow that down."""
+        request = ListGroupsRequest(states_filter=list(states or ()), types_filter=list(types or ()))
+        found = await self._questions.of_brokers(
+            lambda metadata: self._groups_of_all(metadata, request), await self._questions.metadata(())
+        )
+        return [found[name] for name in sorted(found)]
+
+    async def _groups_of_all(self, metadata: MetadataResponse, request: ListGroupsRequest) -> dict[str, GroupListing]:
+        questions = [
+            Question(
+                request=request,
+                expected=ListGroupsResponse,
+                target=Endpoint(broker.host, broker.port),
+                during="listing groups",
+                codes=lambda response: [response.error_code],
+            )
+            for broker in metadata.brokers
+        ]
+        found: dict[str, GroupListing] = {}
+        for response in await self._questions.ask_each(questions):
+            check(response.error_code, None, "listing groups")
+            found.update((group.group_id, shapes.listing(group)) for group in response.groups)
+        return found
+
+    async def summarize_groups(self) -> list[GroupSummary]:
+        """Every group with members and lag, by name; a few requests to each broker, however many groups there are.
+
+        A group that goes meanwhile is left out.
+        """
+        listed = {row.group_id: row for row in await self.list_groups()}
+        described = {name: each for name, each in (await self.describe_groups(listed)).items() if not _is_gone(each)}
+        committed = await self.list_group_offsets(described)
+        ends = await self._ends({partition for each in committed.values() for partition in answered(each)})
+        return [
+            shapes.summary(listed[name], len(answered(each).members), answered(committed[name]), ends)
+            for name, each in described.items()
+        ]
+
+    async def describe_group(self, group: str, *, include_authorized_operations: bool = False) -> GroupDescription:
+        """One group of either protocol.
+
+        Args:
+            include_authorized_operations: also what the caller may do with it.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND.
+        """
+        check_group_id(group)
+        found = await self.describe_groups([group], include_authorized_operations=include_authorized_operations)
+        return answered(found[group])
+
+    async def describe_groups(
+        self, groups: Iterable[str], *, include_authorized_operations: bool = False
+    ) -> dict[str, GroupDescription | KohortError]:
+        """Groups of either protocol, in the order asked: of each its description, or why there is none.
+
+        A few requests to each coordinator, however many groups there are.
+
+        Args:
+            groups: ids.
+            include_authorized_operations: also what the caller may do with them.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders", 1)
+        ...     admin.alter_group_offsets("billing", {kohort.TopicPartition("orders", 0): 0})
+        ...     for group, found in admin.describe_groups(["billing", "biling"]).items():
+        ...         print(group, found.message if isinstance(found, kohort.errors.BrokerError) else found.state)
+        billing Empty
+        biling there is no group biling
+
+        Raises:
+            BrokersUnreachableError: nobody answers.
+            TypeError: `groups` is one text, or no ids.
+        """
+        names = to_groups(groups)
+        new, former = _describing(include_authorized_operations)
+        found = await self._coordinators.ask_about(names, new)
+        classic = await self._coordinators.ask_about(
+            [name for name, each in found.items() if _is_classic(each)], former
+        )
+        return {**found, **classic}
+
+    async def group_offsets(self, group: str) -> list[GroupOffset]:
+        """Where a group stands: every partition that it has committed or that a member owns, by topic and partition."""
+        check_group_id(group)
+        return answered((await self.groups_offsets([group]))[group])
+
+    async def groups_offsets(self, groups: Iterable[str]) -> dict[str, list[GroupOffset] | KohortError]:
+        """Where groups stand, in the order asked: of each what `group_offsets` tells, or why that is not known.
+
+        Raises:
+            BrokersUnreachableError: nobody answers.
+            TypeError: `groups` is one text, or no ids.
+        """
+        described = await self.describe_groups(groups)
+        committed = await self.list_group_offsets(described)
+        partitions: set[TopicPartition] = set()
+        members: dict[str, tuple[MemberDescription, ...]] = {}
+        found: dict[str, list[GroupOffset] | KohortError] = {}
+        for name, each in described.items():
+            offsets = committed[name]
+            found[name] = []
+            if isinstance(each, KohortError) and not _is_gone(each):
+                found[name] = each
+            elif isinstance(offsets, KohortError):
+                found[name] = offsets
+            else:
+                members[name] = () if isinstance(each, KohortError) else each.members
+                partitions.update(offsets, *(member.assignment for member in members[name]))
+        ends = await self._ends(partitions)
+        for name, those in members.items():
+            found[name] = shapes.group_offsets(those, answered(committed[name]), ends)
+        return found
+
+    async def list_group_offsets(self, groups: Iterable[str]) -> dict[str, shapes.Committed | KohortError]:
+        """What groups have committed, in the order asked: of each its offsets by partition, or why they are not known.
+
+        A few requests to each coordinator, however many groups there are; a group that is not there has none.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders", 1)
+        ...     first = kohort.TopicPartition("orders", 0)
+        ...     admin.alter_group_offsets("billing", {first: kohort.OffsetAndMetadata(7, "by hand")})
+        ...     admin.list_group_offsets(["billing"])["billing"][first].metadata
+        'by hand'
+
+        Raises:
+            BrokersUnreachableError: nobody answers.
+            TypeError: `groups` is one text, or no ids.
+        """
+        return await self._coordinators.ask_about(groups, _OFFSETS)
+
+    async def group_history(self, group: str, *, after: int | None = None, whole: bool = False) -> GroupHistory:
+        """Why the group is as it is: what came in, what its coordinator decided and what that changed.
+
+        Args:
+            group: its id.
+            after: only rows with a sequence above this one, as of an earlier call, that are in the broker's memory.
+            whole: all that the broker has; otherwise what is in its memory, and of the topic `__group_journal` the
+                latest 20,000 rows of all groups.
+
+        Raises:
+            UnsupportedFeatureError: the broker is not one of kohort's: Apache Kafka keeps no history.
+        """
+        during = f"reading the history of group {group}"
+
+        async def ask(request: GroupHistoryRequest) -> GroupHistoryResponse:
+            page = await self._questions.ask_own(
+                request, GroupHistoryResponse, group=group, feature="keeps a history of groups", during=during
+            )
+            check(page.error_code, page.error_message, during)
+            return page
+
+        return await _read_history(ask, group, after=after, whole=whole)
+
+    async def explain_group(self, group: str, *, whole: bool = False, member: str | None = None) -> GroupExplanation:
+        """Why the group is as it is, in sentences: what set each rebalance off, who gave and took what, who was slow.
+
+        Everything is told from the broker's history of the group; where its beginning is missing, so it is here.
+        `whole`: of all its history, as for `group_history`. `member`: of `members` only this one, by the name that
+        sentences have or by its id.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders", 2)
+        ...     with kohort.Consumer("orders", bootstrap_servers=broker.bootstrap_servers, group_id="billing") as one:
+        ...         while not one.assignment():
+        ...             _ = one.poll(0.02)
+        ...     found = admin.explain_group("billing")
+        ...     found.last.triggers[0].trigger, found.summary, [row.end for row in found.partition("orders", 1)]
+        ('member left', 'the group has no members', ['kohort left'])
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND.
+            NotInHistoryError: there is no such member.
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        from kohort.journal.explain.explaining import explain
+
+        found = await self.group_history(group, whole=whole)
+        is_known = any(event.event != "refused" for event in found.events)
+        if not is_known and all(row.group_id != group for row in await self.list_groups()):
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group}", during=f"explaining {group}")
+        told = explain(group, found.events, now_ms=int(time.time() * 1_000), is_complete=found.is_complete)
+        told = replace(told, has_older=found.has_older)
+        return told if member is None else replace(told, members=(told.member(member),))
+
+    async def delete_groups(self, names: Iterable[str]) -> None:
+        """Delete empty groups and their offsets.
+
+        Raises:
+            BrokerError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, of the only one.
+            PartlyDoneError: of several groups some were not deleted; `done` and `failed` say which.
+            TypeError: `names` is one text, or no ids.
+        """
+        outcome: Outcome[str, None] = Outcome("deleting groups")
+        for name, end in (await self._coordinators.ask_about(names, _DELETE)).items():
+            if isinstance(end, KohortError):
+                outcome.failed[name] = end
+            else:
+                outcome.done[name] = end
+        outcome.settle()
+
+    async def _ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        metadata = await self._questions.metadata({partition.topic for partition in partitions})
+        return await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
+
+
+async def _read_history(
+    ask: Callable[[GroupHistoryRequest], Awaitable[GroupHistoryResponse]],
+    group: str,
+    *,
+    after: int | None,
+    whole: bool,
+) -> GroupHistory:
+    """All pages of a group's history as one: those in the broker's memory, and older ones of `__group_journal`.
+
+    Laws: a row is there once, as it was told last. What the broker has in memory is newer than what it is asked for of
+    the topic, wherever they meet.
+    """
+    events: list[HistoryEvent] = []
+    while True:
+        page = await ask(
+            GroupHistoryRequest(group_id=group, after_sequence=events[-1].sequence if events else after or 0)
+        )
+        events += map(shapes.history_event, page.rows)
+        if not page.has_more:
+            break
+    is_complete, older_offset = page.is_complete, page.older_offset
+    if after is None:
+        known = {event.sequence: event for event in events}
+        pages = 0
+        while older_offset >= 0 and (whole or pages < _USUAL_PAGES):
+            older = await ask(GroupHistoryRequest(group_id=group, before_offset=older_offset))
+            for row in older.rows:
+                known.setdefault(row.sequence, shapes.history_event(row))
+            is_complete, older_offset = older.is_complete, older.older_offset
+            pages += 1
+        events = [known[number] for number in sorted(known)]
+        first = next((at for at, event in enumerate(events) if event.event not in _OF_BROKER), len(events))
+        del events[:first]
+    return GroupHistory(
+        group_id=group,
+        events=tuple(events),
+        counts={row.name: row.count for row in page.counts},
+        is_complete=is_complete,
+        has_older=older_offset >= 0,
+    )
+
+
+def _is_gone(found: object) -> bool:
+    return isinstance(found, BrokerError) and found.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def _is_classic(found: object) -> bool:
+    """Whether it may be a classic group, or the broker knows no others."""
+    return _is_gone(found) or (isinstance(found, BrokerError) and found.code is ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _describing(
+    include_authorized_operations: bool,
+) -> tuple[Inquiry[ConsumerGroupDescribeResponse, GroupDescription], Inquiry[DescribeGroupsResponse, GroupDescription]]:
+    """How groups of the new protocol are described, and classic ones."""
+    with_operations = {"include_authorized_operations": include_authorized_operations}
+    return (
+        Inquiry(
+            doing="describing",
+            build=lambda groups: ConsumerGroupDescribeRequest(group_ids=groups, **with_operations),
+            expected=ConsumerGroupDescribeResponse,
+            read=shapes.read_consumer_groups,
+        ),
+        Inquiry(
+            doing="describing",
+            build=lambda groups: DescribeGroupsRequest(groups=groups, **with_operations),
+            expected=DescribeGroupsResponse,
+            read=shapes.read_classic_groups,
+        ),
+    )

@@ -1,0 +1,127 @@
+"""The admin client's calls about groups whose members have names, and keep what they have while they are away.
+
+Laws: a call about a group that is not there, or not in the mode that it is about, changes nothing and says so; configs
+alone may be set for a group that is yet to come.
+Source: KIP-345 as drafted (enableStaticMembership, enableDynamicMembership, forceRebalance); requirement S3.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Final
+
+import kohort
+from kohort.client.admin.admin_machine import Coordinator
+from kohort.client.admin.calls.configs import ConfigCalls
+from kohort.client.admin.calls.groups import GroupCalls
+from kohort.client.admin.questions import Questions
+from kohort.client.admin.results.groups import DYNAMIC, MODE, STATIC, TOKEN, check_group_id, static_changes
+from kohort.client.core.broker_version import software_of
+from kohort.errors import BrokerError, ErrorCode, UnsupportedFeatureError
+from kohort.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.wire.private import SOFTWARE_NAME
+
+#: How Apache Kafka refuses to tell configs of groups: before 3.8 it knows no such resource, later some brokers may not.
+_NO_CONFIGS: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_VERSION)
+
+
+class MembershipCalls:
+    """Groups as K345 drafted them, and the way there and back."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._groups = GroupCalls(questions)
+        self._configs = ConfigCalls(questions)
+
+    async def enable_static_membership(
+        self,
+        group: str,
+        registration_timeout: int | timedelta | None = None,
+        expansion_timeout: int | timedelta | None = None,
+    ) -> None:
+        """Keep what the group's members have while they are away, and take in new ones together.
+
+        Every member needs a name (`group.instance.id`, `member.name`) from now on. Of a group that is static already
+        the timeouts are changed. A group that is yet to come can be made static by `alter_group_configs`.
+
+        Args:
+            group: its id, of either protocol.
+            registration_timeout: how long an offline member keeps its partitions; milliseconds, or a `timedelta`.
+                `None`: what the group, else the broker is set to, 30 minutes by default.
+            expansion_timeout: how long new members wait, from the first on, until one rebalance gives something to all
+                of them; likewise, 5 minutes by default.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders", 1)
+        ...     admin.alter_group_offsets("billing", {kohort.TopicPartition("orders", 0): 0})
+        ...     admin.enable_static_membership("billing", registration_timeout=900_000)
+        ...     admin.describe_group("billing").is_static
+        True
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND; INVALID_CONFIG: a timeout is out of the broker's bounds, or members have no
+                names, with their ids.
+            ConfigError: a timeout is negative.
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        changes = static_changes(registration_timeout, expansion_timeout)
+        await self._mode_of(group, "making group {} static")
+        await self._configs.alter_group_configs(group, changes)
+
+    async def enable_dynamic_membership(self, group: str) -> None:
+        """Let a static group go by sessions again; no client has to be changed, names stay, sessions begin anew.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: it is dynamic already.
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        await self._check_static(group, "making group {} dynamic", "it is dynamic already")
+        await self._configs.alter_group_configs(group, {MODE: DYNAMIC})
+
+    async def force_rebalance(self, group: str) -> None:
+        """Have a static group share its partitions out now, among all that are online or waiting to be let in.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND; INVALID_REQUEST: it is dynamic.
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        why = "it is dynamic, and rebalances by itself whenever something changes"
+        await self._check_static(group, "forcing a rebalance of group {}", why)
+        await self._configs.alter_group_configs(group, {TOKEN: os.urandom(8).hex()})
+
+    async def _check_static(self, group: str, doing: str, otherwise: str) -> None:
+        if await self._mode_of(group, doing) != STATIC:
+            text = f"the membership of group {group} is not static: {otherwise}"
+            raise BrokerError(ErrorCode.INVALID_REQUEST, text, during=doing.format(group))
+
+    async def _mode_of(self, group: str, doing: str) -> str:
+        """Static or dynamic, of a group that is there."""
+        during = doing.format(group)
+        check_group_id(group)
+        try:
+            configs = await self._configs.describe_group_configs(group)
+        except BrokerError as why:
+            # An empty name is no group's, whatever the broker is.
+            if why.code not in _NO_CONFIGS or not group:
+                raise
+            configs = []
+        mode = next((config.value for config in configs if config.name == MODE), None)
+        if mode is None:
+            software = await self._software(group, during)
+            text = f"only kohort's broker keeps static groups: the coordinator is {software} and has no {MODE}"
+            raise UnsupportedFeatureError(ErrorCode.UNSUPPORTED_VERSION, text, during=during)
+        await self._groups.describe_group(group)
+        return mode
+
+    async def _software(self, group: str, during: str) -> str:
+        response = await self._questions.ask(
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
+            ApiVersionsResponse,
+            target=Coordinator(group_id=group),
+            during=during,
+            codes=lambda response: [response.error_code],
+            min_version=3,
+        )
+        return software_of(response)

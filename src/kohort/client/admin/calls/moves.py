@@ -1,0 +1,178 @@
+"""The admin client's calls about partitions that go from one member of a group to another.
+
+Source: requirement H9; users@kafka, July 2014 (SwitchPartition).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kohort.client.admin.calls.groups import GroupCalls
+from kohort.client.admin.questions import Questions, check
+from kohort.client.admin.results import moves as shapes
+from kohort.client.admin.results.moves import GroupMove, SubmittedMove
+from kohort.client.steps import Pause
+from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.describe_moves import DescribeMovesRequest, DescribeMovesResponse
+from kohort.wire.messages.submit_moves import SubmitMovesRequest, SubmitMovesResponse
+
+_FEATURE: Final = "moves partitions on request"
+#: Between two questions, seconds: at first, and at most.
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 1.0
+
+
+class MoveCalls:
+    """Groups, and who of one of the consumer protocol shall have which partitions."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._groups = GroupCalls(questions)
+
+    async def switch_partition(self, group: str, partition: TopicPartition, to_member: str) -> SubmittedMove:
+        """Give a partition to a member, whoever has it; the coordinator has it on record when this returns.
+
+        The owner commits and acknowledges before the member gets it, at the group's pace (`group.moves.per.second`):
+        `wait_for_moves` waits for that. It stays so until members or topics of the group change and its assignor
+        decides anew; the assignor `external` then leaves it where it is.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders", 2)
+        ...     here = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "billing"}
+        ...     with kohort.Consumer("orders", **here) as consumer:
+        ...         while len(consumer.assignment()) < 2:
+        ...             _ = consumer.poll(0.02)
+        ...         (member,) = admin.describe_group("billing").members
+        ...         move = admin.switch_partition("billing", kohort.TopicPartition("orders", 0), member.member_id)
+        >>> move.is_taken, move.move_id  # it has the partition already
+        (True, '')
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group),
+                UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_MEMBER_ID, INVALID_REQUEST (the member does not subscribe to the
+                topic); nothing is changed then.
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        (move,) = await self.submit_moves(group, {partition: to_member})
+        check(move.code, move.message, f"moving {move.topic}-{move.partition} of group {group}")
+        return move
+
+    async def submit_moves(
+        self, group: str, moves: Mapping[TopicPartition, str], *, validate_only: bool = False
+    ) -> list[SubmittedMove]:
+        """Give partitions to members, all at once and each by itself: what is refused leaves the others alone.
+
+        Args:
+            group: of the consumer protocol; while its coordinator computes an assignment, this waits.
+            moves: at most 10,000, partition -> id of the member that shall have it.
+            validate_only: say what would be answered, and change nothing.
+
+        Returns:
+            What became of each, in the order of `moves`.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group), REBALANCE_IN_PROGRESS
+                (it changes all the time).
+            ConfigError: more moves than that.
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        asked = shapes.wanted_moves(moves)
+        during = f"submitting moves of group {group}"
+        request = SubmitMovesRequest(group_id=group, validate_only=validate_only, moves=asked)
+        pauses = _Pauses(self._questions.timeout_s)
+        while True:
+            response = await self._questions.ask_own(
+                request, SubmitMovesResponse, group=group, feature=_FEATURE, during=during
+            )
+            is_changing = ErrorCode.of(response.error_code) is ErrorCode.REBALANCE_IN_PROGRESS
+            if not is_changing or not await pauses.wait():
+                check(response.error_code, response.error_message, during)
+                return shapes.submitted_moves(asked, response)
+
+    async def moves(self, group: str) -> list[GroupMove]:
+        """The partitions on their way, by topic and partition, also those that the assignor moves.
+
+        Behind them are those that were asked for and have come, of each partition the latest move, the latest first;
+        they are known until the topic or the group goes, also beyond a restart. No more than 10,000 are told.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL (a classic group).
+            UnsupportedFeatureError: the broker is not one of kohort's.
+        """
+        during = f"reading the moves of group {group}"
+        request = DescribeMovesRequest(group_id=group)
+        response = await self._questions.ask_own(
+            request, DescribeMovesResponse, group=group, feature=_FEATURE, during=during
+        )
+        check(response.error_code, response.error_message, during)
+        return [shapes.group_move(row) for row in response.moves]
+
+    async def wait_for_moves(
+        self, group: str, moves: Iterable[SubmittedMove], *, timeout_s: float | None = None
+    ) -> None:
+        """Return when every member has what `moves`, those that were taken, give it.
+
+        Args:
+            group: whose moves they are.
+            moves: as `submit_moves` has returned them.
+            timeout_s: for all of them together, seconds; by default `default.api.timeout.ms`.
+
+        Raises:
+            TypeError: these are no moves that were submitted, or no seconds.
+            KohortTimeoutError: who is waited for, and in which phase.
+            KohortError: the group has changed meanwhile, and a partition is not to go there any more.
+        """
+        left: Mapping[TopicPartition, str] = shapes.awaited_moves(moves)
+        if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)):
+            raise TypeError(f"timeout_s is {timeout_s!r}; expected seconds")
+        pauses = _Pauses(self._questions.timeout_s if timeout_s is None else timeout_s)
+        while left:
+            left = await self._still_on_their_way(group, left)
+            if left and not await pauses.wait():
+                raise KohortTimeoutError(await self._say_who_is_waited_for(group, left))
+
+    async def _still_on_their_way(self, group: str, wanted: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+        members = {row.member_id: row for row in (await self._groups.describe_group(group)).members}
+        left: dict[TopicPartition, str] = {}
+        for partition, member_id in wanted.items():
+            member = members.get(member_id)
+            if member is None:
+                raise KohortError(f"{member_id} has left group {group} before it got {partition}")
+            if partition in member.assignment:
+                continue
+            if partition not in member.target:
+                raise KohortError(
+                    f"{partition} is not to go to {member_id} any more: group {group} has changed, and its assignor "
+                    "has decided anew; submit the move again"
+                )
+            left[partition] = member_id
+        return left
+
+    async def _say_who_is_waited_for(self, group: str, wanted: Mapping[TopicPartition, str]) -> str:
+        partition, member_id = next(iter(wanted.items()))
+        said = f"{len(wanted)} of the moves of group {group} took too long: {partition} is to go to {member_id}"
+        on_its_way = next((move for move in await self.moves(group) if (move.topic, move.partition) == partition), None)
+        if on_its_way is None:
+            return f"{said}, which has yet to come for it"
+        return f"{said} from {on_its_way.from_member_id}, and is {on_its_way.phase}"
+
+
+class _Pauses:
+    """The pauses between questions, longer and longer, until time is up."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._until = time.monotonic() + timeout_s
+        self._next_s = _FIRST_PAUSE_S
+
+    async def wait(self) -> bool:
+        """Wait a while; `False` where time is up."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            return False
+        await Pause(min(self._next_s, left_s))
+        self._next_s = min(2 * self._next_s, _LONGEST_PAUSE_S)
+        return True

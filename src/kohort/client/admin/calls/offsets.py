@@ -1,0 +1,250 @@
+"""The admin client's calls that change where a group stands, and who is in it.
+
+Source: Kafka's Admin (alterConsumerGroupOffsets, deleteConsumerGroupOffsets, removeMembersFromConsumerGroup) and
+kafka-consumer-groups (`--reset-offsets`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+
+from kohort.client.admin.admin_machine import Coordinator
+from kohort.client.admin.calls.groups import GroupCalls
+from kohort.client.admin.questions import Questions, answered, check
+from kohort.client.admin.results import offsets as shapes
+from kohort.client.admin.results import topics as topic_shapes
+from kohort.client.admin.results.groups import MemberDescription, OffsetReset
+from kohort.client.admin.results.offsets import ResetTo
+from kohort.client.arguments import to_offsets, to_partition, to_partitions
+from kohort.client.records import Committable
+from kohort.errors import BrokerError, ConfigError, ErrorCode, GroupNotEmptyError, UnknownTopicError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.leave_group import LeaveGroupResponse
+from kohort.wire.messages.offset_commit import OffsetCommitResponse
+from kohort.wire.messages.offset_delete import OffsetDeleteResponse
+
+#: What a coordinator says of a commit from outside into a group that has members.
+_HAS_MEMBERS = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH}
+)
+_REASON = "removed by an administrator"
+
+
+class OffsetCalls:
+    """Where groups stand, and members that have to go."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._groups = GroupCalls(questions)
+
+    async def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, Committable]) -> None:
+        """Set what a group has committed; a group that is not there is made by it.
+
+        Args:
+            offsets: the next offset to read of each partition, with or without metadata.
+
+        Raises:
+            GroupNotEmptyError: it has members, whose next commit would undo it; nothing is changed.
+            UnknownTopicError: a partition is not there; the others are changed.
+            BrokerError: OFFSET_METADATA_TOO_LARGE, ...
+        """
+        chosen = to_offsets(offsets)
+        if not chosen:
+            return
+        during = f"setting the offsets of group {group}"
+        response = await self._questions.ask(
+            shapes.commit_request(group, chosen),
+            OffsetCommitResponse,
+            target=Coordinator(group_id=group),
+            during=during,
+            codes=lambda response: [row.error_code for topic in response.topics for row in topic.partitions],
+            # Later versions know topics by id only.
+            max_version=9,
+        )
+        for topic in response.topics:
+            for row in topic.partitions:
+                if ErrorCode.of(row.error_code) in _HAS_MEMBERS:
+                    raise await self._not_empty(group, during)
+                check(row.error_code, f"{topic.name}-{row.partition_index}", during, topic=topic.name)
+
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group has committed of some partitions; where it has committed nothing nothing happens.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND; GROUP_SUBSCRIBED_TO_TOPIC: members read it, the others are forgotten.
+            UnknownTopicError: a partition is not there; the others are forgotten.
+        """
+        chosen = to_partitions(partitions)
+        if not chosen:
+            return
+        during = f"deleting offsets of group {group}"
+        response = await self._questions.ask(
+            shapes.delete_request(group, chosen),
+            OffsetDeleteResponse,
+            target=Coordinator(group_id=group),
+            during=during,
+            codes=lambda response: [response.error_code],
+        )
+        if ErrorCode.of(response.error_code) is ErrorCode.NON_EMPTY_GROUP:
+            raise await self._not_empty(group, during)
+        texts = {ErrorCode.GROUP_ID_NOT_FOUND: f"there is no group {group}"}
+        check(response.error_code, texts.get(ErrorCode.of(response.error_code)), during)
+        for topic in response.topics:
+            for row in topic.partitions:
+                text = f"{topic.name}-{row.partition_index}; stop the members that read it first"
+                check(row.error_code, text, during, topic=topic.name)
+
+    async def remove_members(
+        self, group: str, members: Collection[str] | None = None, *, reason: str | None = None
+    ) -> list[str]:
+        """Take members out of a group, as if they had left; those that are alive come back by themselves.
+
+        Args:
+            members: member ids or static names (`group.instance.id`); `None`: all of them.
+            reason: for the broker's log and the group's history.
+
+        Returns:
+            The ids of those that are out.
+
+        Raises:
+            BrokerError: GROUP_ID_NOT_FOUND; UNKNOWN_MEMBER_ID: one is not there; nobody is removed then.
+        """
+        if isinstance(members, str):
+            raise TypeError(f"members cannot be {members!r}: a list of ids or names is expected, like [{members!r}]")
+        during = f"removing members of group {group}"
+        there = (await self._groups.describe_group(group)).members
+        chosen = list(there) if members is None else [_find(there, each, group, during) for each in members]
+        if not chosen:
+            return []
+        response = await self._questions.ask(
+            shapes.leave_request(group, [(each.member_id, each.instance_id) for each in chosen], reason or _REASON),
+            LeaveGroupResponse,
+            target=Coordinator(group_id=group),
+            during=during,
+            codes=lambda response: [response.error_code],
+        )
+        check(response.error_code, None, during)
+        for row in response.members:
+            # Who has left by itself meanwhile is out as well.
+            if ErrorCode.of(row.error_code) is not ErrorCode.UNKNOWN_MEMBER_ID:
+                check(row.error_code, row.group_instance_id or row.member_id, during)
+        return [each.member_id for each in chosen]
+
+    async def reset_offsets(
+        self,
+        group: str,
+        to: ResetTo | None = None,
+        *,
+        shift_by: int | None = None,
+        of: Iterable[str | TopicPartition] | None = None,
+        execute: bool = False,
+    ) -> list[OffsetReset]:
+        """Where a group would begin anew, and with `execute` does.
+
+        Args:
+            to: "earliest", "latest" or "current"; an offset; a `datetime` with its time zone, or a `timedelta` for so
+                long ago: the first record that is as young, or the end; or an offset for each partition.
+            shift_by: so many records on, or back, from what is committed.
+            of: topics and partitions; `None`: all that the group has committed, or that `to` names.
+            execute: without it nothing is changed.
+
+        Returns:
+            By topic and partition; an offset is never below what the log has or beyond its end.
+
+        Raises:
+            GroupNotEmptyError: with `execute`: it has members; nothing is changed.
+            UnknownTopicError: a topic or partition is not there.
+            ConfigError: there is nothing to reset, or what is asked for contradicts itself.
+        """
+        shapes.check_reset(to, shift_by)
+        if isinstance(to, Mapping):
+            to = {to_partition(each): _whole(offset) for each, offset in to.items()}
+        committed = await self._committed(group)
+        partitions = await self._reset_partitions(group, to, of, committed)
+        metadata = await self._questions.metadata({each.topic for each in partitions})
+        stamp = shapes.timestamp_of(to, now_ms=int(time.time() * 1000))
+        begins = await self._questions.offsets(partitions, topic_shapes.EARLIEST, metadata)
+        ends = await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
+        for each in sorted(partitions - (begins.keys() & ends.keys())):
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{each} has no leader now", during=f"resetting {group}")
+        rows = shapes.plan(
+            partitions,
+            to,
+            shift_by,
+            committed=committed,
+            begins=begins,
+            ends=ends,
+            by_time={} if stamp is None else await self._questions.offsets(partitions, stamp, metadata),
+        )
+        if execute:
+            await self._check_is_empty(group, f"resetting the offsets of group {group}")
+            await self.alter_group_offsets(
+                group, {TopicPartition(row.topic, row.partition): row.offset for row in rows}
+            )
+        return rows
+
+    async def _committed(self, group: str) -> dict[TopicPartition, int]:
+        committed = answered((await self._groups.list_group_offsets([group]))[group])
+        return {partition: kept.offset for partition, kept in committed.items()}
+
+    async def _reset_partitions(
+        self,
+        group: str,
+        to: ResetTo | None,
+        of: Iterable[str | TopicPartition] | None,
+        committed: Mapping[TopicPartition, int],
+    ) -> set[TopicPartition]:
+        if isinstance(of, str):
+            raise TypeError(f"of cannot be {of!r}: a list of topics or partitions is expected, like [{of!r}]")
+        if of is None:
+            wanted = set(to) if isinstance(to, Mapping) else set(committed)
+            if not wanted:
+                raise ConfigError(f"group {group} has committed nothing: name the topics or partitions")
+            topics: set[str] = set()
+        else:
+            given = list(of)
+            topics = {each for each in given if isinstance(each, str)}
+            wanted = {to_partition(each) for each in given if not isinstance(each, str)}
+        named = sorted(topics | {each.topic for each in wanted})
+        for topic in (await self._questions.metadata(named)).topics:
+            topic_shapes.check_topic(topic)
+            numbers = {row.partition_index for row in topic.partitions}
+            asked = {each.partition for each in wanted if each.topic == topic.name}
+            if asked - numbers:
+                raise UnknownTopicError(topic.name or "", min(asked - numbers), len(numbers))
+            if topic.name in topics:
+                wanted |= {TopicPartition(topic.name or "", number) for number in numbers}
+        if isinstance(to, Mapping) and wanted - to.keys():
+            raise ConfigError("there is no offset for some of the partitions that are named: do not name them")
+        return wanted
+
+    async def _check_is_empty(self, group: str, during: str) -> None:
+        try:
+            members = (await self._groups.describe_group(group)).members
+        except BrokerError as why:
+            if why.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+        else:
+            if members:
+                raise GroupNotEmptyError(group, [each.client_id or each.member_id for each in members], during=during)
+
+    async def _not_empty(self, group: str, during: str) -> GroupNotEmptyError:
+        try:
+            await self._check_is_empty(group, during)
+        except GroupNotEmptyError as why:
+            return why
+        return GroupNotEmptyError(group, [], during=during)
+
+
+def _find(there: Iterable[MemberDescription], wanted: str, group: str, during: str) -> MemberDescription:
+    for each in there:
+        if wanted in (each.member_id, each.instance_id):
+            return each
+    raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group} has no member {wanted}", during=during)
+
+
+def _whole(offset: object) -> int:
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise ConfigError(f"an offset cannot be {offset!r}: a whole number, 0 or above, is expected")
+    return offset

@@ -1,0 +1,96 @@
+"""The admin client's calls about how much clients may send, fetch and ask.
+
+Source: Kafka's Admin (describeClientQuotas, alterClientQuotas); KIP-546.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import EllipsisType
+from typing import Final
+
+from kohort.client.admin.questions import Questions, carry_out
+from kohort.client.admin.results import quotas as shapes
+from kohort.client.admin.results.quotas import ClientQuota, Entity
+from kohort.client.arguments import to_several
+from kohort.errors import ConfigError, KohortError
+from kohort.wire.messages.alter_client_quotas import AlterClientQuotasResponse
+from kohort.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
+
+#: Which part of a request an entity takes; Apache Kafka changes no more than 10,000 things at once, five for each here.
+_PART: Final = 1 / 2_000
+
+
+class QuotaCalls:
+    """How much clients may."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def describe_client_quotas(
+        self, of: Mapping[str, str | EllipsisType | None] | None = None, *, strict: bool = False
+    ) -> list[ClientQuota]:
+        """The limits that are set, by entity.
+
+        Args:
+            of: "user", "client-id" or "ip" -> a name, `None` for the default, `...` for any name and the default;
+                all have to match. Nothing: all entities.
+            strict: only entities that have no part besides: with `{"user": ...}` not those of a user's client ids.
+
+        Raises:
+            AuthorizationError: it takes `describe_configs` on the cluster.
+            UnsupportedFeatureError: the broker keeps no limits, as kohort's own.
+        """
+        during = "looking up quotas"
+        response = await self._questions.ask(
+            shapes.describe_request(of, strict=strict),
+            DescribeClientQuotasResponse,
+            during=during,
+            codes=lambda response: [response.error_code],
+        )
+        error = shapes.error_of(response.error_code, response.error_message, during, "describe_configs")
+        if error is not None:
+            raise error
+        return shapes.described(response)
+
+    async def alter_client_quotas(self, quotas: Iterable[ClientQuota], *, validate_only: bool = False) -> None:
+        """Set limits, or take them back with `None`; those that are not named stay. Brokers heed it a little later.
+
+        Args:
+            validate_only: only say whether it could be done.
+
+        Raises:
+            PartlyDoneError: it was refused for some entities; of one alone it is the error itself.
+            BrokerError: INVALID_REQUEST: no such limit, or none of such an entity.
+            AuthorizationError: it takes `alter_configs` on the cluster.
+            UnsupportedFeatureError: the broker keeps no limits.
+            ConfigError, TypeError: a quota cannot be one; nothing is changed.
+        """
+        during = "changing quotas"
+        wanted: dict[Entity, Mapping[str, float | None]] = {}
+        for quota in to_several(quotas, "quotas", "[kohort.ClientQuota(...)]"):
+            entity, limits = shapes.to_quota(quota)
+            if entity in wanted:
+                raise ConfigError(f"{entity} is named twice in one call: name it once")
+            wanted[entity] = limits
+
+        async def ask(part: Sequence[Entity]) -> Mapping[Entity, KohortError | None]:
+            response = await self._questions.ask(
+                shapes.alter_request([(each, wanted[each]) for each in part], validate_only=validate_only),
+                AlterClientQuotasResponse,
+                during=during,
+                codes=lambda _: (),
+            )
+            return {
+                shapes.entity_of(row.entity): shapes.error_of(
+                    row.error_code, row.error_message, during, "alter_configs"
+                )
+                for row in response.entries
+            }
+
+        if wanted:
+            (
+                await carry_out(
+                    wanted, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART
+                )
+            ).settle()

@@ -1,0 +1,529 @@
+"""The admin client's calls about topics."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from kohort.client.admin.admin_machine import MovedError
+from kohort.client.admin.newtopic import NewTopic, to_assignments, to_new_topics
+from kohort.client.admin.questions import Outcome, Question, Questions, carry_out, error_of
+from kohort.client.admin.results import topics as shapes
+from kohort.client.admin.results import topics as topic_shapes
+from kohort.client.admin.results.topics import CreatedTopic, ListedOffset, OffsetAt, TopicDescription, TopicListing
+from kohort.client.arguments import INT32_MAX, to_names, to_topic, whole_number
+from kohort.client.core.actions import Endpoint
+from kohort.client.steps import Pause
+from kohort.errors import (
+    AdvertisedAddressError,
+    BrokerError,
+    ConfigError,
+    ErrorCode,
+    KohortError,
+    KohortTimeoutError,
+    UnknownTopicError,
+    UnsupportedFeatureError,
+)
+from kohort.ids import TopicPartition
+from kohort.wire.messages.create_partitions import CreatePartitionsResponse
+from kohort.wire.messages.create_topics import CreateTopicsResponse
+from kohort.wire.messages.delete_records import DeleteRecordsResponse
+from kohort.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kohort.wire.messages.describe_configs import DescribeConfigsResponse
+from kohort.wire.messages.list_offsets import ListOffsetsResponse
+from kohort.wire.schema import Message
+
+#: How long a created topic may take until every partition has a leader, seconds.
+_LEADERS_WITHIN_S: Final = 20.0
+#: How long a broker may take for one request, milliseconds.
+_TIMEOUT_MS: Final = 30_000
+#: What one request may ask for: Apache Kafka takes 10,000 records of its controller at most, and a broker whose disk is
+#: slow has to be done with it before the client takes it for lost, and asks again for what is there by then.
+_RECORDS_PER_REQUEST: Final = 5_000
+_TOPICS_PER_REQUEST: Final = 200
+
+
+class TopicCalls:
+    """Topics: list, describe, create, grow, delete."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def list_topics(self) -> list[TopicListing]:
+        """Every topic, by name; the broker's own ones have `is_internal`."""
+        rows = [topic_shapes.listing(topic) for topic in (await self._questions.metadata(None)).topics]
+        return sorted(rows, key=lambda row: row.name)
+
+    async def describe_topics(
+        self, names: Sequence[str], *, include_authorized_operations: bool = False
+    ) -> list[TopicDescription]:
+        """Partitions, offsets and own configs of topics, in the order asked.
+
+        Args:
+            include_authorized_operations: also what the caller may do with them.
+
+        Raises:
+            UnknownTopicError: one of them does not exist.
+        """
+        names = to_names(names, "topics")
+        metadata = await self._questions.metadata(names, include_authorized_operations=include_authorized_operations)
+        found = {topic.name: topic for topic in metadata.topics}
+        for name in names:
+            topic_shapes.check_topic(found[name])
+        partitions = [TopicPartition(name, row.partition_index) for name in names for row in found[name].partitions]
+        begins = await self._questions.offsets(partitions, topic_shapes.EARLIEST, metadata)
+        ends = await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
+        described = await self._describe_topic_configs(names)
+        configs, idle = topic_shapes.own_configs(described), topic_shapes.idle_configs(described)
+        windows = topic_shapes.loss_windows(described)
+        return [
+            topic_shapes.describe(
+                found[name],
+                begins=begins,
+                ends=ends,
+                configs=configs.get(name, {}),
+                idle=idle.get(name, {}),
+                window=windows.get(name),
+            )
+            for name in names
+        ]
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        replication_factor: int | None = None,
+        assignments: Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | None = None,
+        configs: Mapping[str, object] | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, str]:
+        """Create a topic and return when every partition has its leader and can be used.
+
+        Args:
+            partitions: how many; `None`: one, or as many as `assignments` has; -1: the cluster's `num.partitions`.
+            replication_factor: copies of each; `None`: the cluster's default.
+            assignments: the brokers of each partition, the preferred leader first.
+            configs: its own configs.
+            validate_only: only say whether it could be made.
+
+        Returns:
+            Those of `configs` that the broker takes but does not act on, each with the broker's words for it, such as
+            "not acted on yet"; empty if there is none, and from brokers that say nothing of the kind.
+
+        Raises:
+            BrokerError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REPLICATION_FACTOR, ...
+        """
+        topic = NewTopic(name, partitions, replication_factor, assignments, configs)
+        return (await self.create_topics([topic], validate_only=validate_only))[0].idle
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> list[CreatedTopic]:
+        """Create several topics, and return when every partition of them has its leader.
+
+        Args:
+            topics: `kohort.NewTopic`, names alone (one partition), or what confluent-kafka and kafka-python call so.
+            validate_only: only say whether they could be made.
+
+        Returns:
+            What was made, in the order asked.
+
+        Raises:
+            PartlyDoneError: some are there already or cannot be; `done` and `failed` say which. Of a single topic it
+                is the error itself, as of `create_topic`.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     made = admin.create_topics(["orders", kohort.NewTopic("bills", 3, configs={"retention.ms": 60_000})])
+        ...     [(topic.name, topic.partition_count) for topic in made]
+        [('orders', 1), ('bills', 3)]
+        """
+        wanted = {topic.name: topic for topic in to_new_topics(topics)}
+
+        async def ask(names: Sequence[str]) -> dict[str, CreatedTopic | KohortError]:
+            chosen = [wanted[name] for name in names]
+            response = await self._questions.ask(
+                topic_shapes.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only),
+                CreateTopicsResponse,
+                during=_during("creating", names),
+                codes=lambda _: (),
+            )
+            return {
+                row.name: error_of(row.error_code, row.error_message, f"creating topic {row.name}")
+                or topic_shapes.created(row, validate_only=validate_only)
+                for row in response.topics
+            }
+
+        outcome = await carry_out(
+            wanted,
+            ask,
+            during="creating topics",
+            within_s=self._questions.timeout_s,
+            per_request=lambda name: _part(topic_shapes.weight(wanted[name])),
+        )
+        if not validate_only:
+            counts = {name: row.partition_count or wanted[name].partitions or 1 for name, row in outcome.done.items()}
+            await self._await_leaders(outcome, counts)
+            idle = await self._idle([name for name in outcome.done if wanted[name].configs])
+            outcome.done = {name: replace(row, idle=idle.get(name, {})) for name, row in outcome.done.items()}
+        return list(outcome.settle().values())
+
+    async def create_partitions(
+        self,
+        topics: str | Mapping[str, int],
+        total: int | None = None,
+        *,
+        assignments: Sequence[Sequence[int]] | Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Grow a topic to `total` partitions, or several: `{"orders": 6, "bills": 4}`.
+
+        Keys go to other partitions from then on than before.
+
+        Args:
+            assignments: the brokers of each new partition, the preferred leader first; for several topics by name.
+            validate_only: only say whether it could be done.
+
+        Raises:
+            BrokerError: INVALID_PARTITIONS (it has as many already), INVALID_REPLICA_ASSIGNMENT, ...
+            UnknownTopicError: there is no such topic.
+            PartlyDoneError: of several topics some were not grown; `done` and `failed` say which.
+        """
+        totals, brokers = _growth(topics, total, assignments)
+
+        async def ask(names: Sequence[str]) -> dict[str, int | KohortError]:
+            request = topic_shapes.grow_request(
+                {name: totals[name] for name in names}, brokers, timeout_ms=_TIMEOUT_MS, validate_only=validate_only
+            )
+            during = _during("adding partitions to", names)
+            response = await self._questions.ask(request, CreatePartitionsResponse, during=during, codes=lambda _: ())
+            return {
+                row.name: error_of(
+                    row.error_code, row.error_message, f"adding partitions to topic {row.name}", topic=row.name
+                )
+                or totals[row.name]
+                for row in response.results
+            }
+
+        outcome = await carry_out(
+            totals,
+            ask,
+            during="adding partitions",
+            within_s=self._questions.timeout_s,
+            per_request=lambda name: _part(totals[name]),
+        )
+        if not validate_only:
+            await self._await_leaders(outcome, outcome.done)
+        outcome.settle()
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics with all their records.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            PartlyDoneError: of several topics some were not deleted; `done` and `failed` say which.
+        """
+
+        async def ask(names: Sequence[str]) -> dict[str, KohortError | None]:
+            states = [DeleteTopicState(name=name) for name in names]
+            response = await self._questions.ask(
+                DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=_TIMEOUT_MS),
+                DeleteTopicsResponse,
+                during=_during("deleting", names),
+                codes=lambda _: (),
+            )
+            return {
+                row.name or "": error_of(
+                    row.error_code, row.error_message, f"deleting topic {row.name}", topic=row.name
+                )
+                for row in response.responses
+            }
+
+        (
+            await carry_out(
+                to_names(names, "topics"),
+                ask,
+                during="deleting topics",
+                within_s=self._questions.timeout_s,
+                per_request=lambda _: _part(1),
+            )
+        ).settle()
+
+    async def _idle(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        return topic_shapes.idle_configs(await self._describe_topic_configs(names)) if names else {}
+
+    async def _describe_topic_configs(self, names: Sequence[str]) -> DescribeConfigsResponse:
+        return await self._questions.ask(
+            topic_shapes.configs_request(names),
+            DescribeConfigsResponse,
+            during="describing topic configs",
+            codes=lambda response: [result.error_code for result in response.results],
+        )
+
+    async def _await_leaders(self, outcome: Outcome[str, Any], counts: Mapping[str, int]) -> None:
+        """Wait for the leaders of what was made; what was refused beside it is not forgotten if they do not come."""
+        try:
+            await self._wait_for_leaders(counts)
+        except KohortError as why:
+            if outcome.failed:
+                outcome.failed.update(dict.fromkeys(outcome.done, why))
+                outcome.done = {}
+                outcome.settle()
+            raise
+
+    async def _wait_for_leaders(self, counts: Mapping[str, int]) -> None:
+        deadline = time.monotonic() + _LEADERS_WITHIN_S
+        left = dict(counts)
+        while left:
+            metadata = await self._questions.metadata(left)
+            there = {topic.name or "": [row.partition_index for row in topic.partitions] for topic in metadata.topics}
+            wanted = [TopicPartition(name, number) for name in left for number in there.get(name, ())]
+            try:
+                # A broker may hear that it leads a little after everybody else: one that tells an end has heard it.
+                ends = await self._questions.offsets(wanted, topic_shapes.LATEST, metadata)
+            except AdvertisedAddressError as why:
+                made = f"topic {next(iter(left))} was made, but "
+                raise AdvertisedAddressError(why.answered, why.attempts, made) from None
+            told = Counter(partition.topic for partition in ends)
+            left = {name: count for name, count in left.items() if not count <= len(there.get(name, ())) == told[name]}
+            if left and time.monotonic() > deadline:
+                raise KohortTimeoutError(f"topic {next(iter(left))} exists, but not every partition has a leader yet")
+            if left:
+                await Pause(0.02)
+
+
+def _part(records: int) -> float:
+    """Which part of a request a topic takes for which a controller writes so many records."""
+    return max(records / _RECORDS_PER_REQUEST, 1 / _TOPICS_PER_REQUEST)
+
+
+def _during(doing: str, names: Sequence[str]) -> str:
+    return f"{doing} topic {names[0]}" if len(names) == 1 else f"{doing} {len(names)} topics"
+
+
+def _growth(
+    topics: str | Mapping[str, int], total: int | None, assignments: object
+) -> tuple[dict[str, int], dict[str, tuple[tuple[int, ...], ...]]]:
+    """Topic -> how many partitions it shall have; topic -> the brokers of each new one."""
+    if isinstance(topics, str):
+        if total is None:
+            raise TypeError("total is missing: how many partitions the topic shall have")
+        totals: Mapping[str, object] = {topics: total}
+        brokers: Mapping[str, object] = {} if assignments is None else {topics: assignments}
+    elif isinstance(topics, Mapping) and total is None and isinstance(assignments, Mapping | None):
+        totals, brokers = topics, assignments or {}
+    else:
+        raise TypeError("a topic and a total are expected, or a mapping of topics to totals and of assignments")
+    if brokers.keys() - totals.keys():
+        raise ConfigError(f"assignments has {min(brokers.keys() - totals.keys())}, which is not to be grown")
+    expected = "the number of partitions it shall have, 1 or more,"
+    return (
+        {
+            to_topic(name, "{'orders': 6}"): whole_number(count, f"total of {name}", expected, INT32_MAX, minimum=1)
+            for name, count in totals.items()
+        },
+        {name: to_assignments(rows) for name, rows in brokers.items()},
+    )
+
+
+# The admin client's calls about the records of partitions, which their leaders answer.
+#
+# Laws: each leader is asked once for all that it leads, all of them at the same time; what has moved is asked for
+# again
+# where it is now, and what the others said stands.
+# Source: Kafka's Admin (listOffsets, deleteRecords).
+
+R = TypeVar("R", bound=Message)
+V = TypeVar("V")
+_Said = Mapping[TopicPartition, V | KohortError]
+
+#: How long a partition without a leader may take to get one, seconds: that of a new topic has none for a moment.
+_LEADER_WITHIN_S: Final = 5.0
+
+
+class RecordCalls:
+    """Where records stand, and records that are to go."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def list_offsets(
+        self,
+        partitions: Iterable[str | TopicPartition] | Mapping[TopicPartition, OffsetAt],
+        at: OffsetAt = "latest",
+        *,
+        isolation_level: str = "read_uncommitted",
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offsets of partitions at a time or at one of their ends; one request per leader.
+
+        Args:
+            partitions: topics (all of their partitions) and partitions; or each partition with its own `at`.
+            at: "earliest", "latest", "max-timestamp" (the record with the latest time), "earliest-local",
+                "latest-tiered"; a `datetime` with its zone, a `timedelta` for so long ago or milliseconds since 1970:
+                the first record that is as young.
+            isolation_level: with "read_committed" the latest is where the first open transaction begins.
+
+        Returns:
+            By topic and partition.
+
+        Raises:
+            UnknownTopicError: a topic or partition is not there.
+            BrokerError: LEADER_NOT_AVAILABLE: a partition has no leader, ...
+            PartlyDoneError: of several partitions some have no answer; `done` has the others.
+
+        >>> import kohort
+        >>> with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ...     _ = admin.create_topic("orders", 2)
+        ...     with kohort.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        ...         _ = producer.send("orders", b"one", partition=1, timestamp_ms=1_700_000_000_000).result(10)
+        ...     ends = admin.list_offsets(["orders"])
+        ...     [(str(each), row.offset) for each, row in ends.items()]
+        ...     admin.list_offsets([kohort.TopicPartition("orders", 1)], 1_600_000_000_000)
+        [('orders-0', 0), ('orders-1', 1)]
+        {TopicPartition(topic='orders', partition=1): ListedOffset(offset=0, timestamp=1700000000000, leader_epoch=0)}
+        """
+        now_ms = int(time.time() * 1000)
+        level = shapes.to_level(isolation_level)
+        topics, chosen = shapes.to_places(partitions)
+        own = shapes.to_own_times(partitions)
+        stamps = {each: shapes.to_timestamp(own.get(each, at), now_ms=now_ms) for each in chosen}
+        for_topics = shapes.to_timestamp(at, now_ms=now_ms)
+        stamps |= dict.fromkeys(await self._partitions_of(topics), for_topics)
+
+        def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[ListOffsetsResponse]:
+            wanted = {each: stamps[each] for each in part}
+            return Question(
+                request=topic_shapes.offsets_request(wanted, isolation_level=level),
+                expected=ListOffsetsResponse,
+                during="listing offsets",
+                codes=lambda _: (),
+                target=leader,
+                min_version=shapes.first_version(wanted.values()),
+            )
+
+        return await self._of_leaders(sorted(stamps), question, _listed, during="listing offsets")
+
+    async def delete_records(self, offsets: Mapping[TopicPartition, int | str]) -> dict[TopicPartition, int]:
+        """Delete the oldest records of partitions, for good; one request per leader.
+
+        Args:
+            offsets: partition -> the offset at which it is to begin; "latest": all that is there.
+
+        Returns:
+            Where each partition begins now.
+
+        Raises:
+            BrokerError: OFFSET_OUT_OF_RANGE: it does not go as far, or POLICY_VIOLATION: the topic is compacted only.
+            UnknownTopicError: a partition is not there.
+            PartlyDoneError: of several partitions some were not cut; `done` and `failed` say which.
+            UnsupportedFeatureError: the broker deletes no records: kohort's own does not yet.
+        """
+        cuts = shapes.to_cuts(offsets)
+
+        def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[DeleteRecordsResponse]:
+            return Question(
+                request=shapes.delete_request({each: cuts[each] for each in part}, timeout_ms=30_000),
+                expected=DeleteRecordsResponse,
+                during="deleting records",
+                codes=lambda _: (),
+                target=leader,
+            )
+
+        def read(response: DeleteRecordsResponse) -> _Said[int]:
+            return {
+                each: _error(row.error_code, f"deleting records before {_offset(cuts[each])} of", each)
+                or row.low_watermark
+                for topic in response.topics
+                for row in topic.partitions
+                for each in [TopicPartition(topic.name, row.partition_index)]
+            }
+
+        return await self._of_leaders(sorted(cuts), question, read, during="deleting records")
+
+    async def _partitions_of(self, topics: Sequence[str]) -> list[TopicPartition]:
+        metadata = await self._questions.metadata(topics) if topics else None
+        for topic in [] if metadata is None else metadata.topics:
+            topic_shapes.check_topic(topic)
+        return [] if metadata is None else list(topic_shapes.leaders_of(metadata))
+
+    async def _of_leaders(
+        self,
+        partitions: Sequence[TopicPartition],
+        question: Callable[[Sequence[TopicPartition], Endpoint], Question[R]],
+        read: Callable[[R], _Said[V]],
+        *,
+        during: str,
+    ) -> dict[TopicPartition, V]:
+        """Ask the leader of each partition, wherever it is by then."""
+        begun = time.monotonic()
+
+        async def ask(part: Sequence[TopicPartition]) -> _Said[V]:
+            found, by_leader = await self._leaders(part)
+            said: dict[TopicPartition, V | KohortError] = {**found}
+            answers = await self._questions.ask_all([question(led, leader) for leader, led in by_leader.items()])
+            for answer, led in zip(answers, by_leader.values(), strict=True):
+                if isinstance(answer, UnsupportedFeatureError):
+                    raise answer
+                if isinstance(answer, MovedError):
+                    moved = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(answer.why), during=during)
+                    said |= dict.fromkeys(led, moved)
+                elif isinstance(answer, KohortError):
+                    said |= dict.fromkeys(led, answer)
+                else:
+                    said |= read(answer)
+            return said
+
+        def is_passing(why: KohortError) -> bool:
+            has_no_leader = isinstance(why, BrokerError) and why.code is ErrorCode.LEADER_NOT_AVAILABLE
+            return not has_no_leader or time.monotonic() < begun + _LEADER_WITHIN_S
+
+        outcome = await carry_out(
+            partitions, ask, during=during, within_s=self._questions.timeout_s, is_passing=is_passing
+        )
+        return outcome.settle()
+
+    async def _leaders(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, KohortError], dict[Endpoint, list[TopicPartition]]]:
+        """What is wrong with some of them, and the leaders of the others."""
+        metadata = await self._questions.metadata(dict.fromkeys(each.topic for each in partitions))
+        leaders = topic_shapes.leaders_of(metadata)
+        topics = {topic.name: topic for topic in metadata.topics}
+        wrong: dict[TopicPartition, KohortError] = {}
+        by_leader: dict[Endpoint, list[TopicPartition]] = {}
+        for each in partitions:
+            topic = topics[each.topic]
+            leader = leaders.get(each)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(each)
+            elif each in leaders:
+                text = f"{each} has no leader: none of its replicas that are in sync is there"
+                wrong[each] = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, text, during="looking up leaders")
+            elif topic.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                wrong[each] = BrokerError(ErrorCode.of(topic.error_code), during=f"looking up topic {each.topic}")
+            elif topic.partitions:
+                wrong[each] = UnknownTopicError(each.topic, each.partition, len(topic.partitions))
+            else:
+                wrong[each] = UnknownTopicError(each.topic)
+        return wrong, by_leader
+
+
+def _listed(response: ListOffsetsResponse) -> _Said[ListedOffset]:
+    return {
+        each: _error(row.error_code, "listing the offset of", each) or shapes.listed(row)
+        for topic in response.topics
+        for row in topic.partitions
+        for each in [TopicPartition(topic.name, row.partition_index)]
+    }
+
+
+def _error(code: int, doing: str, partition: TopicPartition) -> KohortError | None:
+    return error_of(code, None, f"{doing} {partition}", topic=partition.topic)
+
+
+def _offset(cut: int) -> str:
+    return "the end" if cut < 0 else f"offset {cut}"

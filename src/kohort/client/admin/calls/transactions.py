@@ -1,0 +1,353 @@
+"""The admin client's calls about transactions, and about those who write to partitions.
+
+Source: Kafka's Admin (describeProducers, listTransactions, describeTransactions, abortTransaction, fenceProducers) and
+kafka-transactions (`find-hanging`); KIP-664.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kohort.client.admin.admin_machine import MovedError
+from kohort.client.admin.questions import Questions, carry_out, check, error_of
+from kohort.client.admin.results import cluster as replica_shapes
+from kohort.client.admin.results import transactions as shapes
+from kohort.client.admin.results.transactions import (
+    FencedProducer,
+    ProducerDescription,
+    TransactionDescription,
+    TransactionListing,
+)
+from kohort.client.arguments import INT64_MAX, to_names, to_offset, to_partition, to_partitions, whole_number
+from kohort.client.core.actions import Endpoint
+from kohort.errors import BrokerError, ConfigError, ErrorCode, KohortError
+from kohort.ids import TopicPartition
+from kohort.wire.messages.describe_producers import DescribeProducersResponse
+from kohort.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kohort.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kohort.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kohort.wire.messages.metadata import MetadataResponse
+from kohort.wire.messages.write_txn_markers import WriteTxnMarkersResponse
+
+#: `key_type` of FindCoordinator for transactional ids.
+_TRANSACTION: Final = 1
+#: After so long its coordinator has ended every transaction, unless `transaction.max.timeout.ms` says otherwise.
+_LONGEST_MS: Final = 15 * 60 * 1000
+
+
+class TransactionCalls:
+    """Transactions: list, describe, end."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def list_transactions(
+        self,
+        states: Iterable[str] | None = None,
+        *,
+        producer_ids: Iterable[int] | None = None,
+        running_longer_than_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """The transactions that the cluster's brokers coordinate, by transactional id.
+
+        Args:
+            states: only these: "Ongoing", "PrepareAbort", "CompleteCommit", ...
+            producer_ids: only those of these producers.
+            running_longer_than_ms: only those that have been open for longer.
+            pattern: only those whose transactional id matches, as a whole (RE2).
+
+        Raises:
+            ConfigError: a broker knows one of the states not.
+            UnsupportedFeatureError: the broker has no transactions, or cannot narrow the list so.
+        """
+        if not isinstance(pattern, str | None):
+            raise TypeError(f"pattern must be text, not {type(pattern).__name__}: 'orders-.*'")
+        request = ListTransactionsRequest(
+            state_filters=[] if states is None else to_names(states, "states"),
+            producer_id_filters=[] if producer_ids is None else _producer_ids(producer_ids),
+            duration_filter=-1
+            if running_longer_than_ms is None
+            else whole_number(running_longer_than_ms, "running_longer_than_ms", "milliseconds, 0 or more,", INT64_MAX),
+            transactional_id_pattern=pattern,
+        )
+        lowest = 2 if pattern is not None else 1 if running_longer_than_ms is not None else None
+        found = await self._questions.of_brokers(
+            lambda metadata: self._transactions_of_all(metadata, request, lowest), await self._questions.metadata(())
+        )
+        return [found[name] for name in sorted(found)]
+
+    async def _transactions_of_all(
+        self, metadata: MetadataResponse, request: ListTransactionsRequest, lowest: int | None
+    ) -> dict[str, TransactionListing]:
+        found: dict[str, TransactionListing] = {}
+        for broker in metadata.brokers:
+            response = await self._questions.ask(
+                request,
+                ListTransactionsResponse,
+                target=Endpoint(broker.host, broker.port),
+                during="listing transactions",
+                codes=lambda response: [response.error_code],
+                min_version=lowest,
+            )
+            check(response.error_code, None, "listing transactions")
+            if response.unknown_state_filters:
+                raise ConfigError(
+                    f"states cannot be {response.unknown_state_filters}: Ongoing, CompleteCommit, ... are"
+                )
+            for row in response.transaction_states:
+                found[row.transactional_id] = TransactionListing(
+                    transactional_id=row.transactional_id, producer_id=row.producer_id, state=row.transaction_state
+                )
+        return found
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        """Transactions by their ids, in the order asked; of each coordinator they are asked together.
+
+        Raises:
+            PartlyDoneError: some are not known (TRANSACTIONAL_ID_NOT_FOUND) or not told; of a single id it is the
+                BrokerError itself.
+            UnsupportedFeatureError: the broker has no transactions.
+        """
+        during = "describing transactions"
+
+        async def ask(names: Sequence[str]) -> dict[str, TransactionDescription | KohortError]:
+            found, lost = await self._transaction_coordinators(names, during)
+            said: dict[str, TransactionDescription | KohortError] = {**lost}
+            for address, mine in found.items():
+                try:
+                    response = await self._questions.ask(
+                        DescribeTransactionsRequest(transactional_ids=mine),
+                        DescribeTransactionsResponse,
+                        target=address,
+                        during=during,
+                        codes=lambda _: (),
+                    )
+                except MovedError as moved:
+                    said.update(dict.fromkeys(mine, _gone(moved, during)))
+                    continue
+                for row in response.transaction_states:
+                    error = error_of(row.error_code, _said(row.error_code, row.transactional_id), during)
+                    said[row.transactional_id] = error or shapes.transaction(row)
+            return said
+
+        wanted = to_names(transactional_ids, "transactional_ids")
+        outcome = await carry_out(wanted, ask, during=during, within_s=self._questions.timeout_s)
+        return list(outcome.settle().values())
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> list[FencedProducer]:
+        """Take ids from the producers that have them: they can write no more, and what they have open is aborted.
+
+        Raises:
+            PartlyDoneError: some are not fenced; `done` and `failed` say which. Of a single id it is the BrokerError.
+            UnsupportedFeatureError: the broker has no transactions.
+        """
+        during = "fencing producers"
+
+        async def ask(names: Sequence[str]) -> dict[str, FencedProducer | KohortError]:
+            found, lost = await self._transaction_coordinators(names, during)
+            said: dict[str, FencedProducer | KohortError] = {**lost}
+            for address, mine in found.items():
+                for name in mine:
+                    try:
+                        said[name] = await self._fence(name, address)
+                    except MovedError as moved:
+                        said[name] = _gone(moved, during)
+                    except BrokerError as why:
+                        said[name] = why
+            return said
+
+        wanted = to_names(transactional_ids, "transactional_ids")
+        outcome = await carry_out(wanted, ask, during=during, within_s=self._questions.timeout_s)
+        return list(outcome.settle().values())
+
+    async def _fence(self, name: str, address: Endpoint) -> FencedProducer:
+        # With its first transaction the next owner of the id sets its own timeout.
+        response = await self._questions.ask(
+            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1),
+            InitProducerIdResponse,
+            target=address,
+            during=f"fencing producers of {name}",
+            codes=lambda _: (),
+        )
+        check(response.error_code, None, f"fencing producers of {name}")
+        return FencedProducer(
+            transactional_id=name, producer_id=response.producer_id, producer_epoch=response.producer_epoch
+        )
+
+    async def describe_producers(self, partitions: Iterable[TopicPartition]) -> list[ProducerDescription]:
+        """Those who have written to partitions lately, with sequence numbers, by partition and producer id.
+
+        Raises:
+            UnknownTopicError: a partition is not there.
+            PartlyDoneError: not all partitions could be asked for; of a single one it is the BrokerError itself.
+            UnsupportedFeatureError: the broker tells nobody who writes.
+        """
+        during = "describing producers"
+
+        async def ask(
+            chosen: Sequence[TopicPartition],
+        ) -> dict[TopicPartition, tuple[ProducerDescription, ...] | KohortError]:
+            said: dict[TopicPartition, tuple[ProducerDescription, ...] | KohortError] = {}
+            for leader, mine in replica_shapes.by_leader(chosen, await self._questions.metadata_of(chosen)).items():
+                if leader is None:
+                    gone = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now", during=during)
+                    said.update(dict.fromkeys(mine, gone))
+                    continue
+                try:
+                    response = await self._questions.ask(
+                        shapes.producers_request(mine),
+                        DescribeProducersResponse,
+                        target=leader,
+                        during=during,
+                        codes=lambda _: (),
+                    )
+                except MovedError as moved:
+                    said.update(dict.fromkeys(mine, _gone(moved, during)))
+                    continue
+                for topic in response.topics:
+                    for row in topic.partitions:
+                        each = TopicPartition(topic.name, row.partition_index)
+                        error = error_of(row.error_code, row.error_message, during)
+                        said[each] = error or shapes.producers(each, row)
+            return said
+
+        outcome = await carry_out(
+            sorted(set(to_partitions(partitions))), ask, during=during, within_s=self._questions.timeout_s
+        )
+        return [row for _, rows in sorted(outcome.settle().items()) for row in rows]
+
+    async def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, older_than_ms: int = _LONGEST_MS
+    ) -> list[ProducerDescription]:
+        """Open transactions that no coordinator will ever end, by partition: `abort_transaction` ends them.
+
+        Args:
+            older_than_ms: only where the producer has written nothing for so long; with less than the broker's
+                `transaction.max.timeout.ms`, 15 minutes, it may be one that has only just begun.
+
+        Raises:
+            UnknownTopicError, PartlyDoneError, UnsupportedFeatureError: as of `describe_producers`.
+        """
+        whole_number(older_than_ms, "older_than_ms", "milliseconds, 0 or more,", INT64_MAX)
+        latest = int(time.time() * 1000) - older_than_ms
+        found = [
+            row
+            for row in await self.describe_producers(partitions)
+            if row.transaction_start_offset is not None and row.last_timestamp <= latest
+        ]
+        if not found:
+            return []
+        names = {
+            row.producer_id: row.transactional_id
+            for row in await self.list_transactions(producer_ids={row.producer_id for row in found})
+        }
+        known = {row.transactional_id: row for row in await self.describe_transactions(sorted(set(names.values())))}
+        return [row for row in found if not _is_open(row, known.get(names.get(row.producer_id, "")))]
+
+    async def abort_transaction(self, partition: TopicPartition, start_offset: int) -> ProducerDescription:
+        """End a transaction in one partition whatever its coordinator thinks of it: for one that hangs.
+
+        What a coordinator still knows of is to be ended by `fence_producers`, in all of its partitions.
+
+        Args:
+            start_offset: where it begins there: `transaction_start_offset` of `describe_producers`.
+
+        Returns:
+            The producer whose transaction it was.
+
+        Raises:
+            ConfigError: no transaction that is open begins there.
+            UnknownTopicError: there is no such partition.
+            BrokerError: INVALID_PRODUCER_EPOCH: it has been ended meanwhile; CLUSTER_AUTHORIZATION_FAILED, ...
+            UnsupportedFeatureError: the broker has no transactions.
+        """
+        partition, begin = to_partition(partition), to_offset(start_offset)
+        open_ones = {
+            row.transaction_start_offset: row
+            for row in await self.describe_producers([partition])
+            if row.transaction_start_offset is not None
+        }
+        if begin not in open_ones:
+            there = f"they begin at {', '.join(map(str, sorted(open_ones)))}" if open_ones else "none is open there"
+            raise ConfigError(f"no open transaction of {partition} begins at offset {begin}: {there}")
+        during = f"aborting a transaction of {partition}"
+
+        async def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
+            (leader,) = replica_shapes.by_leader(chosen, await self._questions.metadata_of(chosen))
+            if leader is None:
+                return {partition: BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader now", during=during)}
+            try:
+                response = await self._questions.ask(
+                    shapes.abort_request(open_ones[begin]),
+                    WriteTxnMarkersResponse,
+                    target=leader,
+                    during=during,
+                    codes=lambda _: (),
+                )
+            except MovedError as moved:
+                return {partition: _gone(moved, during)}
+            return {
+                TopicPartition(topic.name, row.partition_index): error_of(row.error_code, None, during)
+                for each in response.markers
+                for topic in each.topics
+                for row in topic.partitions
+            }
+
+        (await carry_out([partition], ask, during=during, within_s=self._questions.timeout_s)).settle()
+        return open_ones[begin]
+
+    async def _transaction_coordinators(
+        self, names: Sequence[str], during: str
+    ) -> tuple[dict[Endpoint, list[str]], dict[str, KohortError]]:
+        """Where coordinators listen -> the transactional ids that they have; and why there is none for the others."""
+        response = await self._questions.ask(
+            FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=list(names)),
+            FindCoordinatorResponse,
+            during=during,
+            codes=lambda _: (),
+            # What describes transactions finds many coordinators at once, too.
+            min_version=4,
+        )
+        found: dict[Endpoint, list[str]] = {}
+        said: dict[str, KohortError] = {}
+        for row in response.coordinators:
+            error = error_of(row.error_code, row.error_message, during)
+            if error is None:
+                found.setdefault(Endpoint(row.host, row.port), []).append(row.key)
+            else:
+                said[row.key] = error
+        if any(row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED for row in response.coordinators):
+            # A broker without transactions cannot say so here: it says so of what it does not have.
+            await self._questions.ask(
+                DescribeTransactionsRequest(), DescribeTransactionsResponse, during=during, codes=lambda _: ()
+            )
+        return found, said
+
+
+def _gone(moved: MovedError, during: str) -> BrokerError:
+    """The error of what is asked of another broker in the next round."""
+    return BrokerError(ErrorCode.NETWORK_EXCEPTION, str(moved.why), during=during)
+
+
+def _said(code: int, name: str) -> str:
+    is_missing = code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    return f"no coordinator knows {name}; its id may have expired" if is_missing else name
+
+
+def _is_open(producer: ProducerDescription, known: TransactionDescription | None) -> bool:
+    """Whether a coordinator knows of the transaction that a producer has open in a partition."""
+    return (
+        known is not None
+        and known.producer_id == producer.producer_id
+        and TopicPartition(producer.topic, producer.partition) in known.partitions
+    )
+
+
+def _producer_ids(given: object) -> list[int]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"producer_ids cannot be {given!r}: a list of numbers is expected, like [4000]")
+    return [whole_number(each, "producer_ids", "the id of a producer", INT64_MAX) for each in given]

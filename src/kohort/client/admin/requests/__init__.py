@@ -1,1 +1,0 @@
-"""The admin client's decisions: a machine without clock, loop or thread."""

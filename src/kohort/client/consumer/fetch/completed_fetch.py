@@ -1,0 +1,328 @@
+"""The fetched data of the partitions, on its way to the application.
+
+Laws: nothing is decoded before it is asked for, and no more than a step of it at once. The position never skips a
+record and never repeats one.
+Source: the consumer threading refactor (CTR): completed fetches; architecture, room `client`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kohort.client.consumer.application_events import Chunk, Fence, Watermarks
+from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
+from kohort.errors import CorruptRecordError
+from kohort.ids import TopicPartition
+from kohort.records.arrays import Allocate
+from kohort.records.batch import iterate_records
+from kohort.records.header import HEADER, HEADER_SIZE, MAGIC, BatchHeader, split_batches
+from kohort.records.layout import HEADERS, KEY, SPAN_WIDTH
+from kohort.records.scan import ScannedRecords, build_rows, scan_batches
+
+#: Bytes of records that are decompressed and scanned at once; at least one batch.
+_STEP_BYTES: Final = 1024 * 1024
+
+
+class Taken(NamedTuple):
+    """Records of one partition that are handed out as columns: the rows [start, stop) of scanned batches."""
+
+    partition: TopicPartition
+    scanned: ScannedRecords
+    start: int
+    stop: int
+    #: Bytes of the records, without the headers of their batches.
+    size_bytes: int
+
+
+class Piece:
+    """One chunk of a partition's data; `position` is the offset of the next record to hand out."""
+
+    __slots__ = (
+        "_parts",
+        "_row",
+        "_scanned",
+        "fence",
+        "is_begun",
+        "leader_epoch",
+        "next_offset",
+        "partition",
+        "position",
+        "size_bytes",
+    )
+
+    def __init__(self, chunk: Chunk, parts: Iterable[memoryview]) -> None:
+        self.partition: Final[TopicPartition] = chunk.partition
+        self.fence: Final[Fence] = chunk.fence
+        #: Offset behind its last batch.
+        self.next_offset: Final[int] = chunk.next_offset
+        #: Leader epoch of its last batch: no record of it was appended under a later one.
+        self.leader_epoch: Final[int] = chunk.leader_epoch
+        #: Bytes that are given back when it is used up.
+        self.size_bytes: Final[int] = chunk.size_bytes
+        self.position = chunk.offset
+        #: Whether the application's position has come to it.
+        self.is_begun = False
+        #: Parts that are not handed out yet; `_scanned` is of the first one.
+        self._parts = deque(part for part in parts if len(part))
+        self._scanned: ScannedRecords | None = None
+        #: First row of `_scanned` that is not handed out yet.
+        self._row = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all its records are handed out."""
+        return self._scanned is None and not self._parts
+
+    def load(self, *, check_crcs: bool, allocate: Allocate) -> CorruptRecordError | None:
+        """Scan batches until a row is ready, or all is used up; return the error of a damaged batch."""
+        while self._scanned is None and self._parts:
+            try:
+                scanned = scan_batches(
+                    self._parts[0],
+                    start_offset=self.position,
+                    max_total_bytes=_STEP_BYTES,
+                    check_crcs=check_crcs,
+                    allocate=allocate,
+                )
+            except CorruptRecordError as error:
+                return self._locate(error)
+            self._scanned, self._row = scanned, 0
+            if len(scanned) == 0:
+                self._end_scan(scanned)
+        return None
+
+    def peek_rows(self, count: int) -> list[ConsumerRecord]:
+        """Return up to so many records; they count as handed out only by `advance`. Call `load` first."""
+        scanned = self._scanned
+        assert scanned is not None
+        stop = min(self._row + count, len(scanned))
+        return build_rows(ConsumerRecord, self.partition, scanned, self._row, stop)
+
+    def take_slice(self, max_records: int, max_bytes: int, *, at_least_one: bool) -> Taken | None:
+        """Hand out rows within both limits; `None`: the first row is too large."""
+        scanned, row = self._scanned, self._row
+        assert scanned is not None
+        stop, size_bytes = _cut(scanned, row, min(row + max_records, len(scanned)), max_bytes)
+        if stop == row:
+            if not at_least_one:
+                return None
+            # One record is handed out in any case, or reading would never go on.
+            stop, size_bytes = _cut(scanned, row, row + 1, _UNLIMITED)
+        self.advance(stop - row)
+        return Taken(self.partition, scanned, row, stop, size_bytes)
+
+    def advance(self, count: int) -> None:
+        """Count so many more rows as handed out."""
+        scanned = self._scanned
+        assert scanned is not None
+        self._row += count
+        if self._row == len(scanned):
+            self._end_scan(scanned)
+        elif count:
+            self.position = scanned.offsets[self._row - 1] + 1
+
+    def _locate(self, error: CorruptRecordError) -> CorruptRecordError:
+        """Return the error with its place in the log."""
+        behind = self._behind(error.byte)
+        located = CorruptRecordError(
+            f"{self.partition} cannot be read at offset {self.position}: {error}; seek to offset {behind} to go on",
+            partition=self.partition,
+            offset=self.position,
+            next_offset=behind,
+        )
+        located.__cause__ = error
+        return located
+
+    def _behind(self, byte: int | None) -> int:
+        """Return the offset to go on at behind the damaged batch at `byte`, as far as its header is plausible."""
+        data = self._parts[0]
+        if byte is not None and len(data) - byte >= HEADER_SIZE:
+            damaged = _header_at(data, byte)
+            end = byte + damaged.size_bytes
+            if damaged.batch_length > 0 and len(data) - end >= HEADER_SIZE:
+                following = _header_at(data, end)
+                if following.magic == MAGIC and self.position < following.base_offset <= self.next_offset:
+                    return following.base_offset
+            # The header of a damaged batch counts only if its fields agree and do not lead out of the chunk.
+            is_plausible = damaged.last_offset_delta == damaged.record_count - 1
+            if is_plausible and self.position < damaged.next_offset <= self.next_offset:
+                return damaged.next_offset
+        return self.position + 1
+
+    def _end_scan(self, scanned: ScannedRecords) -> None:
+        self._scanned = None
+        rest = self._parts.popleft()[scanned.consumed_bytes :]
+        if len(rest) and scanned.consumed_bytes:
+            self._parts.appendleft(rest)
+        # Control batches and compacted offsets have no record, so the position moves behind them here.
+        self.position = max(self.position, scanned.next_offset if self._parts else self.next_offset)
+
+
+class PieceQueue:
+    """The data of all partitions, in the order of arrival; that of paused ones waits aside."""
+
+    __slots__ = ("_next", "_paused")
+
+    def __init__(self) -> None:
+        self._next: deque[Piece] = deque()
+        self._paused: deque[Piece] = deque()
+
+    @property
+    def first(self) -> Piece | None:
+        """The piece of the next records; `None`: there is none."""
+        return self._next[0] if self._next else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all pieces; may be asked from any thread."""
+        return sum(piece.size_bytes for piece in (*self._next, *self._paused))
+
+    def of(self, partition: TopicPartition) -> Piece | None:
+        """Return the first piece of a partition; `None`: it has none."""
+        return next((piece for piece in (*self._next, *self._paused) if piece.partition == partition), None)
+
+    def add(self, piece: Piece, *, is_paused: bool) -> None:
+        """Append a piece behind all others."""
+        (self._paused if is_paused else self._next).append(piece)
+
+    def divide(self, paused: Container[TopicPartition]) -> None:
+        """Set aside the pieces of these partitions, and only these."""
+        pieces = (*self._next, *self._paused)
+        self._next = deque(piece for piece in pieces if piece.partition not in paused)
+        self._paused = deque(piece for piece in pieces if piece.partition in paused)
+
+    def remove_first(self) -> None:
+        """Remove the first piece, which is used up."""
+        self._next.popleft()
+
+    def set_back(self, partition: TopicPartition) -> None:
+        """Move a partition's pieces behind all others, so that its damage does not hold them up."""
+        self._next = deque(sorted(self._next, key=lambda piece: piece.partition == partition))
+
+    def drop(self, is_wanted: Callable[[Piece], bool]) -> list[Piece]:
+        """Remove and return the pieces for which `is_wanted` is false."""
+        dropped = [piece for piece in (*self._next, *self._paused) if not is_wanted(piece)]
+        self._next = deque(filter(is_wanted, self._next))
+        self._paused = deque(filter(is_wanted, self._paused))
+        return dropped
+
+
+_UNLIMITED: Final = 1 << 62
+
+
+def _header_at(data: memoryview, byte: int) -> BatchHeader:
+    """Unpack the batch header at `byte`, plausible or not."""
+    return BatchHeader._make(HEADER.unpack_from(data, byte))
+
+
+def _cut(scanned: ScannedRecords, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
+    """Find the last row behind `start` up to which the records fit; return it and the bytes."""
+    spans, size_bytes = scanned.spans, 0
+    for region in scanned.regions:
+        first, last = max(region.first_row, start), min(region.stop_row, stop)
+        if first >= last:
+            continue
+        # Records lie behind each other, so the value of a record ends where its headers begin.
+        base = spans[first * SPAN_WIDTH + KEY]
+        fitting = bisect_right(
+            range(last),
+            base + max_bytes - size_bytes,
+            first,
+            key=lambda row: spans[row * SPAN_WIDTH + HEADERS],
+        )
+        if fitting > first:
+            size_bytes += spans[(fitting - 1) * SPAN_WIDTH + HEADERS] - base
+        if fitting < last:
+            return fitting, size_bytes
+    return stop, size_bytes
+
+
+# One held partition and how far it has been handed out.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Held:
+    """A partition of the application's assignment."""
+
+    fence: Fence
+    #: Offset of the next record to hand out; `None` until the first data, unless the application has chosen it.
+    position: int | None
+    #: Leader epoch of the records before the position (KIP-320); -1 means unknown.
+    leader_epoch: int = -1
+    #: The timestamp that leads to the position, as in `Start`; `None`: the application has not given one.
+    timestamp: int | None = None
+    is_paused: bool = False
+    #: First and end offset of its log; `None` before the first answer.
+    watermarks: Watermarks | None = None
+
+    def with_epoch(self, offset: int) -> Committable:
+        """Return an offset with its leader epoch, if that is known."""
+        if self.position != offset or self.leader_epoch < 0:
+            return offset
+        return OffsetAndMetadata(offset, "", self.leader_epoch)
+
+    def end_offset(self, is_read_committed: bool) -> int | None:
+        """Return the end offset for an isolation level, as the last fetch has said; `None`: none has yet."""
+        if self.watermarks is None:
+            return None
+        end = self.watermarks.last_stable_offset if is_read_committed else self.watermarks.high_watermark
+        return None if end < 0 else end
+
+    def lag(self, is_read_committed: bool) -> int | None:
+        """Return position to end in offsets; `None`: one of them is not known."""
+        end, position = self.end_offset(is_read_committed), self.position
+        return None if end is None or position is None else max(0, end - position)
+
+
+# The batches without those of aborted transactions, for `isolation.level` read_committed.
+#
+# Laws: a batch is left out if its producer's transaction began at or before it and was aborted behind it. Everything
+# else
+# stays, in order and without a copy.
+# Source: Kafka's `isolation.level` read_committed: the Fetch answer lists aborted transactions by producer and first
+# offset, and a control batch ends each.
+
+#: Key of a control record: its version and type; type 0 ends a transaction by aborting it.
+_CONTROL_KEY: Final = Struct(">hh")
+_ABORT: Final = 0
+
+
+def committed_parts(records: memoryview, aborted: Sequence[tuple[int, int]]) -> list[memoryview]:
+    """Return the stretches of `records` without the batches of aborted transactions.
+
+    Args:
+        records: whole batches.
+        aborted: (producer id, first offset) of each aborted transaction, in any order.
+    """
+    if not aborted:
+        return [records]
+    waiting = sorted(aborted, key=lambda each: each[1], reverse=True)
+    active: set[int] = set()
+    parts: list[memoryview] = []
+    start = 0
+    for position, header in split_batches(records):
+        while waiting and waiting[-1][1] <= header.last_offset:
+            active.add(waiting.pop()[0])
+        end = position + header.size_bytes
+        if header.is_control:
+            if _is_abort(records[position:end]):
+                active.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in active:
+            if position > start:
+                parts.append(records[start:position])
+            start = end
+    if start < len(records):
+        parts.append(records[start:])
+    return parts
+
+
+def _is_abort(batch: memoryview) -> bool:
+    for record in iterate_records(batch, include_control=True):
+        if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
+            return bool(_CONTROL_KEY.unpack_from(record.key)[1] == _ABORT)
+    return False

@@ -1,0 +1,427 @@
+"""The application's half of fetching: the data that has arrived, and each partition's position.
+
+Laws: the positions of a reading never skip a record and never repeat one. Data of an earlier reading, or of a partition
+that was given up, is dropped unread. Data of a paused partition waits, and is dropped when other partitions need its
+room. Nothing is decoded before it is asked for.
+Source: the consumer threading refactor (CTR): FetchHandler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+from kohort.client.consumer.application_events import Chunk, Fence, Start, Watermarks
+from kohort.client.consumer.fetch.completed_fetch import Held, Piece, PieceQueue, Taken, committed_parts
+from kohort.client.records import Committable, ConsumerRecord
+from kohort.errors import CorruptRecordError, DeserializationError
+from kohort.ids import TopicPartition
+from kohort.records.arrays import Allocate, ArrayPool
+
+Deserialize: TypeAlias = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRecord], DeserializationError | None]]
+
+#: Records that are decoded at once for calls that take them one by one.
+_READY_ROWS: Final = 256
+#: Memory for decoding that is kept for the next batch.
+_POOL_BYTES: Final = 12 * 1024 * 1024
+
+
+class FetchHandler:
+    """The assignment and the data of the application's side; used by the application's thread alone.
+
+    Args:
+        check_crcs: compare checksums when decoding.
+        is_read_committed: leave out aborted transactions.
+        skips_corrupt: go on behind records that cannot be read, instead of raising.
+        deserialize: converts records up to the first that a deserializer refuses; returns them, and that error.
+    """
+
+    def __init__(
+        self,
+        *,
+        check_crcs: bool = True,
+        is_read_committed: bool = False,
+        skips_corrupt: bool = False,
+        deserialize: Deserialize | None = None,
+    ) -> None:
+        self._check_crcs: Final = check_crcs
+        self._is_read_committed: Final = is_read_committed
+        self._skips_corrupt: Final = skips_corrupt
+        self._skipped: list[CorruptRecordError] = []
+        self._deserialize: Final = deserialize
+        #: Allocates the arrays that fetched data is decoded to.
+        self.allocate: Allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
+        self._held: dict[TopicPartition, Held] = {}
+        #: Data of held partitions, under their latest fence.
+        self._pieces: Final = PieceQueue()
+        #: Decoded records of `_ready_piece`, the first piece; the next record is the last element. Popping hands it
+        #: out.
+        self.ready: list[ConsumerRecord] = []
+        self._ready_piece: Piece | None = None
+        #: Their number at first: the missing ones have been handed out.
+        self._ready_count = 0
+        self._next_fence = 1
+        #: Bytes that have arrived, and records that were handed out, since the start.
+        self.fetched_bytes = 0
+        self.handed_out = 0
+        #: partition -> bytes given back since the last call of `released_bytes`.
+        self._released: dict[TopicPartition, int] = {}
+        #: Partitions whose data was dropped, for room or because their topic was made again, with their new fences.
+        self._given_way: dict[TopicPartition, Fence] = {}
+        #: partition -> position, if it has moved since the last call of `consumed`.
+        self._moved: dict[TopicPartition, int] = {}
+        #: partition -> position before the records that were handed out last.
+        self._in_work: dict[TopicPartition, int] = {}
+
+    # -- the assignment ---------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that the application holds."""
+        return set(self._held)
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Return whether the application holds that partition."""
+        return partition in self._held
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Add partitions; those that are held already stay as they are."""
+        for each in partitions:
+            if each not in self._held:
+                self._held[each] = Held(fence=self._new_fence(), position=None)
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
+        """Return how the background is to read these partitions."""
+        self._settle()
+        return {
+            each: Start(
+                fence=held.fence,
+                offset=held.position,
+                is_paused=held.is_paused,
+                timestamp=held.timestamp if held.position is None else None,
+            )
+            for each in partitions
+            if (held := self._held.get(each)) is not None
+        }
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop partitions and their data."""
+        self._settle()
+        for each in partitions:
+            self._held.pop(each, None)
+            self._moved.pop(each, None)
+        self._drop_outdated()
+        if not self._held:
+            # A consumer without partitions keeps no memory for decoding.
+            self.allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
+
+    def seek(
+        self, partition: TopicPartition, offset: int | None, timestamp: int | None = None, leader_epoch: int = -1
+    ) -> Fence:
+        """Move a position to an offset or to a timestamp; return the fence of the new reading."""
+        self._settle()
+        held = self._held[partition]
+        held.fence, held.position, held.timestamp = self._new_fence(), offset, timestamp
+        held.leader_epoch = leader_epoch
+        if offset is None:
+            # The position is known when the background has found it.
+            self._moved.pop(partition, None)
+        else:
+            self._moved[partition] = offset
+        self._drop_outdated()
+        return held.fence
+
+    def pause(self, partitions: Iterable[TopicPartition], *, is_paused: bool) -> None:
+        """Stop handing out records of these partitions, or resume."""
+        self._settle()
+        for each in partitions:
+            self._held[each].is_paused = is_paused
+        self._pieces.divide(self.paused())
+
+    def give_way(self, partition: TopicPartition, fence: Fence) -> None:
+        """Drop the data of a paused partition: it is read again from the application's position."""
+        self._settle()
+        held = self._held.get(partition)
+        if held is None or held.fence != fence or not held.is_paused:
+            return
+        held.position = self.position(partition)
+        if held.position is not None:
+            held.fence = self._given_way[partition] = self._new_fence()
+            self._drop_outdated()
+
+    def begin_anew(self, partition: TopicPartition, fence: Fence) -> None:
+        """Drop the data of a topic that was made again under the same name, and find a new first offset."""
+        self._settle()
+        held = self._held.get(partition)
+        if held is not None and held.fence == fence:
+            self._given_way[partition] = self.seek(partition, None)
+
+    def given_way(self) -> dict[TopicPartition, Start]:
+        """Return how to read the partitions that dropped data since the last call and were not changed since."""
+        given, self._given_way = self._given_way, {}
+        return {each: start for each, start in self.starts(given).items() if start.fence == given[each]}
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the paused partitions."""
+        return {each for each, held in self._held.items() if held.is_paused}
+
+    # -- positions --------------------------------------------------------------------------------------------------
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the next record to hand out; `None`: only the background can know it."""
+        self._settle()
+        held = self._held[partition]
+        if held.position is not None:
+            return held.position
+        first = self._pieces.of(partition)
+        return None if first is None else first.position
+
+    def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the known positions of these partitions, or of all."""
+        self._settle()
+        chosen = self._held if partitions is None else partitions
+        return {
+            each: held.position
+            for each in chosen
+            if (held := self._held.get(each)) is not None and held.position is not None
+        }
+
+    def with_epoch(self, partition: TopicPartition, offset: int) -> Committable:
+        """Return an offset of a partition with its leader epoch, if that is known."""
+        return offset if (held := self._held.get(partition)) is None else held.with_epoch(offset)
+
+    def note_watermarks(self, seen: Mapping[TopicPartition, Watermarks]) -> None:
+        """Take the first and end offsets that a fetch has brought."""
+        for each, watermarks in seen.items():
+            if each in self._held:
+                self._held[each].watermarks = watermarks
+
+    def watermarks(self, partition: TopicPartition) -> Watermarks | None:
+        """Return first and end offset of a log, as the last fetch has said; `None`: none has yet."""
+        return self._held[partition].watermarks
+
+    def end_offset(self, partition: TopicPartition) -> int | None:
+        """Return the end offset for this isolation level, as the last fetch has said; `None`: none has yet."""
+        return self._held[partition].end_offset(self._is_read_committed)
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Return position to end in offsets, where both are known; may be called from any thread."""
+        committed = self._is_read_committed
+        return {each: lag for each, held in list(self._held.items()) if (lag := held.lag(committed)) is not None}
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that have arrived and are not used up; may be asked from any thread."""
+        return self._pieces.size_bytes
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether `consumed` returns anything."""
+        self._settle()
+        return bool(self._moved)
+
+    def consumed(self, *, but_the_last: bool = False) -> Mapping[TopicPartition, int]:
+        """Return the positions that have moved since the last call: the application has the records below.
+
+        `but_the_last`: it has not processed the records that were handed out last.
+        """
+        self._settle()
+        moved, self._moved = self._moved, {}
+        if but_the_last:
+            moved |= {each: offset for each, offset in self._in_work.items() if each in moved}
+        return moved
+
+    def released_bytes(self) -> dict[TopicPartition, int]:
+        """Return each partition's bytes that were given back since the last call."""
+        self._settle()
+        released, self._released = self._released, {}
+        return released
+
+    # -- data -------------------------------------------------------------------------------------------------------
+
+    def add(self, chunk: Chunk) -> None:
+        """Take data that has arrived, or give back its bytes if it belongs to an earlier reading."""
+        self.fetched_bytes += chunk.size_bytes
+        held = self._held.get(chunk.partition)
+        if held is None or held.fence != chunk.fence:
+            self._release(chunk)
+            return
+        parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
+        self._pieces.add(Piece(chunk, parts), is_paused=held.is_paused)
+
+    def begin(self) -> None:
+        """Note that the application asks for more: the records before count as processed."""
+        self._settle()
+        self._in_work = {}
+
+    @property
+    def has_data(self) -> bool:
+        """Whether `take` has data to look at."""
+        return bool(self.ready) or self._pieces.first is not None
+
+    def take(self, max_records: int) -> list[ConsumerRecord]:
+        """Hand out up to so many records, in the order of arrival.
+
+        Raises:
+            CorruptRecordError: the next record cannot be read.
+            DeserializationError: a deserializer refuses it.
+        """
+        self._settle()
+        records: list[ConsumerRecord] = []
+        try:
+            while len(records) < max_records and (piece := self._first()) is not None:
+                rows = self._rows(piece, max_records - len(records))
+                self._in_work.setdefault(piece.partition, piece.position)
+                piece.advance(len(rows))
+                self._advanced(piece)
+                records += rows
+        except (CorruptRecordError, DeserializationError):
+            # The records before it are handed out first. A later call meets the damage again.
+            if not records:
+                raise
+        self.handed_out += len(records)
+        return records
+
+    def take_one(self) -> ConsumerRecord | None:
+        """Hand out the next record that has arrived; otherwise like `take`."""
+        if not self.ready:
+            self._settle()
+            piece = self._first()
+            if piece is None:
+                return None
+            ready = self._rows(piece, _READY_ROWS)
+            ready.reverse()
+            self.ready, self._ready_piece, self._ready_count = ready, piece, len(ready)
+        return self.ready.pop()
+
+    def take_slices(self, *, max_records: int, max_bytes: int, at_least_one: bool) -> list[Taken]:
+        """Hand out records as slices to be made columns of, in the order of arrival.
+
+        The slices refer to fetched data whose memory is reported as free: copy them before the next call.
+
+        Args:
+            max_records, max_bytes: of all slices together.
+            at_least_one: take the first record also if it is larger.
+
+        Raises:
+            CorruptRecordError: the next record cannot be read.
+        """
+        self._settle()
+        slices: list[Taken] = []
+        try:
+            while max_records > 0 and (piece := self._first()) is not None:
+                self._in_work.setdefault(piece.partition, piece.position)
+                taken = piece.take_slice(max_records, max_bytes, at_least_one=at_least_one and not slices)
+                if taken is None:
+                    break
+                self._advanced(piece)
+                slices.append(taken)
+                self.handed_out += taken.stop - taken.start
+                max_records -= taken.stop - taken.start
+                max_bytes -= taken.size_bytes
+        except CorruptRecordError:
+            if not slices:
+                raise
+        return slices
+
+    def _rows(self, piece: Piece, count: int) -> list[ConsumerRecord]:
+        """Decode the next records of a piece, at least one; they do not count as handed out yet."""
+        rows = piece.peek_rows(count)
+        if self._deserialize is not None:
+            rows, error = self._deserialize(rows)
+            if error is not None and not rows:
+                self._pieces.set_back(piece.partition)
+                raise error
+        return rows
+
+    def _first(self) -> Piece | None:
+        """Return the piece of the next records, decoded; remove used-up pieces on the way."""
+        while (piece := self._pieces.first) is not None:
+            held = self._held[piece.partition]
+            before = piece.position
+            if not piece.is_begun:
+                piece.is_begun = True
+                if held.position not in (None, before):
+                    # Its offset did not exist: auto.offset.reset has moved the position, perhaps backwards.
+                    self._move(piece.partition, before, -1)
+            damage = piece.load(check_crcs=self._check_crcs, allocate=self.allocate)
+            if piece.position != before:
+                self._move(piece.partition, piece.position, piece.leader_epoch)
+            if damage is not None:
+                self._meet(piece.partition, damage)
+            elif piece.is_used_up:
+                self._finish(piece)
+            else:
+                return piece
+        return None
+
+    def _meet(self, partition: TopicPartition, damage: CorruptRecordError) -> None:
+        """Raise a damaged record's error, or read anew from the offset behind it."""
+        assert damage.next_offset is not None, "a piece says where to go on"
+        if not self._skips_corrupt:
+            self._pieces.set_back(partition)
+            raise damage
+        # The data behind it was located by a damaged length, so it is dropped, too.
+        self._move(partition, damage.next_offset, -1)
+        self._held[partition].fence = self._given_way[partition] = self._new_fence()
+        self._drop_outdated()
+        self._skipped.append(damage)
+
+    def skipped(self) -> list[CorruptRecordError]:
+        """Return the errors that were skipped since the last call."""
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def _advanced(self, piece: Piece) -> None:
+        self._move(piece.partition, piece.position, piece.leader_epoch)
+        if piece.is_used_up:
+            self._finish(piece)
+
+    def _finish(self, piece: Piece) -> None:
+        self._pieces.remove_first()
+        self._release(piece)
+        position = self._held[piece.partition].position
+        if position is None or position < piece.next_offset:
+            self._move(piece.partition, piece.next_offset, piece.leader_epoch)
+
+    def _settle(self) -> None:
+        """Count the records that `take_one` has handed out, and forget the decoded rest."""
+        piece, self._ready_piece = self._ready_piece, None
+        if piece is not None:
+            left = 0
+            with suppress(IndexError):
+                # One by one: a record that another thread pops at the same moment is either handed out or counted here.
+                while True:
+                    self.ready.pop()
+                    left += 1
+            count = self._ready_count - left
+            self.handed_out += count
+            if count:
+                # Each call took one record. The application may still be at the last of them.
+                piece.advance(count - 1)
+                self._in_work = {piece.partition: piece.position}
+                piece.advance(1)
+            self._advanced(piece)
+
+    def _move(self, partition: TopicPartition, position: int, leader_epoch: int) -> None:
+        held = self._held[partition]
+        held.position, held.leader_epoch = position, leader_epoch
+        self._moved[partition] = position
+
+    def _drop_outdated(self) -> None:
+        for piece in self._pieces.drop(self._is_current):
+            self._release(piece)
+
+    def _is_current(self, piece: Piece) -> bool:
+        held = self._held.get(piece.partition)
+        return held is not None and held.fence == piece.fence
+
+    def _release(self, data: Piece | Chunk) -> None:
+        if data.size_bytes:
+            self._released[data.partition] = self._released.get(data.partition, 0) + data.size_bytes
+
+    def _new_fence(self) -> Fence:
+        fence = Fence(self._next_fence)
+        self._next_fence += 1
+        return fence

@@ -1,0 +1,515 @@
+"""The background half of fetching: it sends fetches on its own, as far as the buffer has room.
+
+Laws: a readable partition is asked for within one round trip of its broker, whatever other partitions, brokers and the
+application do. So each broker has one long fetch under way, and beside it a short one that does not wait, for
+partitions that were not ready when the long one was sent. A partition for which the short fetch finds nothing waits for
+the next long one. Each broker has its share of the buffer, and keeps some of it for the short fetch. Paused data gives
+way. Data of an earlier reading of a partition is dropped. A fetch whose readings have all ended is broken off. A broker
+that throttles is left alone as long as it says.
+Source: the consumer threading refactor (CTR): FetchSender; Kafka's Fetch API: KIP-227 (sessions, for the long fetches),
+KIP-219 (throttling), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-516 (topic ids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+
+from kohort.client.consumer.application_events import Chunk, GiveWay, Watermarks, WatermarksSeen
+from kohort.client.consumer.fetch.fetch_session import NO_SESSION, Asked, Contents, topics_of
+from kohort.client.consumer.fetch.fetch_targets import Fetch, FetchBuffer, Source, Sources
+from kohort.client.consumer.fetch.partition_state import Reading, Readings
+from kohort.client.core.actions import Disconnect, Lane
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.coordinator_lookup import CoordinatorLookup
+from kohort.client.core.refusals import refused
+from kohort.client.core.requests import Answer, Requests, message_of
+from kohort.client.core.retry import Backoff
+from kohort.client.options import ConsumerSettings
+from kohort.errors import CorruptRecordError, ErrorCode
+from kohort.ids import ZERO_TOPIC_ID, TopicPartition
+from kohort.records.header import check_batch, parse_header
+from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from kohort.wire.messages.membership import MemberWord
+
+# The answers to fetches: records, ends of logs, errors, other replicas, truncated logs.
+#
+# Laws: an answer has no effect on a partition that has a newer reading or another position by now. Records are passed
+# on
+# as slices of the answer, without a copy, up to the end of the last whole batch.
+# Source: Kafka's Fetch API; KIP-320 (a truncated log is found by the epoch of the last record, which each fetch
+# names),
+# KIP-392 (preferred replica).
+
+#: The start of a batch of format 2: base offset, length, leader epoch; further behind its last offset's delta.
+_BATCH_START: Final = Struct(">qii")
+_LAST_DELTA: Final = Struct(">i")
+_LAST_DELTA_AT: Final = 23
+#: Answers in a row without a whole batch that prove damage: a broker sends the first batch whole, however large.
+_TORN_ANSWERS: Final = 5
+_LENGTH_END: Final = 12
+
+
+class Held(NamedTuple):
+    """The data of an answer that stays in memory."""
+
+    #: Memory that stays in use until its last record is taken.
+    pinned_bytes: int
+    #: partition -> bytes of its piece; no zeros.
+    pieces: dict[TopicPartition, int]
+
+
+class FetchAnswers:
+    """Changes the readings by the brokers' answers.
+
+    Args:
+        requests: takes deliveries to the application.
+        cluster: the brokers and the leaders.
+        readings: of all partitions.
+        retry: pauses after an error.
+        preference_ms: how long a replica that the leader has named is preferred.
+    """
+
+    def __init__(
+        self, requests: Requests, cluster: Cluster, readings: Readings, *, retry: Backoff, preference_ms: int
+    ) -> None:
+        self._requests = requests
+        self._cluster = cluster
+        self._readings = readings
+        self._retry = retry
+        self._preference_ms = preference_ms
+
+    def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> Held:
+        """Take in a good answer; return the data that is held from now on."""
+        seen: dict[TopicPartition, Watermarks] = {}
+        chunks: list[Chunk] = []
+        for topic in response.responses:
+            name = topic.topic or fetch.names.get(bytes(topic.topic_id), "")
+            for data in topic.partitions:
+                asked = fetch.asked.get(TopicPartition(name, data.partition_index))
+                # A seek, a reset or another fetch may have moved the reading since.
+                if asked is None or asked.reading.is_over or asked.reading.offset != asked.entry.fetch_offset:
+                    continue
+                if data.error_code:
+                    self._on_error(fetch, asked.reading, ErrorCode.of(data.error_code), now_ms)
+                    continue
+                # A good answer ends an earlier refusal.
+                self._readings.accept(asked.reading)
+                ends = Watermarks(data.log_start_offset, data.last_stable_offset, data.high_watermark)
+                if ends != asked.reading.watermarks and data.high_watermark >= 0:
+                    asked.reading.watermarks = seen[asked.reading.partition] = ends
+                chunk = self._on_data(fetch, asked.reading, data, now_ms)
+                if chunk is not None:
+                    chunks.append(chunk)
+        if seen:
+            self._requests.deliver(WatermarksSeen(seen=seen))
+        for chunk in chunks:
+            self._requests.deliver(chunk)
+        # Mostly one object, the frame that all slices of the answer refer to.
+        pinned = {id(chunk.records.obj): memoryview(chunk.records.obj).nbytes for chunk in chunks}
+        return Held(sum(pinned.values()), {chunk.partition: chunk.size_bytes for chunk in chunks})
+
+    def _on_data(self, fetch: Fetch, reading: Reading, data: PartitionData, now_ms: int) -> Chunk | None:
+        """Take in one partition's part of an answer; return the application's records of it, if any."""
+        assert reading.offset is not None
+        if data.preferred_read_replica >= 0:
+            reading.preferred_node = data.preferred_read_replica
+            reading.preferred_until_ms = now_ms + self._preference_ms
+            self._readings.touch(reading)
+        if data.diverging_epoch.end_offset >= 0:
+            self._on_divergence(reading, data)
+            return None
+        if data.records is None or len(data.records) == 0:
+            # A partition that was asked for by the short fetch waits in the next long fetch.
+            reading.is_waiting, reading.attempts = fetch.lane is Lane.FETCH_AT_ONCE, 0
+            return None
+        assert isinstance(data.records, memoryview), "records that were decoded are a slice of their response"
+        end = end_of(data.records, reading.offset)
+        self._readings.touch(reading)
+        if end is None or end.next_offset <= reading.offset:
+            self._on_nothing_whole(reading, now_ms)
+            return None
+        reading.attempts = 0
+        chunk = Chunk(
+            partition=reading.partition,
+            fence=reading.fence,
+            offset=reading.offset,
+            next_offset=end.next_offset,
+            records=data.records[: end.size_bytes],
+            size_bytes=end.size_bytes,
+            aborted=[(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()],
+            leader_epoch=end.leader_epoch,
+        )
+        reading.offset, reading.offset_epoch = end.next_offset, end.leader_epoch
+        return chunk
+
+    def _on_nothing_whole(self, reading: Reading, now_ms: int) -> None:
+        """Pause a partition after an answer without a whole batch; report damage after several in a row."""
+        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
+        reading.attempts += 1
+        if reading.attempts >= _TORN_ANSWERS:
+            text = (
+                f"{reading.partition} cannot be read at offset {reading.offset}: {_TORN_ANSWERS} answers in a row had "
+                "no whole batch there, so its length is damaged in the broker's log; seek behind it to go on"
+            )
+            error = CorruptRecordError(text, partition=reading.partition, offset=reading.offset)
+            self._readings.stick(reading, error)
+
+    def _on_divergence(self, reading: Reading, data: PartitionData) -> None:
+        was, now = reading.offset, data.diverging_epoch
+        if was is not None and now.end_offset < was:
+            if self._readings.truncate(reading, now.end_offset, now.epoch):
+                self._requests.warn(
+                    f"the log of {reading.partition} was cut at offset {now.end_offset}, before the position {was}: "
+                    "reading goes on there"
+                )
+        else:
+            # Only the epoch is gone: no record was written under it before this position.
+            reading.offset_epoch = now.epoch
+            self._readings.touch(reading)
+
+    def _on_error(self, fetch: Fetch, reading: Reading, code: ErrorCode, now_ms: int) -> None:
+        # KIP-392: after an error the leader is asked next.
+        reading.preferred_node = -1
+        self._readings.rest(reading, now_ms)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetch.source.endpoint != self._cluster.leader_of(
+            reading.partition
+        ):
+            # A replica that lags behind may lack an offset. The leader is asked next.
+            return
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._readings.reset(reading, f"offset {reading.offset} of {reading.partition} does not exist (any more)")
+        elif code is ErrorCode.CORRUPT_MESSAGE:
+            # Java's consumer stops, too: damage stays, whichever client asks again.
+            text = (
+                f"{reading.partition} cannot be read at offset {reading.offset}: the records there are damaged in the "
+                "broker's log, which says where they end; seek behind them to go on"
+            )
+            error = CorruptRecordError(text, partition=reading.partition, offset=reading.offset)
+            self._readings.stick(reading, error)
+        elif code.invalidates_metadata:
+            self._cluster.refresh(now_ms)
+        elif not code.retriable:
+            during = f"reading {reading.partition}"
+            self._readings.refuse(reading, refused(code, during=during, operation="read", name=reading.partition.topic))
+
+
+class End(NamedTuple):
+    """The end of the whole batches in an answer; a broker cuts the last batch at the limit of bytes."""
+
+    next_offset: int
+    size_bytes: int
+    #: Leader epoch of the last batch (KIP-320).
+    leader_epoch: int
+
+
+def end_of(records: memoryview, offset: int) -> End | None:
+    """Find the end of the last whole batch; `None`: there is none. `offset` is the one that was asked for."""
+    position, size = 0, len(records)
+    last: int | None = None
+    while size - position > _LAST_DELTA_AT + _LAST_DELTA.size:
+        _, length, _ = _BATCH_START.unpack_from(records, position)
+        if length < _LAST_DELTA_AT or position + _LENGTH_END + length > size:
+            break
+        last, position = position, position + _LENGTH_END + length
+    if last is None:
+        return None
+    base_offset, _, leader_epoch = _BATCH_START.unpack_from(records, last)
+    (last_delta,) = _LAST_DELTA.unpack_from(records, last + _LAST_DELTA_AT)
+    next_offset = base_offset + last_delta + 1
+    if next_offset <= offset and _is_damaged(records, last):
+        # The length may be all that is right. The decoder reports the damage, and where to go on.
+        next_offset = offset + 1
+    return End(next_offset, position, leader_epoch)
+
+
+def _is_damaged(records: memoryview, position: int) -> bool:
+    try:
+        check_batch(records, position, parse_header(records, position))
+    except CorruptRecordError:
+        return True
+    return False
+
+
+#: Last version by topic name; later ones go by topic id only.
+_LAST_BY_NAME: Final = 12
+_FIRST_WITH_SESSIONS: Final = 7
+#: Errors after which the next long fetch has to be a full one, without a pause.
+_SESSION_LOST: Final = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+_NOTHING: Final = Held(0, {})
+
+
+class FetchSender:
+    """Decides which partitions to fetch from which broker, and when.
+
+    Args:
+        requests: sends requests, and takes deliveries to the application.
+        cluster: the brokers and the leaders.
+        readings: of all partitions.
+        lookup: finds the coordinator, whose answers to fetches may carry news for the member; `None` without a group.
+        settings: limits of fetches and of the buffer.
+        retry: pauses after an error.
+        preference_ms: how long a replica that the leader has named is preferred to it.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        readings: Readings,
+        lookup: CoordinatorLookup | None,
+        settings: ConsumerSettings,
+        *,
+        retry: Backoff,
+        preference_ms: int,
+    ) -> None:
+        self._requests = requests
+        self._lookup = lookup
+        self._cluster = cluster
+        self._readings = readings
+        self._settings = settings
+        self._retry = retry
+        self.buffer = FetchBuffer(limit_bytes=settings.options["fetch_buffer_bytes"])
+        #: Bytes of records that have arrived since the start.
+        self.fetched_bytes = 0
+        self._sources = Sources(cluster, readings, self.buffer)
+        self._answers = FetchAnswers(requests, cluster, readings, retry=retry, preference_ms=preference_ms)
+
+    def next_deadline(self) -> int | None:
+        """Return when a partition or broker may be asked again; 0 means at once."""
+        if self._readings.has_touched:
+            return 0
+        brokers = len(self._sources)
+        waiting = [self._sources.next_deadline()]
+        waiting += [
+            self._not_before_ms(source)
+            for source in self._sources.all()
+            if source.askable() and self._room_for(source, brokers) > 0
+        ]
+        return min((instant for instant in waiting if instant is not None), default=None)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the buffer has no room to ask any broker for more."""
+        return self.buffer.room < self._least(max(1, len(self._sources)))
+
+    def on_cluster_change(self) -> None:
+        """Find each partition's leader anew in new metadata."""
+        self._sources.look_at_all()
+
+    def configure(self, settings: ConsumerSettings) -> None:
+        """Take other limits, from the next fetch on; data beyond them is held until it is taken."""
+        self._settings = settings
+        self.buffer.limit_bytes = settings.options["fetch_buffer_bytes"]
+        self._sources.look_at_all()
+
+    def end_sessions(self) -> None:
+        """End the brokers' fetch sessions, without waiting for an answer."""
+        for endpoint, session in self._sources.sessions():
+            session_id = session.end()
+            if session_id:
+                request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=NO_SESSION)
+                self._requests.send(endpoint, Lane.CONTROL, request, lambda *_: None, min_version=_FIRST_WITH_SESSIONS)
+
+    def on_tick(self, now_ms: int) -> None:
+        """Send the fetches that are due, and break off those that serve no reading any more."""
+        self._sources.on_tick(now_ms)
+        for fetch in self._sources.under_way():
+            if fetch.serves_nobody:
+                self._break_off(fetch)
+        if self._sources.are_leaders_missing:
+            self._cluster.refresh_soon(now_ms)
+        brokers = len(self._sources)
+        missing = 0
+        for source in self._sources.all():
+            # Through the first lane that is free, then through the other one.
+            while self._not_before_ms(source) <= now_ms and (due := source.askable()):
+                size = self._room_for(source, brokers)
+                if not size:
+                    missing += self._least(brokers) if self._share_left(source, brokers) else 0
+                    break
+                self._send(source, due, size)
+        if missing:
+            self._make_room(missing)
+
+    def _not_before_ms(self, source: Source) -> int:
+        """Return when the broker may be asked again, after a failure or throttling."""
+        return max(source.not_before_ms, self._requests.not_before_ms(source.endpoint))
+
+    # -- room -------------------------------------------------------------------------------------------------------
+
+    def _least(self, brokers: int) -> int:
+        """Return the bytes below which a fetch is not worth sending: it would cost more than it brings."""
+        settings = self._settings
+        quarter = max(1, self.buffer.share(brokers) // 4)
+        return min(settings.options["fetch_max_bytes"], settings.options["max_partition_fetch_bytes"], quarter)
+
+    def _share_left(self, source: Source, brokers: int) -> int:
+        """Return the bytes left of the broker's share; 0: too little for a fetch."""
+        left = self.buffer.share(brokers) - self.buffer.used(source.endpoint)
+        return left if left >= self._least(brokers) else 0
+
+    def _room_for(self, source: Source, brokers: int) -> int:
+        """Return the most bytes that the broker can be asked for now; 0: too little for a fetch."""
+        size = min(self._share_left(source, brokers), self.buffer.room)
+        return size if size >= self._least(brokers) > 0 else 0
+
+    def _make_room(self, missing: int) -> None:
+        """Have paused partitions drop their data, those with the most first."""
+        paused = [(reading, self.buffer.held(reading.partition)) for reading in self._paused()]
+        # Those that were asked already come first: their bytes are on the way back.
+        paused.sort(key=lambda each: (not each[0].is_giving_way, -each[1]))
+        for reading, held in paused:
+            if missing <= 0:
+                break
+            missing -= held
+            # It is asked once. Its bytes come back when the application's side has dropped the data.
+            if not reading.is_giving_way:
+                reading.is_giving_way = True
+                self._requests.deliver(GiveWay(partition=reading.partition, fence=reading.fence))
+
+    def _paused(self) -> list[Reading]:
+        readings = [self._readings.get(partition) for partition in self.buffer.paused()]
+        return [reading for reading in readings if reading is not None and reading.is_paused]
+
+    # -- the request ------------------------------------------------------------------------------------------------
+
+    def _send(self, source: Source, due: dict[TopicPartition, Reading], room: int) -> None:
+        settings = self._settings
+        lane = Lane.FETCH if source.long is None else Lane.FETCH_AT_ONCE
+        size = min(settings.options["fetch_max_bytes"], len(due) * settings.options["max_partition_fetch_bytes"], room)
+        if lane is Lane.FETCH:
+            # The rest is for a short fetch of partitions that become ready while this one is under way.
+            size = min(size, max(1, room * 3 // 4))
+            contents = self._renew(source)
+            asked, names = source.session.asked, source.session.names
+        else:
+            asked = {partition: self._ask(reading) for partition, reading in due.items()}
+            names = {bytes(each.topic_id): partition.topic for partition, each in asked.items()}
+            has_ids = all(each.topic_id != ZERO_TOPIC_ID for each in asked.values())
+            contents = Contents(0, NO_SESSION, topics_of(asked.items()), [], has_ids)
+        request = FetchRequest(
+            # A short fetch does not wait, so that the next one can ask for partitions that become ready meanwhile.
+            max_wait_ms=settings.options["fetch_max_wait_ms"] if lane is Lane.FETCH else 0,
+            min_bytes=settings.options["fetch_min_bytes"],
+            max_bytes=size,
+            isolation_level=1 if settings.is_read_committed else 0,
+            session_id=contents.session_id,
+            session_epoch=contents.session_epoch,
+            topics=contents.topics,
+            forgotten_topics_data=contents.forgotten,
+            rack_id=settings.options["client_rack"],
+            member=self._say(source) if lane is Lane.FETCH else None,
+        )
+        token = self._requests.send(
+            source.endpoint,
+            lane,
+            request,
+            lambda answer, now_ms: self._on_answer(fetch, answer, now_ms),
+            # Later versions go by topic id, which every topic in the request has to have.
+            max_version=None if contents.has_ids else _LAST_BY_NAME,
+            # The broker may hold the request for max_wait_ms before it answers.
+            timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
+        )
+        era = 0 if self._lookup is None else self._lookup.hearing.era
+        fetch = Fetch(source=source, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, era=era)
+        self._sources.begin(fetch)
+        self.buffer.reserve(source.endpoint, size)
+
+    def _say(self, source: Source) -> MemberWord | None:
+        """Return the member's word for that broker if it was not sent in this session; otherwise `None`."""
+        lookup, session = self._lookup, source.session
+        if lookup is None or lookup.endpoint != source.endpoint:
+            return None
+        word = lookup.hearing.say()
+        if word is None or word is session.said:
+            return None
+        session.said = word
+        return word
+
+    def _renew(self, source: Source) -> Contents:
+        """Build the contents of the next long fetch from the partitions that have changed."""
+        session = source.session
+        before = [asked for partition in source.changed if (asked := session.asked.get(partition)) is not None]
+        changes = {
+            partition: None if (reading := source.ready.get(partition)) is None else self._ask(reading)
+            for partition in source.changed
+        }
+        self._hand_down(before, changes)
+        contents = session.renew(changes)
+        self._sources.note_asked(source, changes, before)
+        return contents
+
+    def _hand_down(self, before: list[Asked], changes: Mapping[TopicPartition, Asked | None]) -> None:
+        """Tell new readings the log ends of earlier ones: within a session a broker sends them once."""
+        seen: dict[TopicPartition, Watermarks] = {}
+        for old in before:
+            new = changes[old.reading.partition]
+            if new is not None and new.reading.watermarks is None and old.reading.watermarks is not None:
+                new.reading.watermarks = seen[new.reading.partition] = old.reading.watermarks
+        if seen:
+            self._requests.deliver(WatermarksSeen(seen=seen))
+
+    def _ask(self, reading: Reading) -> Asked:
+        info = self._cluster.partition(reading.partition)
+        assert reading.offset is not None
+        entry = FetchPartition(
+            partition=reading.partition.partition,
+            current_leader_epoch=-1 if info is None else info.leader_epoch,
+            fetch_offset=reading.offset,
+            last_fetched_epoch=reading.offset_epoch,
+            partition_max_bytes=self._settings.options["max_partition_fetch_bytes"],
+        )
+        return Asked(reading, self._cluster.topic_id(reading.partition.topic), entry)
+
+    # -- the answer -------------------------------------------------------------------------------------------------
+
+    def _on_answer(self, fetch: Fetch, answer: Answer, now_ms: int) -> None:
+        source = fetch.source
+        response = message_of(answer, FetchResponse)
+        if response is None:
+            self._on_failure(fetch, now_ms)
+            return
+        if fetch.lane is Lane.FETCH:
+            source.session.on_answer(response)
+        if response.member_news is not None and self._lookup is not None:
+            # Whether or not it is taken: the next fetch says what the member knows then.
+            source.session.said = None
+            self._lookup.hearing.hear(response.member_news, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
+        code = ErrorCode.of(response.error_code)
+        if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
+            self._end(fetch, _NOTHING)
+        elif code is not ErrorCode.NONE:
+            self._on_failure(fetch, now_ms)
+        else:
+            source.attempts = 0
+            self._end(fetch, self._answers.take(fetch, response, now_ms))
+
+    def _on_failure(self, fetch: Fetch, now_ms: int) -> None:
+        source = fetch.source
+        source.not_before_ms = now_ms + max(1, self._retry.delay_ms(source.attempts))
+        source.attempts += 1
+        for asked in fetch.asked.values():
+            if asked.reading.preferred_node >= 0:
+                asked.reading.preferred_node = -1
+                self._readings.touch(asked.reading)
+        if fetch.lane is Lane.FETCH:
+            source.session.on_failure()
+        self._end(fetch, _NOTHING)
+        self._cluster.refresh(now_ms)
+
+    def _break_off(self, fetch: Fetch) -> None:
+        # The broker may hold it for fetch.max.wait.ms. Meanwhile it would serve nothing else on that connection.
+        self._requests.forget(fetch.token)
+        self._requests.add(Disconnect(to=fetch.source.endpoint, lane=fetch.lane))
+        if fetch.lane is Lane.FETCH:
+            fetch.source.session.on_failure()
+        self._end(fetch, _NOTHING)
+
+    def _end(self, fetch: Fetch, held: Held) -> None:
+        self._sources.end(fetch)
+        self.fetched_bytes += sum(held.pieces.values())
+        self.buffer.settle(
+            fetch.source.endpoint, reserved=fetch.reserved_bytes, pinned_bytes=held.pinned_bytes, held=held.pieces
+        )

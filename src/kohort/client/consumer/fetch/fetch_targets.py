@@ -1,0 +1,410 @@
+"""The brokers that partitions are read from, and the partitions of each that could be asked for now.
+
+Laws: the data of a reading change only when it was touched, when its timer is due, and with new metadata. So the cost
+of an event does not depend on the number of partitions. A partition is asked for by one fetch at a time.
+Source: the consumer threading refactor (CTR): FetchSender; KIP-392 (preferred replica).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kohort.base.timers import TimerTable
+from kohort.client.consumer.fetch.fetch_session import Asked, FetchSession
+from kohort.client.consumer.fetch.partition_state import Reading, Readings
+from kohort.client.core.actions import Endpoint, Lane
+from kohort.client.core.cluster import Cluster
+from kohort.ids import TopicPartition
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Fetch:
+    """One fetch request under way."""
+
+    source: Source
+    lane: Lane
+    token: int
+    reserved_bytes: int
+    asked: Mapping[TopicPartition, Asked]
+    #: topic id -> name, of the topics in the request.
+    names: Mapping[bytes, str]
+    #: The number of the member's epoch of hearing when it was sent (see `membership_updates`).
+    era: int = 0
+    #: How many of its readings are over.
+    over: int = 0
+
+    @property
+    def serves_nobody(self) -> bool:
+        """Whether every reading that the fetch was sent for is over."""
+        return self.over >= len(self.asked)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Source:
+    """One broker that partitions are read from."""
+
+    endpoint: Endpoint
+    session: FetchSession = field(default_factory=FetchSession)
+    #: Number of readings whose source this broker is, paused after an error or not.
+    size: int = 0
+    #: Partitions that could be asked for now and are in no short fetch.
+    ready: dict[TopicPartition, Reading] = field(default_factory=dict)
+    #: Partitions that have changed for the next long fetch, or are dropped from it.
+    changed: dict[TopicPartition, None] = field(default_factory=dict)
+    #: Ready partitions that became so while the long fetch was under way.
+    fresh: dict[TopicPartition, Reading] = field(default_factory=dict)
+    long: Fetch | None = None
+    beside: Fetch | None = None
+    #: Token of the fetch that was sent last: the broker that has waited longest comes first.
+    turn: int = 0
+    #: Failures in a row, and the time before which it is not asked again.
+    attempts: int = 0
+    not_before_ms: int = 0
+
+    def askable(self) -> dict[TopicPartition, Reading]:
+        """Return the partitions for a fetch through a free lane."""
+        if self.long is None:
+            return self.ready
+        return self.fresh if self.beside is None else {}
+
+    def offer(self, reading: Reading) -> None:
+        """Add a reading to those that could be asked for."""
+        partition = reading.partition
+        self.ready[partition] = reading
+        self.changed[partition] = None
+        # A short fetch asks for it, unless the long one under way asks for the same offset.
+        if self.long is not None and not reading.is_waiting and not self._is_asked(reading):
+            self.fresh[partition] = reading
+        else:
+            self.fresh.pop(partition, None)
+
+    def withdraw(self, partition: TopicPartition) -> None:
+        """Remove a partition from those that could be asked for."""
+        self.ready.pop(partition, None)
+        self.fresh.pop(partition, None)
+        if partition in self.session.asked:
+            self.changed[partition] = None
+
+    def _is_asked(self, reading: Reading) -> bool:
+        asked = self.session.asked.get(reading.partition)
+        return asked is not None and asked.reading is reading and asked.entry.fetch_offset == reading.offset
+
+
+class Sources:
+    """All brokers that partitions are read from.
+
+    Args:
+        cluster: the brokers and the leaders.
+        readings: of all partitions.
+        buffer: gets to know which partitions are paused.
+    """
+
+    def __init__(self, cluster: Cluster, readings: Readings, buffer: FetchBuffer) -> None:
+        self._cluster = cluster
+        self._readings = readings
+        self._buffer = buffer
+        self._table: dict[Endpoint, Source] = {}
+        self._homes: dict[Reading, Source] = {}
+        #: reading -> the source whose session asks for it.
+        self._sessions: dict[Reading, Source] = {}
+        #: Readings in short fetches.
+        self._besides: dict[Reading, Fetch] = {}
+        #: Readable readings without a known leader.
+        self._leaderless: dict[Reading, None] = {}
+        #: When a reading is to be looked at again: its pause or its preferred replica's time ends.
+        self._timers: TimerTable[Reading] = TimerTable()
+
+    def __len__(self) -> int:
+        return sum(source.size > 0 for source in self._table.values())
+
+    def sessions(self) -> list[tuple[Endpoint, FetchSession]]:
+        """Return the session of each broker that was ever asked."""
+        return [(source.endpoint, source.session) for source in self._table.values()]
+
+    def all(self) -> list[Source]:
+        """Return the brokers with readings, the one that has waited longest first."""
+        return sorted((source for source in self._table.values() if source.size), key=lambda source: source.turn)
+
+    def under_way(self) -> list[Fetch]:
+        """Return the fetches without an answer."""
+        both = [fetch for source in self._table.values() for fetch in (source.long, source.beside)]
+        return [fetch for fetch in both if fetch is not None]
+
+    @property
+    def are_leaders_missing(self) -> bool:
+        """Whether a reading waits for its leader to be known."""
+        return bool(self._leaderless)
+
+    def next_deadline(self) -> int | None:
+        """Return when `on_tick` is due."""
+        return self._timers.next_deadline()
+
+    def on_tick(self, now_ms: int) -> None:
+        """Place the readings that were touched or are due."""
+        for reading in self._readings.take_touched():
+            self._place(reading, now_ms)
+        while (due := self._timers.pop_due(now_ms)) is not None:
+            self._place(due, now_ms)
+
+    def look_at_all(self) -> None:
+        """Place every reading anew, because leaders or limits may have changed."""
+        for endpoint, source in list(self._table.items()):
+            if not source.size and source.long is None and source.beside is None:
+                del self._table[endpoint]
+        for reading in self._readings.all():
+            self._readings.touch(reading)
+
+    # -- fetches ----------------------------------------------------------------------------------------------------
+
+    def note_asked(self, source: Source, partitions: Iterable[TopicPartition], before: Iterable[Asked]) -> None:
+        """Note that a session asks for these partitions now, and no more for the readings in `before`."""
+        for asked in before:
+            if self._sessions.get(asked.reading) is source:
+                del self._sessions[asked.reading]
+        for partition in partitions:
+            current = source.session.asked.get(partition)
+            if current is not None:
+                self._sessions[current.reading] = source
+                current.reading.is_waiting = False
+        source.changed.clear()
+        source.fresh.clear()
+
+    def begin(self, fetch: Fetch) -> None:
+        """Note that a fetch was sent."""
+        source = fetch.source
+        source.turn = fetch.token
+        if fetch.lane is Lane.FETCH:
+            source.long = fetch
+            return
+        source.beside = fetch
+        for partition, asked in fetch.asked.items():
+            self._besides[asked.reading] = fetch
+            source.withdraw(partition)
+
+    def end(self, fetch: Fetch) -> None:
+        """Note that a fetch has ended."""
+        if fetch.lane is Lane.FETCH:
+            fetch.source.long = None
+            return
+        fetch.source.beside = None
+        for asked in fetch.asked.values():
+            if self._besides.pop(asked.reading, None) is not None:
+                self._readings.touch(asked.reading)
+
+    # -- readings ---------------------------------------------------------------------------------------------------
+
+    def _place(self, reading: Reading, now_ms: int) -> None:
+        if reading.is_over:
+            self._forget(reading)
+            return
+        self._buffer.pause(reading.partition, is_paused=reading.is_paused)
+        is_readable = reading.is_readable
+        source = self._source_of(reading, now_ms) if is_readable else None
+        home = self._homes.get(reading)
+        if home is not source:
+            if home is not None:
+                home.size -= 1
+                home.withdraw(reading.partition)
+                del self._homes[reading]
+            if source is not None:
+                source.size += 1
+                self._homes[reading] = source
+        is_due = reading.not_before_ms <= now_ms
+        if is_readable and source is None and is_due:
+            self._leaderless[reading] = None
+        else:
+            self._leaderless.pop(reading, None)
+        if source is not None and is_due and reading not in self._besides:
+            source.offer(reading)
+        elif source is not None:
+            source.withdraw(reading.partition)
+        self._arm(reading, now_ms)
+
+    def _arm(self, reading: Reading, now_ms: int) -> None:
+        due_ms = reading.not_before_ms if reading.is_readable and reading.not_before_ms > now_ms else None
+        if reading.preferred_node >= 0 and reading.preferred_until_ms > now_ms:
+            due_ms = reading.preferred_until_ms if due_ms is None else min(due_ms, reading.preferred_until_ms)
+        if due_ms is None:
+            self._timers.disarm(reading)
+        else:
+            self._timers.arm(reading, due_ms)
+
+    def _forget(self, reading: Reading) -> None:
+        partition = reading.partition
+        home = self._homes.pop(reading, None)
+        if home is not None:
+            home.size -= 1
+            if home.ready.get(partition) is reading:
+                home.withdraw(partition)
+        self._leaderless.pop(reading, None)
+        self._timers.disarm(reading)
+        session = self._sessions.pop(reading, None)
+        if session is not None and session.long is not None:
+            session.long.over += 1
+        beside = self._besides.pop(reading, None)
+        if beside is not None:
+            beside.over += 1
+        if self._readings.get(partition) is None:
+            self._buffer.pause(partition, is_paused=False)
+
+    def _source_of(self, reading: Reading, now_ms: int) -> Source | None:
+        endpoint = None
+        if reading.preferred_node >= 0 and now_ms < reading.preferred_until_ms:
+            # KIP-392: the replica that the leader has named, for a while.
+            endpoint = self._cluster.brokers.get(reading.preferred_node)
+        if endpoint is None:
+            endpoint = self._cluster.leader_of(reading.partition)
+        if endpoint is None:
+            return None
+        if endpoint not in self._table:
+            self._table[endpoint] = Source(endpoint=endpoint)
+        return self._table[endpoint]
+
+
+# The buffer of data that is fetched ahead of the application, and the share of each broker.
+#
+# Laws: held and requested bytes together stay within the limit, except for what one answer brings beyond its request:
+# a
+# broker sends one batch in any case, however large. One held record of an answer keeps the whole answer in memory, so
+# the
+# answer counts whole until nothing of it is held. Each broker has an equal share that no other broker can use up.
+# Answers
+# held only by paused partitions do not count there. The buffer counts bytes, never records.
+# Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Pinned:
+    """An answer of which some bytes are held."""
+
+    broker: Endpoint
+    size_bytes: int
+    #: Number of held pieces, and how many of them are of partitions that are not paused.
+    pieces: int
+    active_pieces: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Piece:
+    answer: _Pinned
+    left_bytes: int
+
+
+class FetchBuffer:
+    """Counts the bytes of fetched data until the application has taken them.
+
+    >>> broker, orders = Endpoint("127.0.0.1", 9092), TopicPartition("orders", 0)
+    >>> buffer = FetchBuffer(limit_bytes=100)
+    >>> buffer.reserve(broker, 60)
+    >>> buffer.room
+    40
+    >>> buffer.settle(broker, reserved=60, pinned_bytes=15, held={orders: 10})
+    >>> buffer.room
+    85
+    >>> buffer.release({orders: 10})
+    >>> buffer.room
+    100
+    """
+
+    __slots__ = ("_active", "_paused", "_pieces", "_pinned_bytes", "_reserved", "_reserved_bytes", "limit_bytes")
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        #: partition -> its pieces that the application has not taken, oldest first; no empty ones.
+        self._pieces: dict[TopicPartition, deque[_Piece]] = {}
+        self._paused: set[TopicPartition] = set()
+        #: broker -> bytes of its answers that a partition holds which is not paused.
+        self._active: dict[Endpoint, int] = {}
+        #: broker -> bytes that fetches under way may bring.
+        self._reserved: dict[Endpoint, int] = {}
+        self._pinned_bytes = 0
+        self._reserved_bytes = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that a fetch may still ask for."""
+        return max(0, self.limit_bytes - self._pinned_bytes - self._reserved_bytes)
+
+    def share(self, brokers: int) -> int:
+        """Return the bytes that each of so many brokers may have requested and held."""
+        return max(1, self.limit_bytes // max(1, brokers)) if self.limit_bytes else 0
+
+    def used(self, broker: Endpoint) -> int:
+        """Return the bytes of its share that a broker uses: requested, or held by unpaused partitions."""
+        return self._reserved.get(broker, 0) + self._active.get(broker, 0)
+
+    def held(self, partition: TopicPartition) -> int:
+        """Return the bytes of a partition that the application has not taken."""
+        return sum(piece.left_bytes for piece in self._pieces.get(partition, ()))
+
+    def paused(self) -> list[TopicPartition]:
+        """Return the paused partitions that hold data, sorted."""
+        return sorted(partition for partition in self._paused if partition in self._pieces)
+
+    def reserve(self, broker: Endpoint, size_bytes: int) -> None:
+        """Count the bytes that a fetch asks for."""
+        self._reserved[broker] = self._reserved.get(broker, 0) + size_bytes
+        self._reserved_bytes += size_bytes
+
+    def settle(
+        self,
+        broker: Endpoint,
+        *,
+        reserved: int,
+        pinned_bytes: int = 0,
+        held: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """End a fetch: `pinned_bytes` of its answer stay in memory until the pieces in `held` are taken."""
+        self._reserved[broker] -= reserved
+        self._reserved_bytes -= reserved
+        assert self._reserved[broker] >= 0, f"{broker} ended more fetches than it was sent"
+        if not held:
+            return
+        answer = _Pinned(broker=broker, size_bytes=pinned_bytes, pieces=0, active_pieces=0)
+        self._pinned_bytes += pinned_bytes
+        for partition, size_bytes in held.items():
+            assert size_bytes > 0, f"nothing of {partition} is held"
+            self._pieces.setdefault(partition, deque()).append(_Piece(answer=answer, left_bytes=size_bytes))
+            answer.pieces += 1
+            self._count(answer, int(partition not in self._paused))
+
+    def release(self, sizes: Mapping[TopicPartition, int]) -> None:
+        """Give back so many bytes of each partition, oldest pieces first."""
+        for partition, size_bytes in sizes.items():
+            pieces, left_bytes = self._pieces.get(partition), size_bytes
+            while left_bytes:
+                assert pieces, f"{partition} gave back more than it had"
+                piece = pieces[0]
+                taken = min(left_bytes, piece.left_bytes)
+                piece.left_bytes -= taken
+                left_bytes -= taken
+                if not piece.left_bytes:
+                    self._drop(partition, pieces.popleft())
+            if not pieces:
+                self._pieces.pop(partition, None)
+
+    def pause(self, partition: TopicPartition, *, is_paused: bool) -> None:
+        """Note whether a partition is paused: paused data does not count in its broker's share."""
+        if is_paused == (partition in self._paused):
+            return
+        (self._paused.add if is_paused else self._paused.remove)(partition)
+        for piece in self._pieces.get(partition, ()):
+            self._count(piece.answer, -1 if is_paused else 1)
+
+    def _drop(self, partition: TopicPartition, piece: _Piece) -> None:
+        answer = piece.answer
+        answer.pieces -= 1
+        self._count(answer, -int(partition not in self._paused))
+        if not answer.pieces:
+            self._pinned_bytes -= answer.size_bytes
+
+    def _count(self, answer: _Pinned, by: int) -> None:
+        """Change the number of active pieces of an answer, and with it the broker's share."""
+        was_active = answer.active_pieces > 0
+        answer.active_pieces += by
+        is_active = answer.active_pieces > 0
+        if is_active != was_active:
+            change = answer.size_bytes if is_active else -answer.size_bytes
+            self._active[answer.broker] = self._active.get(answer.broker, 0) + change

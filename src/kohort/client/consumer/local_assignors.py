@@ -1,0 +1,157 @@
+"""The assignors that a consumer runs for its group, and the attributes that they may have.
+
+Any assignor of `kohort.assign.interface` will do, the same object that a broker takes. `name` and `assign` are
+required. `LocalAssignor` reads the optional ones:
+
+- `minimum_version` and `maximum_version` (0): versions of metadata that it understands;
+- `metadata_version` (the highest): that of its own metadata;
+- `metadata()` (empty): this member's metadata, for the member that computes;
+- `tell(group, owner)` (nothing): metadata for the other members, from the one that computes;
+- `on_assignment(error, version, metadata)`: called with the metadata that came with the assignment.
+
+Source: KIP-848 as drafted (`group.local.assignors`, `PartitionAssignor`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kohort.base.values import value
+
+if TYPE_CHECKING:
+    from kohort.assign.interface import Assignable, Assignor
+
+
+#: Most assignors of one member, and most bytes of their metadata: a coordinator takes no more.
+MOST_ASSIGNORS: Final = 16
+MOST_METADATA_BYTES: Final = 64 * 1024
+_HIGHEST_VERSION: Final = 2**15 - 1
+
+
+class LocalAssignor(NamedTuple):
+    """An assignor of a consumer; `version` is that of its metadata, between the two others."""
+
+    name: str
+    minimum_version: int
+    maximum_version: int
+    version: int
+    assignor: Assignor
+
+    def metadata(self) -> bytes:
+        """Return this member's present metadata for the member that computes.
+
+        Raises:
+            TypeError: the application's function returns something else than bytes.
+        """
+        given = _optional(self.assignor, "metadata", lambda: b"")()
+        return _checked_bytes(given, f"metadata() of the assignor {self.name}")
+
+    def assign(self, group: Assignable) -> tuple[array[int], dict[str, bytes]]:
+        """Return the new owners and the members' metadata; raise the errors of the application's code."""
+        owner = self.assignor.assign(group)
+        told: Mapping[str, bytes] = _optional(self.assignor, "tell", lambda *_: {})(group, owner)
+        what = f"tell() of the assignor {self.name}"
+        return owner, {member_id: _checked_bytes(given, what) for member_id, given in told.items()}
+
+    def on_assignment(self, error: int, version: int, metadata: bytes) -> object:
+        """Hand the application the metadata that came with an assignment."""
+        return _optional(self.assignor, "on_assignment", lambda *_: None)(error, version, metadata)
+
+
+def parse_assignors(given: object) -> tuple[LocalAssignor, ...]:
+    """Read the option group.local.assignors: one assignor, or several in the order of preference.
+
+    Raises:
+        ValueError: an object is no usable assignor; names the expected one.
+    """
+    several: Sequence[object] = given if isinstance(given, list | tuple) else [given]
+    found = tuple(_read(each) for each in several)
+    names = [each.name for each in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two of them are called {next(name for name in names if names.count(name) > 1)}")
+    if len(found) > MOST_ASSIGNORS:
+        raise ValueError(f"{len(found)} assignors are given; at most {MOST_ASSIGNORS} are possible")
+    return found
+
+
+def _read(assignor: Any) -> LocalAssignor:
+    name = getattr(assignor, "name", None)
+    if isinstance(assignor, type) or not isinstance(name, str) or not callable(getattr(assignor, "assign", None)):
+        raise ValueError(
+            f"{assignor!r} is no assignor: an object with a name and a method assign(group) is expected "
+            "(kohort.assign.interface.Assignor)"
+        )
+    if not name:
+        raise ValueError(f"the name of {assignor!r} is empty")
+    low = _version(assignor, "minimum_version", 0)
+    high = _version(assignor, "maximum_version", low)
+    version = _version(assignor, "metadata_version", high)
+    if not low <= version <= high:
+        raise ValueError(
+            f"the assignor {name} has metadata_version {version}, and minimum_version {low} and maximum_version {high} "
+            "do not allow that"
+        )
+    return LocalAssignor(name, low, high, version, assignor)
+
+
+def _version(assignor: object, attribute: str, default: int) -> int:
+    found = getattr(assignor, attribute, default)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _HIGHEST_VERSION:
+        raise ValueError(f"{attribute} of {assignor!r} is {found!r}; 0 to {_HIGHEST_VERSION} is expected")
+    return found
+
+
+def _optional(assignor: object, attribute: str, default: Callable[..., Any]) -> Callable[..., Any]:
+    found = getattr(assignor, attribute, None)
+    return found if callable(found) else default
+
+
+def _checked_bytes(given: object, what: str) -> bytes:
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise TypeError(f"{what} gave {type(given).__name__}; bytes are expected")
+    told = bytes(given)
+    if len(told) > MOST_METADATA_BYTES:
+        raise ValueError(f"{what} gave {len(told)} bytes; at most {MOST_METADATA_BYTES} are possible")
+    return told
+
+
+# The messages between a consumer's two sides about assignments that the application computes.
+#
+# Source: KIP-848 as drafted (client-side assignors).
+
+
+@value
+class ComputationWanted:
+    """The coordinator's request to compute an assignment, by the assignor of that name."""
+
+    number: int
+    assignor: str
+    group: Assignable
+
+
+@value
+class AssignmentSaid:
+    """The metadata that came with an assignment, from the member that computed it.
+
+    An `error` other than 0: the computation has failed.
+    """
+
+    error: int
+    version: int
+    metadata: bytes
+
+
+@value
+class ComputationDone:
+    """The end of the computation of that number.
+
+    `error`: why it has failed, a sentence. Empty: `owner` is checked, and `said` are the metadata for each member.
+    """
+
+    number: int
+    assignor: str
+    owner: array[int]
+    said: Mapping[str, bytes]
+    error: str

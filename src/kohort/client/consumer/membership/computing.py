@@ -1,0 +1,273 @@
+"""A member's part in assignors that members run: describe its own, and compute when it is asked to.
+
+The coordinator asks in the answer to a heartbeat. The member fetches the group's data, the application's assignor runs
+in the application's thread, and the member sends the result, again if need be.
+
+Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application, heartbeats
+least of all. An assignor that fails is reported to the coordinator, which asks another member.
+Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kohort.assign.interface import Assignable, AssignableMember
+from kohort.assign.ownership import PartitionSpace
+from kohort.assign.subscribers import subscribers_by_topic
+from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
+from kohort.client.consumer.membership.host import Later
+from kohort.client.core.actions import Endpoint, Lane
+from kohort.client.core.coordinator_lookup import BUSY, MOVED, CoordinatorLookup
+from kohort.client.core.requests import Answer, Requests, message_of
+from kohort.client.core.retry import Backoff
+from kohort.errors import ErrorCode
+from kohort.ids import TopicId
+from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor, ConsumerGroupHeartbeatResponse
+from kohort.wire.messages.consumer_group_install_assignment import (
+    AssignmentToInstall,
+    ConsumerGroupInstallAssignmentRequest,
+    ConsumerGroupInstallAssignmentResponse,
+)
+from kohort.wire.messages.consumer_group_prepare_assignment import (
+    ConsumerGroupPrepareAssignmentRequest,
+    ConsumerGroupPrepareAssignmentResponse,
+)
+
+#: The reason of a heartbeat by which the application asks for a computation.
+_WANTED: Final = 1
+#: Why a member with local assignors cannot join a group of another broker.
+NOT_OFFERED: Final = (
+    "assignors that members run (group.local.assignors) are of kohort's brokers, and this is none: leave the option "
+    "out, and choose one of the broker's by group.remote.assignor"
+)
+#: Error code for an assignor that raised, or returned no valid assignment.
+FAILED: Final = 1
+
+
+class _Result(NamedTuple):
+    """A computed assignment to be sent; with an `error` other than 0 the other fields do not count."""
+
+    group_epoch: int
+    error: int
+    owners: Sequence[int]
+    said: Sequence[tuple[str, int, bytes]]
+
+
+class Computing:
+    """The computations of one membership.
+
+    Args:
+        requests: sends requests, and takes deliveries to the application.
+        lookup: finds the coordinator.
+        assignors: in the order of preference; without any, the coordinator does not ask this member.
+        group_id: its group.
+        timeout_ms: for so long the result is sent again, if the coordinator does not take it at once.
+        retry: pauses between two attempts.
+        on_begun: called with the time when the coordinator knows that this member computes: a heartbeat that is sent
+            then
+            is answered with the result's assignment.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        lookup: CoordinatorLookup,
+        assignors: tuple[LocalAssignor, ...],
+        *,
+        group_id: str,
+        timeout_ms: int,
+        retry: Backoff,
+        on_begun: Later,
+    ) -> None:
+        self._requests = requests
+        self._lookup = lookup
+        self._assignors: Final = assignors
+        self._group_id: Final = group_id
+        self._timeout_ms: Final = timeout_ms
+        self._retry = retry
+        self._on_begun = on_begun
+        #: Metadata by assignor; empty until the application has given them.
+        self._metadata: tuple[bytes, ...] = ()
+        self._is_wanted = False
+        #: Whether the next heartbeat brings the assignors' metadata.
+        self.has_news = False
+        #: Counts computations. The fields below are the steps of the present one: fetching the group's data, assigning,
+        #: sending.
+        self._number = 0
+        self._preparing: int | None = None
+        self._group_epoch: int | None = None
+        self._result: _Result | None = None
+        self._is_bringing = False
+        self._due_ms = 0
+        self._until_ms = 0
+        self._attempts = 0
+
+    # -- heartbeat fields ---------------------------------------------------------------------------------------------
+
+    def describe(self, metadata: tuple[bytes, ...], *, is_wanted: bool) -> None:
+        """Take the metadata of the application's assignors; `is_wanted`: also ask for a new assignment."""
+        if self._assignors:
+            self.has_news = self.has_news or is_wanted or metadata != self._metadata
+            self._metadata = metadata
+            self._is_wanted = self._is_wanted or is_wanted
+
+    def take_words(self, *, is_full: bool) -> list[ClientAssignor] | None:
+        """Build the assignors' field of the next heartbeat; `None`: no news."""
+        if not self._assignors or not (is_full or self.has_news):
+            return None
+        reason = _WANTED if self._is_wanted else 0
+        self.has_news = self._is_wanted = False
+        metadata = self._metadata or (b"",) * len(self._assignors)
+        return [
+            ClientAssignor(
+                name=each.name,
+                minimum_version=each.minimum_version,
+                maximum_version=each.maximum_version,
+                reason=reason,
+                metadata_version=each.version,
+                metadata_bytes=told,
+            )
+            for each, told in zip(self._assignors, metadata, strict=True)
+        ]
+
+    def on_told(self, response: ConsumerGroupHeartbeatResponse, endpoint: Endpoint, member: tuple[str, int]) -> None:
+        """Take the request to compute from a good heartbeat answer; `member`: id and epoch by that answer."""
+        said = response.client_assignment
+        if said is not None:
+            told = AssignmentSaid(error=said.error, version=said.metadata_version, metadata=bytes(said.metadata_bytes))
+            self._requests.deliver(told)
+        if response.should_compute_assignment and self._assignors and self._preparing is None:
+            self._prepare(endpoint, *member)
+
+    def forget(self) -> None:
+        """Forget the computation, because the membership has ended."""
+        self._number += 1
+        self._preparing = self._group_epoch = self._result = None
+        self._is_bringing = False
+
+    # -- computing ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, endpoint: Endpoint, member_id: str, epoch: int) -> None:
+        self.forget()
+        number = self._preparing = self._number
+
+        def then(answer: Answer, now_ms: int) -> None:
+            if self._preparing != number:
+                return
+            self._preparing = None
+            response = message_of(answer, ConsumerGroupPrepareAssignmentResponse)
+            # Without an answer, or with an error, the next heartbeat says whether this is still to be done.
+            if response is not None and response.error_code == ErrorCode.NONE:
+                self._group_epoch = response.group_epoch
+                group = read_group(response)
+                wanted = ComputationWanted(number=number, assignor=response.assignor_name, group=group)
+                self._requests.deliver(wanted)
+                self._on_begun(now_ms)
+
+        request = ConsumerGroupPrepareAssignmentRequest(
+            group_id=self._group_id, member_id=member_id, member_epoch=epoch
+        )
+        # Not by the heartbeats' connection: there it would wait behind a hold, or cut it.
+        self._requests.send(endpoint, Lane.CONTROL, request, then)
+
+    def on_computed(self, done: ComputationDone, now_ms: int) -> None:
+        """Take the result of the application's assignor."""
+        if self._group_epoch is None or done.number != self._number:
+            return
+        group_epoch, self._group_epoch = self._group_epoch, None
+        if done.error:
+            self._requests.warn(f"the assignment of group {self._group_id} could not be computed here: {done.error}")
+            self._result = _Result(group_epoch, FAILED, (), ())
+        else:
+            version = {each.name: each.maximum_version for each in self._assignors}.get(done.assignor, 0)
+            said = [(member_id, version, told) for member_id, told in sorted(done.said.items())]
+            self._result = _Result(group_epoch, 0, done.owner, said)
+        self._attempts, self._due_ms, self._until_ms = 0, now_ms, now_ms + self._timeout_ms
+
+    def speak(self, member: tuple[str, int], now_ms: int) -> None:
+        """Send the computed assignment when it is due; `member`: present id and epoch."""
+        result = self._result
+        if result is None or self._is_bringing or now_ms < self._due_ms:
+            return
+        if now_ms >= self._until_ms:
+            # The coordinator has asked another member by now.
+            self._result = None
+            return
+        endpoint = self._lookup.need(now_ms)
+        if endpoint is None:
+            return
+        number = self._number
+        member_id, epoch = member
+
+        def then(answer: Answer, now_ms: int) -> None:
+            if self._number == number:
+                self._on_brought(answer, endpoint, now_ms)
+
+        request = ConsumerGroupInstallAssignmentRequest(
+            group_id=self._group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            group_epoch=result.group_epoch,
+            error=result.error,
+            owners=list(result.owners),
+            members=[
+                AssignmentToInstall(member_id=each, metadata_version=version, metadata_bytes=told)
+                for each, version, told in result.said
+            ],
+        )
+        self._is_bringing = True
+        self._requests.send(endpoint, Lane.CONTROL, request, then)
+
+    def next_deadline(self) -> int | None:
+        """Return when `speak` has a result to send."""
+        if self._result is None or self._is_bringing or self._lookup.endpoint is None:
+            return None
+        return min(self._due_ms, self._until_ms)
+
+    def _on_brought(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
+        self._is_bringing = False
+        response = message_of(answer, ConsumerGroupInstallAssignmentResponse)
+        code = None if response is None else ErrorCode.of(response.error_code)
+        if code is None or code in MOVED:
+            self._lookup.lost(endpoint, now_ms)
+        # Any other code is final: the result was installed, or never will be.
+        elif code not in BUSY and code is not ErrorCode.STALE_MEMBER_EPOCH:
+            self._result = None
+            if code is not ErrorCode.NONE and response is not None:
+                self._requests.warn(
+                    f"the assignment that was computed for group {self._group_id} was not taken: "
+                    f"{response.error_message or code.name}"
+                )
+            return
+        # For a stale epoch: the answer to a heartbeat under way brings the new one.
+        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._attempts += 1
+
+
+def read_group(response: ConsumerGroupPrepareAssignmentResponse) -> Assignable:
+    """Build the assignor's input from the coordinator's answer, as a broker builds it for its own."""
+    names = tuple(topic.topic_name for topic in response.topics)
+    wanted = [tuple(names[place] for place in each.topics) for each in response.subscriptions]
+    by_topic = subscribers_by_topic([wanted[member.subscription] for member in response.members])
+    return Assignable(
+        space=PartitionSpace((TopicId(topic.topic_id), topic.partitions) for topic in response.topics),
+        topic_names=names,
+        members=tuple(
+            AssignableMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                metadata=bytes(member.metadata_bytes),
+                metadata_version=member.metadata_version,
+                reason=member.reason,
+            )
+            for member in response.members
+        ),
+        subscribers=tuple(by_topic[name] for name in names),
+        owner=array("i", response.owners),
+        max_moves=response.max_moves,
+        imbalance=response.imbalance,
+    )

@@ -1,0 +1,648 @@
+"""A member by KIP-848: the coordinator decides, each heartbeat carries one step.
+
+Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one of
+the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198). After any
+failure the next heartbeat is a full one. A heartbeat without news waits for the answer to the one before, which a
+broker may hold. A heartbeat with news overtakes that one, and so does the heartbeat that leaves. The list of owned
+partitions in a heartbeat stays true until its answer, for the coordinator gives the rest to other members: so it names
+every assigned partition, taken or not. The assignment of an overtaken answer counts only with the answer behind it.
+Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from kohort.client.consumer.application_events import CallbackKind, Subscribed, Word
+from kohort.client.consumer.local_assignors import ComputationDone
+from kohort.client.consumer.membership.computing import NOT_OFFERED, Computing
+from kohort.client.consumer.membership.heartbeat_schedule import longest_interval_ms, patience_ms
+from kohort.client.consumer.membership.host import Later
+from kohort.client.consumer.membership.member import Member
+from kohort.client.consumer.membership.states import ACTIVE, MemberState
+from kohort.client.core.actions import Endpoint, Lane
+from kohort.client.core.coordinator_lookup import BUSY, MOVED
+from kohort.client.core.refusals import refused
+from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests, ResponseReceived, message_of
+from kohort.client.options import ConsumerSettings
+from kohort.errors import BrokerError, ErrorCode
+from kohort.ids import TopicId, TopicPartition
+from kohort.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kohort.wire.messages.membership import MemberNews, MemberWord
+
+# A member by target assignment: the coordinator says which partitions it shall have.
+#
+# Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one
+# of the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198).
+# Source: KIP-848.
+
+
+class ReconcilingMember(Member, ABC):
+    """A member that revokes and takes partitions until it has its target assignment."""
+
+    #: topic id -> partitions of the target assignment; `None` before the first one.
+    _target: Mapping[TopicId, tuple[int, ...]] | None = None
+    #: topic -> id by which its partitions were assigned.
+    _ids: dict[str, TopicId]
+    #: Generation of the cluster's metadata with which the target was last compared.
+    _seen_generation: int = -1
+
+    @property
+    def topic_ids(self) -> Mapping[str, TopicId]:
+        """See `Member.topic_ids`."""
+        return self._ids
+
+    def _reconcile(self, now_ms: int) -> None:
+        """Compare the target with the owned partitions: first give up the surplus, then take the rest."""
+        self._seen_generation = self._cluster.generation
+        if self._target is None:
+            return
+        surplus = {partition for partition in self.owned if not self._may_keep(partition)}
+        if surplus:
+            self._begin_revocation(surplus, now_ms)
+            return
+        gained: set[TopicPartition] = set()
+        for topic_id, partitions in self._target.items():
+            name = self._cluster.topic_name(topic_id)
+            if name is None:
+                self._cluster.refresh_soon(now_ms)
+                continue
+            new = {TopicPartition(name, partition) for partition in partitions} - self.owned
+            if new:
+                self._ids[name] = topic_id
+                gained |= new
+        self._gain(gained, now_ms)
+
+    def _may_keep(self, partition: TopicPartition) -> bool:
+        # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
+        assert self._target is not None
+        return partition.partition in self._target.get(self._ids[partition.topic], ())
+
+
+# The part of a KIP-848 member that deals with failed and refused heartbeats.
+#
+# Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
+# pass is tried again, after longer and longer pauses. A failure that cannot pass ends the membership with its reason.
+# Source: KIP-848; reactions to errors as in Apache Kafka 4.3.
+
+#: The coordinator does not know this member (any more): the member joins again with epoch 0.
+FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+#: Refusals that may pass without the member changing anything.
+_TROUBLED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+
+def explain_fence(code: ErrorCode, message: str | None) -> str:
+    """Say why the coordinator has fenced the member."""
+    return f"{code.name}{f': {message}' if message else ''}"
+
+
+class UnansweredMember(ReconcilingMember):
+    """A member that reacts to failed heartbeats; its subclass sends them."""
+
+    #: Whether the next heartbeat names every field; so until a full one has been answered well.
+    _is_full: bool = True
+    #: When the next heartbeat is due.
+    _due_ms: int = 0
+    _version: int = 1
+    _attempts: int = 0
+    #: When the `group.instance.id` was first found held by another member; `None` while it is not.
+    _held_since_ms: int | None = None
+
+    def _on_failure(self, answer: RequestFailed, endpoint: Endpoint, now_ms: int) -> None:
+        if answer.failure is Failure.UNSUPPORTED and self.state is MemberState.JOINING:
+            # Version 0 of ConsumerGroupHeartbeat has no patterns, so only a list of topics can step down to it.
+            if self._version > 0 and self.pattern is None:
+                self._version = 0
+                self._due_ms = now_ms
+            else:
+                missing = "patterns" if self.pattern is not None else "it"
+                self._host.fall_back_to_classic(f"the broker does not know {missing}", now_ms)
+            return
+        self._lookup.lost(endpoint, now_ms)
+        self._retry_all(now_ms)
+
+    def _on_error(self, code: ErrorCode, message: str | None, endpoint: Endpoint, sent_ms: int, now_ms: int) -> None:
+        is_joining = self.state is MemberState.JOINING
+        if self._host.publishing.take_refusal():
+            self._retry_all(now_ms)
+        elif code in MOVED:
+            self._lookup.lost(endpoint, now_ms)
+            self._retry_all(now_ms)
+        elif code in BUSY or code in _TROUBLED:
+            if code in _TROUBLED:
+                self._host.on_trouble(explain_trouble(code, message, self.group_id, self.topics), is_fatal=False)
+            elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # A loaded coordinator gives its members a whole session from the end of the loading on.
+                self._on_heard(sent_ms)
+            self._retry_all(now_ms)
+        elif code is ErrorCode.UNSUPPORTED_VERSION and is_joining:
+            self._host.fall_back_to_classic(message or "the broker does not offer the consumer protocol", now_ms)
+        elif code is ErrorCode.UNRELEASED_INSTANCE_ID and is_joining and self._may_be_released(now_ms):
+            self._retry_all(now_ms)
+        elif code in FENCED and not is_joining:
+            self._lose(explain_fence(code, message), now_ms)
+        elif code in FENCED and code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            # Epoch 0 joins whatever was before. The coordinator may know so after one pause.
+            self._retry_all(now_ms)
+        else:
+            self._refuse(code, message, now_ms)
+
+    @property
+    def is_name_held(self) -> bool:
+        return self._held_since_ms is not None
+
+    def _may_be_released(self, now_ms: int) -> bool:
+        if self._held_since_ms is None:
+            self._held_since_ms = now_ms
+        return may_be_released(self._held_since_ms, self._requests, self._settings, now_ms)
+
+    def _retry_all(self, now_ms: int) -> None:
+        """Send a full heartbeat after a pause: the coordinator may have missed any earlier field."""
+        self._is_full = True
+        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._attempts += 1
+
+
+class _Beat(NamedTuple):
+    """An answered heartbeat: time of sending, interval by then (0: none yet), whether cut, whether full."""
+
+    sent_ms: int
+    interval_ms: int
+    is_cut: bool
+    was_full: bool
+
+
+class ConsumerMember(UnansweredMember):
+    """A member by ConsumerGroupHeartbeat."""
+
+    is_classic = False
+    _interval_ms: int = 0
+    #: The group's session timeout as the coordinator says it, milliseconds; 0: it has not said.
+    _told_session_ms: int = 0
+    #: Tokens of the heartbeats under way, oldest first, two at the most.
+    _in_flight: tuple[int, ...] = ()
+    #: The broker that these heartbeats were sent to.
+    _asked: Endpoint | None = None
+    #: The latest assignment; it becomes the target once no overtaken answer is awaited.
+    _latest: Mapping[TopicId, tuple[int, ...]]
+    #: The latest assignment was new, and no list of owned partitions has followed: the coordinator waits for one, and
+    #: removes members that do not send it.
+    _is_owed: bool = False
+    #: The next heartbeat lists the owned partitions, and goes out at once.
+    _has_news: bool = False
+    #: The next heartbeat names the subscription.
+    _has_new_topics: bool = False
+    #: The coordinator may know a pattern that the subscription no longer has.
+    _has_said_pattern: bool = False
+    #: Tokens of the heartbeats under way that list the owned partitions.
+    _listing: tuple[int, ...] = ()
+
+    @cached_property
+    def _computing(self) -> Computing:
+        return Computing(
+            self._requests,
+            self._lookup,
+            self._settings.local_assignors,
+            group_id=self.group_id,
+            timeout_ms=self._settings.options["max_poll_interval_ms"],
+            retry=self._retry,
+            on_begun=self._hurry,
+        )
+
+    def _hurry(self, now_ms: int) -> None:
+        self._due_ms = min(self._due_ms, now_ms)
+
+    @property
+    def _has_word(self) -> bool:
+        """Whether the next heartbeat has news for the coordinator."""
+        return self._has_news or self._has_new_topics or self._computing.has_news
+
+    # -- heartbeats that are due ----------------------------------------------------------------------------------
+
+    def on_tick(self, now_ms: int) -> None:
+        """Give up a silent coordinator; reconcile with the target if the topics have changed."""
+        self._check_application(now_ms)
+        if self.state not in ACTIVE or self._give_up_silence(now_ms):
+            return
+        if self.state is MemberState.STABLE and self._seen_generation != self._cluster.generation:
+            self._reconcile(now_ms)
+
+    def speak(self, now_ms: int) -> None:
+        """Send the heartbeat that is due, and the assignment that the application has computed."""
+        if self.state not in ACTIVE:
+            return
+        self._computing.speak((self.member_id, self.epoch), now_ms)
+        if now_ms >= self._next_ms and self._may_send():
+            endpoint = self._lookup.need(now_ms)
+            if endpoint is not None:
+                self._heartbeat(endpoint, now_ms)
+
+    def next_deadline(self) -> int | None:
+        """Return when the next heartbeat or a time limit is due."""
+        deadlines = [self._shared_deadline()]
+        if self.state in ACTIVE:
+            deadlines.append(self._computing.next_deadline())
+            deadlines.append(self._given_up_ms())
+            if self._lookup.endpoint is not None and self._may_send():
+                deadlines.append(self._next_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def on_topics_changed(self, now_ms: int) -> None:
+        """Send the new subscription at once."""
+        self._has_new_topics = True
+        self._due_ms = now_ms
+
+    def on_word(self, word: Word, now_ms: int) -> None:
+        """Have the group's assignment computed anew if members compute it; take a computed assignment."""
+        if isinstance(word, ComputationDone):
+            self._computing.on_computed(word, now_ms)
+        elif self._settings.local_assignors:
+            self._computing.describe(word.metadata, is_wanted=True)
+            self._due_ms = now_ms
+        else:
+            # The coordinator alone decides when to assign anew, as for Kafka's own consumer.
+            self._requests.warn(
+                f"a rebalance of group {self.group_id} was asked for ({word.reason}): in the consumer protocol that "
+                "has no effect, the coordinator decides"
+            )
+
+    def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
+        """See `Member.subscribe`."""
+        self._computing.describe(wanted.metadata, is_wanted=False)
+        super().subscribe(wanted, now_ms)
+
+    @property
+    def _session_ms(self) -> int:
+        return min(
+            self._settings.options["session_timeout_ms"],
+            self._told_session_ms or self._settings.options["session_timeout_ms"],
+        )
+
+    def _is_watched(self) -> bool:
+        return self._has_epoch and self.state in ACTIVE
+
+    @property
+    def _has_epoch(self) -> bool:
+        return self.epoch > 0
+
+    def _may_send(self) -> bool:
+        """Return whether a heartbeat may be sent now; one with news may overtake one that is held."""
+        if self._in_flight:
+            is_news = self.epoch > 0 and (self._has_word or self._publishes_ms is not None)
+            # By another connection its answer might come before that of the one that it overtakes.
+            return is_news and len(self._in_flight) == 1 and self._asked == self._lookup.endpoint
+        return self.epoch > 0 or (self.state is MemberState.JOINING and not self._is_waiting_for_poll)
+
+    @property
+    def _publishes_ms(self) -> int | None:
+        """When a heartbeat has to carry metadata or ask for them; `None`: no heartbeat only for that."""
+        # A full heartbeat, and one that joins, carry the metadata anyway.
+        return None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
+
+    @property
+    def _next_ms(self) -> int:
+        """The time at which the next heartbeat goes out, if it may."""
+        publishes_ms = self._publishes_ms
+        if publishes_ms is None or (self._in_flight and self._has_word):
+            return self._due_ms
+        return publishes_ms if self._in_flight else min(self._due_ms, publishes_ms)
+
+    def _after_revocation(self, now_ms: int) -> None:
+        self._has_news = True
+        self._due_ms = now_ms
+
+    def _after_assignment(self, now_ms: int) -> None:
+        self._has_news = True
+        self._due_ms = now_ms
+        self._reconcile(now_ms)
+
+    def _forget_membership(self) -> None:
+        self.epoch = 0
+        self._target = None
+        self._latest, self._is_owed = {}, False
+        self._ids = {}
+        self._is_full = True
+        self._has_news = False
+        self._computing.forget()
+        self._due_ms = self._told_session_ms = 0
+        for token in self._in_flight:
+            self._requests.forget(token)
+        self._in_flight = self._listing = ()
+        self._lookup.hearing.hearer = self
+
+    # -- heartbeats -----------------------------------------------------------------------------------------------
+
+    def _heartbeat(self, endpoint: Endpoint, now_ms: int) -> None:
+        is_full, says_topics = self._is_full, self._is_full or self._has_new_topics
+        # The overtaken one may bring a new epoch. By the old epoch a coordinator takes only heartbeats that list what
+        # is owned.
+        lists_owned = is_full or self._has_news or bool(self._in_flight)
+        said = self._host.publishing.say(now_ms, is_full=is_full)
+        self._is_owed = self._is_owed and not (lists_owned and self._target == self._latest)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            # Before version 1 the coordinator makes the id, and knows none when the member joins.
+            member_id="" if self._version == 0 and self.epoch == 0 else self.member_id,
+            member_epoch=self.epoch,
+            # With every heartbeat: one without it would be a dynamic member's.
+            instance_id=self._settings.options["group_instance_id"],
+            rack_id=(self._settings.options["client_rack"] or None) if is_full else None,
+            rebalance_timeout_ms=self._settings.options["max_poll_interval_ms"] if is_full else -1,
+            subscribed_topic_names=list(self.topics) if says_topics else None,
+            subscribed_topic_regex=self._regex() if says_topics else None,
+            server_assignor=self._settings.options["group_remote_assignor"] if is_full else None,
+            topic_partitions=self._list() if lists_owned else None,
+            # With every heartbeat, for the coordinator does not remember it; others skip the tagged field.
+            proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
+            registration_timeout_ms=self._settings.registration_timeout_ms if self.epoch == 0 else -1,
+            expansion_timeout_ms=self._settings.expansion_timeout_ms if self.epoch == 0 else -1,
+            wants_numbers=self._lookup.hearing.is_on,
+            metadata=said.metadata,
+            watched_version=said.watched_version,
+            client_assignors=self._computing.take_words(is_full=is_full),
+        )
+        epoch, interval_ms = self.epoch, self._interval_ms
+        self._has_news = self._has_new_topics = False
+        self._has_said_pattern = self._has_said_pattern or self.pattern is not None
+
+        def then(answer: Answer, answered_ms: int) -> None:
+            self._in_flight = tuple(each for each in self._in_flight if each != token)
+            self._listing = tuple(each for each in self._listing if each != token)
+            self._host.publishing.on_answer(said, answer)
+            if self._in_flight:
+                self._on_overtaken(answer, now_ms, was_full=is_full)
+            elif 0 < epoch < self.epoch and is_fenced(answer):
+                # The member has heard of a newer epoch since this heartbeat was sent: that one counts.
+                self._is_full, self._due_ms = True, answered_ms
+            else:
+                is_cut = self._requests.is_followed(endpoint, token)
+                beat = _Beat(now_ms, interval_ms, is_cut, is_full)
+                self._on_answer(answer, endpoint, answered_ms, beat)
+            self._lookup.hearing.on_said(answered_ms)
+
+        token = self._requests.send(
+            endpoint,
+            Lane.COORDINATOR,
+            request,
+            then,
+            min_version=self._version,
+            max_version=self._version,
+            timeout_ms=patience_ms(self._requests.request_timeout_ms, self._interval_ms, self._session_ms),
+        )
+        self._in_flight, self._asked = (*self._in_flight, token), endpoint
+        self._listing += (token,) if lists_owned else ()
+
+    def _regex(self) -> str | None:
+        # An empty text takes an earlier pattern back; `None` would leave it.
+        return "" if self.pattern is None and self._has_said_pattern else self.pattern
+
+    def _list(self) -> list[TopicPartitions]:
+        """List the partitions that no other member may get: the owned and the assigned ones."""
+        # The application may be on its way into the callback for the partitions that it is just being given. Partitions
+        # of a topic without a known name will be taken later.
+        wanted = self.callbacks.open
+        given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
+        return build_list(self._target or {}, (*self.owned, *given), self._ids)
+
+    def _on_overtaken(self, answer: Answer, sent_ms: int, *, was_full: bool) -> None:
+        """Read an answer that another heartbeat has overtaken; only the later answer is acted on."""
+        response = message_of(answer, ConsumerGroupHeartbeatResponse)
+        if response is None or response.error_code:
+            # Its content may be lost. The heartbeat behind it meets the same failure, or is right by now.
+            self._is_full = True
+        else:
+            self._note(response, sent_ms, was_full=was_full)
+
+    def _on_answer(self, answer: Answer, endpoint: Endpoint, now_ms: int, beat: _Beat) -> None:
+        response = message_of(answer, ConsumerGroupHeartbeatResponse)
+        if response is None:
+            assert isinstance(answer, RequestFailed)
+            self._on_failure(answer, endpoint, now_ms)
+            return
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._on_error(code, response.error_message, endpoint, beat.sent_ms, now_ms)
+            return
+        self._note(response, beat.sent_ms, was_full=beat.was_full)
+        is_kohort = isinstance(answer, ResponseReceived) and answer.is_kohort
+        if is_kohort:
+            self._lookup.hearing.begin()
+        elif self._settings.local_assignors:
+            self._send_leave(None, now_ms)
+            self._refuse(ErrorCode.UNSUPPORTED_VERSION, NOT_OFFERED, now_ms)
+            return
+        if not self._follow(now_ms) and not (self._has_word or self._is_full):
+            # An answer with an assignment has ended its hold by itself, not because of the request behind it.
+            is_cut = beat.is_cut and response.assignment is None
+            due_ms = self._beats.next_ms(
+                beat.sent_ms, self._interval_ms, now_ms, is_cut=is_cut, former_ms=beat.interval_ms
+            )
+            # A member that was told others' metadata heartbeats again at once, so that the broker can tell it the next
+            # ones. So does a member that has joined without partitions: only a held heartbeat brings it its assignment.
+            is_waiting = is_kohort and beat.was_full and not self._latest and not response.should_compute_assignment
+            self._due_ms = now_ms if is_waiting or response.metadata_news is not None else due_ms
+
+    def _follow(self, now_ms: int) -> bool:
+        """Go for the latest assignment; return whether to list the owned partitions at once."""
+        self._target = self._latest
+        if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE, MemberState.STABLE):
+            self._reconcile(now_ms)
+        if not self._is_owed or self.state is not MemberState.STABLE:
+            return False
+        # Nothing to take, nothing to give up. Perhaps partitions were assigned and are wanted back, and were never
+        # taken.
+        self._has_news, self._due_ms = True, now_ms
+        return True
+
+    def _note(self, response: ConsumerGroupHeartbeatResponse, sent_ms: int, *, was_full: bool) -> None:
+        """Take epoch, intervals and assignment from a good answer."""
+        self._attempts = 0
+        self._held_since_ms = None
+        self._lookup.works()
+        self._is_full = self._is_full and not was_full
+        self._on_heard(sent_ms)
+        # News beside heartbeats may have brought a later epoch already.
+        self.epoch = max(response.member_epoch, self.epoch)
+        self.member_id = response.member_id or self.member_id
+        self._told_session_ms = max(response.session_timeout_ms, 0)
+        self._interval_ms = longest_interval_ms(response.heartbeat_interval_ms, self._session_ms)
+        if self._asked is not None:
+            self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
+        if response.assignment is not None and self._lookup.hearing.takes(response.number):
+            # The coordinator waits for the list of owned partitions even if a heartbeat's answer assigns what the
+            # member has.
+            self._is_owed = self._is_owed or self.state is not MemberState.JOINING
+            self._take(response.assignment, response.rebalance_reason)
+
+    def _take(self, assignment: Assignment, reason: str | None) -> None:
+        """Take an assignment, from a heartbeat's answer or from news beside heartbeats."""
+        if self._after_leave is None:
+            why = f" ({reason})" if reason else ""
+            self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
+        told = read_assignment(assignment)
+        self._is_owed = self._is_owed or told != self._latest
+        self._latest = told
+
+    # -- beside heartbeats: see `membership_updates` ----------------------------------------------------------------
+
+    def say(self) -> MemberWord | None:
+        """See `Hearer.say`."""
+        if self.epoch <= 0 or self.state not in ACTIVE or self._is_full:
+            return None
+        return self._lookup.hearing.build_word(self.group_id, self.member_id, self.epoch, self._latest)
+
+    def has_list_to_say(self) -> bool:
+        """See `Hearer.has_list_to_say`."""
+        return bool(self._listing) or self._has_word or self._is_full
+
+    def take_news(self, news: MemberNews, now_ms: int) -> None:
+        """See `Hearer.take_news`."""
+        if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
+            return
+        if news.assignment is not None:
+            self.epoch = max(news.member_epoch, self.epoch)
+            self._take(news.assignment, news.rebalance_reason)
+            self._follow(now_ms)
+
+    def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
+        """See `Hearer.take_refusal`."""
+        if news.member_id == self.member_id:
+            self.on_refused(ErrorCode.of(news.error_code), news.member_epoch, lane, now_ms)
+
+    def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
+        self._is_full, self._due_ms = True, now_ms
+        endpoint, epoch = self._lookup.endpoint, self.epoch
+        if endpoint is None:
+            return self._interval_ms
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            instance_id=self._settings.options["group_instance_id"],
+        )
+
+        def then(answer: Answer, answered_ms: int) -> None:
+            response = message_of(answer, ConsumerGroupHeartbeatResponse)
+            if response is None or self._doubt is None or self.epoch != epoch:
+                return
+            code = ErrorCode.of(response.error_code)
+            if code in FENCED:
+                self._lose(explain_fence(code, response.error_message), answered_ms)
+            elif code is ErrorCode.NONE:
+                self._on_heard(now_ms)
+
+        # It lists no partitions, so it is harmless if it arrives late by either connection. The next one is a full one.
+        self._requests.send(
+            endpoint,
+            lane,
+            request,
+            then,
+            min_version=self._version,
+            max_version=self._version,
+            timeout_ms=self._interval_ms,
+        )
+        return self._interval_ms
+
+    def _send_leave(self, then: Later | None, now_ms: int) -> None:
+        endpoint = self._lookup.endpoint
+        # A join under way may succeed after all, so it is undone too.
+        is_known = self.epoch > 0 or bool(self._in_flight)
+        name = self._settings.options["group_instance_id"]
+        request = build_leave(self.group_id, self.member_id, name, self.goes_for_good)
+        if endpoint is None or request is None or not is_known:
+            if then is not None:
+                then(now_ms)
+            return
+
+        def answered(_: Answer, now_ms: int) -> None:
+            if then is not None:
+                then(now_ms)
+
+        self._requests.send(endpoint, Lane.COORDINATOR, request, answered, max_version=self._version)
+
+
+# The content of a KIP-848 member's messages: lists of partitions, its leave, refusals.
+#
+# Source: KIP-848.
+
+#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
+_LEAVE, _LEAVE_FOR_A_WHILE = -1, -2
+
+
+def build_list(
+    given: Mapping[TopicId, Sequence[int]], owned: Iterable[TopicPartition], ids: Mapping[str, TopicId]
+) -> list[TopicPartitions]:
+    """List the given and the owned partitions once each; `ids` are those of the owned topics."""
+    listed = {topic_id: set(partitions) for topic_id, partitions in given.items()}
+    for topic, partition in owned:
+        listed.setdefault(ids[topic], set()).add(partition)
+    return [TopicPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
+
+
+def read_assignment(assignment: Assignment) -> dict[TopicId, tuple[int, ...]]:
+    """Return the assigned partitions by topic id, without topics that have none."""
+    return {TopicId(each.topic_id): tuple(each.partitions) for each in assignment.topic_partitions if each.partitions}
+
+
+def build_leave(
+    group_id: str, member_id: str, instance_id: str | None, goes_for_good: bool | None
+) -> ConsumerGroupHeartbeatRequest | None:
+    """Build the heartbeat that leaves; `None`: the member sends none, since it comes back and has no name.
+
+    Args:
+        group_id: its group.
+        member_id: its id.
+        instance_id: its `group.instance.id`, `None` for a dynamic member.
+        goes_for_good: whether it gives its name up, too; `None`: only a dynamic member does.
+    """
+    if instance_id is None and goes_for_good is False:
+        return None
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group_id,
+        member_id=member_id,
+        instance_id=instance_id,
+        member_epoch=_LEAVE if instance_id is None or goes_for_good is True else _LEAVE_FOR_A_WHILE,
+    )
+
+
+def is_fenced(answer: Answer) -> bool:
+    """Return whether a heartbeat is refused for its epoch."""
+    response = message_of(answer, ConsumerGroupHeartbeatResponse)
+    return response is not None and response.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def explain_trouble(code: ErrorCode, message: str | None, group_id: str, topics: Sequence[str]) -> BrokerError:
+    """Build the error that tells the application of a refusal that may pass by itself."""
+    # The broker does not say which of several topics it refuses.
+    only = topics[0] if len(topics) == 1 else ""
+    return refused(code, message, during=f"heartbeating in group {group_id}", operation="read", name=only)
+
+
+# The wait of a static member for its `group.instance.id`, which an earlier process may still hold.
+#
+# Source: KIP-345; a process that was killed holds its name until its session ends.
+
+#: Added to the session timeout before the member gives up.
+_RELEASE_MARGIN_MS = 5_000
+
+
+def may_be_released(since_ms: int, requests: Requests, settings: ConsumerSettings, now_ms: int) -> bool:
+    """Return whether to wait on for a name held by another since `since_ms`; warn at the first time."""
+    options = settings.options
+    session_ms = options["session_timeout_ms"]
+    options = settings.options
+    session_ms = options["session_timeout_ms"]
+    if since_ms == now_ms:
+        requests.warn(
+            f"{options['group_instance_id']} of group {options['group_id']} is held by another member; this one "
+            f"joins when it is released, or gives up after session.timeout.ms, {session_ms}"
+        )
+    return now_ms < since_ms + session_ms + _RELEASE_MARGIN_MS

@@ -1,0 +1,694 @@
+"""The part of a member that both group protocols share: gain, give up and lose partitions, leave.
+
+Laws: a partition is paused before the application is asked to give it up, and is not read after the callback has
+returned. The coordinator hears of it only after its offsets are committed. A request of an earlier assignment has no
+effect on a later one. No record of a partition that the coordinator may have given to another member is handed out.
+That is so once the session of the latest answered heartbeat is over, and from a refusal of the member on, by whichever
+connection it has come, until a later heartbeat is answered.
+Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from kohort.client.consumer.application_events import (
+    CallbackDone,
+    CallbackKind,
+    CallbackStarted,
+    CallbackWanted,
+    Identity,
+    OwnedUntil,
+    Start,
+    Subscribed,
+    Word,
+)
+from kohort.client.consumer.membership.heartbeat_schedule import Beats, silence_ms
+from kohort.client.consumer.membership.host import Host, Later
+from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
+from kohort.client.core.actions import Endpoint, Lane
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.coordinator_lookup import CoordinatorLookup
+from kohort.client.core.refusals import Absence, left_out
+from kohort.client.core.requests import Answer, RequestFailed, Requests
+from kohort.client.core.retry import Backoff
+from kohort.client.options import ConsumerSettings
+from kohort.errors import ErrorCode, InvariantViolation
+from kohort.ids import TopicId, TopicPartition
+from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+
+class _Doubt(NamedTuple):
+    """A refusal which says that the coordinator no longer knows the member.
+
+    `since_ms`: when it came. `why`: its reason. `until_ms`: when the partitions count as lost without a good heartbeat.
+    """
+
+    since_ms: int
+    why: str
+    until_ms: int
+
+
+class Member(ABC):
+    """A member of a group: this class walks through the states, subclasses speak the protocol.
+
+    Args:
+        member_id: made by the client; the classic protocol gets one from the coordinator.
+    """
+
+    #: Whether it speaks the classic protocol.
+    is_classic: ClassVar[bool]
+
+    def __init__(
+        self,
+        host: Host,
+        requests: Requests,
+        cluster: Cluster,
+        lookup: CoordinatorLookup,
+        settings: ConsumerSettings,
+        *,
+        member_id: str,
+        retry: Backoff,
+    ) -> None:
+        assert settings.options["group_id"] is not None
+        self.group_id = settings.options["group_id"]
+        self.member_id = member_id
+        #: Member epoch (classic: generation); 0 or below: not a member at present.
+        self.epoch = -1
+        self.state = MemberState.UNSUBSCRIBED
+        #: Partitions that the application holds: gained and acknowledged, not yet given up.
+        self.owned: set[TopicPartition] = set()
+        self.topics: tuple[str, ...] = ()
+        #: The regular expression that topic names have to match as a whole; `None`: `topics` counts.
+        self.pattern: str | None = None
+        self.callbacks = Callbacks(
+            requests,
+            timeout_ms=settings.options["max_poll_interval_ms"],
+            policy=settings.options["revocation_timeout_policy"],
+        )
+        self._beats = Beats()
+        self._idleness = Idleness(requests, group_id=settings.options["group_id"], is_classic=self.is_classic)
+        self._host = host
+        self._requests = requests
+        self._cluster = cluster
+        self._lookup = lookup
+        self._settings = settings
+        self._retry = retry
+        #: Whether the member leaves for good when its consumer is closed; `None`: only a dynamic member does.
+        self.goes_for_good: bool | None = None
+        #: Called when the member has left; `None` unless it is leaving.
+        self._after_leave: Later | None = None
+        #: Counts assignments, so that an answer that belongs to an earlier one is recognised.
+        self._round = 0
+        self._polled_ms = 0
+        #: The application has not polled within max.poll.interval.ms; the member joins again at the next poll.
+        self._is_waiting_for_poll = False
+        #: When the request was sent that the coordinator has given the latest good answer to.
+        self._heard_ms = 0
+        #: When the coordinator was found to have kept the member waiting: given up a session later at the soonest.
+        self._waited_ms = 0
+        self._doubt: _Doubt | None = None
+        self._told_until_ms: int | None = None
+        self._has_assignment = False
+        self._told: Identity | None = None
+        #: Why its membership has ended last; `None` before the first time.
+        self._absence: Absence | None = None
+        #: Why the member rebalances, as far as it knows: brokers do not say.
+        self._why = "topics were subscribed to"
+
+    @property
+    def is_coordinator_known(self) -> bool:
+        """Whether a broker has said where the group's coordinator is."""
+        return self._lookup.endpoint is not None
+
+    @property
+    def topic_ids(self) -> Mapping[str, TopicId]:
+        """The ids by which the coordinator has assigned partitions, by topic; empty where it names topics."""
+        return {}
+
+    @property
+    def is_name_held(self) -> bool:
+        """Whether a static member waits for its `group.instance.id`, which another process holds."""
+        return False
+
+    @property
+    def absence(self) -> Absence:
+        """The reason why the consumer is not a member at present."""
+        return self._absence or Absence(self.member_id, self.epoch, "it has not joined its group yet")
+
+    # -- protocol -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def on_tick(self, now_ms: int) -> None:
+        """Do the work that is due, except for heartbeats."""
+
+    @abstractmethod
+    def speak(self, now_ms: int) -> None:
+        """Send the heartbeat or join that is due, after all other requests of this round (see `heartbeat_schedule`)."""
+
+    @abstractmethod
+    def next_deadline(self) -> int | None:
+        """Return when `on_tick` or `speak` is due; `None`: not before an event."""
+
+    @abstractmethod
+    def on_topics_changed(self, now_ms: int) -> None:
+        """Take over that the application subscribes to other topics."""
+
+    @abstractmethod
+    def on_word(self, word: Word, now_ms: int) -> None:
+        """Take a request to rebalance from the application, or the assignment that it has computed."""
+
+    @property
+    @abstractmethod
+    def _session_ms(self) -> int:
+        """The session timeout, milliseconds: for so long the coordinator waits for a heartbeat."""
+
+    @abstractmethod
+    def _is_watched(self) -> bool:
+        """Whether a coordinator is given up that stays silent for a session from now on."""
+
+    @property
+    @abstractmethod
+    def _has_epoch(self) -> bool:
+        """Whether the member has an epoch (classic: generation) that the coordinator has not taken back."""
+
+    @abstractmethod
+    def _ask_whether_known(self, lane: Lane, now_ms: int) -> int:
+        """Send a heartbeat by `lane` in any case; return for how long its answer may be awaited."""
+
+    @abstractmethod
+    def _after_revocation(self, now_ms: int) -> None:
+        """Tell the coordinator that partitions were given up."""
+
+    @abstractmethod
+    def _after_assignment(self, now_ms: int) -> None:
+        """Tell the coordinator that partitions were gained, or look for more to do."""
+
+    @abstractmethod
+    def _forget_membership(self) -> None:
+        """Forget the membership, so that the next request joins."""
+
+    @abstractmethod
+    def _send_leave(self, then: Later | None, now_ms: int) -> None:
+        """Send a leave request if the coordinator knows the member, and call `then` at its answer."""
+
+    def followed_topics(self) -> set[str]:
+        """Return the topics that the member needs metadata of."""
+        return set(self.topics)
+
+    # -- the application ------------------------------------------------------------------------------------------
+
+    def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
+        """Join the group with these topics or this pattern, or change the member's subscription."""
+        is_new = self.pattern != wanted.pattern or (wanted.pattern is None and self.topics != wanted.topics)
+        self.topics, self.pattern = wanted.topics, wanted.pattern
+        self._polled_ms = now_ms
+        if self.state is MemberState.FATAL:
+            self._move(Step.LEFT)
+        if self.state is MemberState.UNSUBSCRIBED:
+            self._why = "topics were subscribed to"
+            self._move(Step.SUBSCRIBED)
+            self._forget_membership()
+        elif is_new:
+            self.on_topics_changed(now_ms)
+
+    def on_polled(self, now_ms: int) -> None:
+        """Note that the application polls."""
+        self._polled_ms = now_ms
+        self._is_waiting_for_poll = False
+
+    def on_callback_started(self, started: CallbackStarted, now_ms: int) -> None:
+        """Read the assigned partitions, paused, so that the callback can ask for their positions."""
+        wanted = self.callbacks.on_started(started.number, now_ms)
+        if wanted is None:
+            return
+        if wanted.kind is CallbackKind.ASSIGNED:
+            starts = {
+                each: Start(fence=start.fence, offset=start.offset, is_paused=True, timestamp=start.timestamp)
+                for each, start in started.starts.items()
+            }
+            self._host.start_reading(starts, now_ms)
+        elif self.state is MemberState.PREPARE_REVOCATION:
+            self._move(Step.CALLED)
+
+    def on_callback_done(self, done: CallbackDone, now_ms: int) -> None:
+        """Carry on after the application has dealt with a callback."""
+        self._polled_ms = now_ms
+        wanted = self.callbacks.on_done(done.number)
+        if wanted is None:
+            return
+        if wanted.kind is CallbackKind.REVOKED:
+            if self.state is MemberState.PREPARE_REVOCATION:
+                # The application has no callback for it, so none has begun.
+                self._move(Step.CALLED)
+            self._on_revoked(set(wanted.partitions), now_ms)
+        elif wanted.kind is CallbackKind.ASSIGNED:
+            self.owned.update(wanted.partitions)
+            self._host.start_reading(done.starts, now_ms)
+            self._move(Step.ACKNOWLEDGED)
+            self._after_assignment(now_ms)
+        else:
+            self._on_loss_acknowledged(now_ms)
+
+    def answer_for_nobody(self, now_ms: int) -> None:
+        """Count every open callback as answered, without progress, because the application is gone."""
+        while (wanted := self.callbacks.open) is not None:
+            self.on_callback_done(CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
+
+    def leave(self, then: Later, now_ms: int) -> None:
+        """Give every partition up and leave the group; call `then` at the end, at once without a membership."""
+        if self.state is MemberState.FATAL:
+            self._move(Step.LEFT)
+        if self.state is MemberState.UNSUBSCRIBED:
+            then(now_ms)
+            return
+        self._after_leave, self._why = then, "this member leaves"
+        if self.state in (MemberState.STABLE, MemberState.ASSIGNING_PARTITIONS, MemberState.PREPARING_REBALANCE):
+            self._take_half_gained()
+            if self.owned:
+                self._begin_revocation(set(self.owned), now_ms)
+            else:
+                self._go(now_ms)
+        elif self.state is MemberState.JOINING:
+            self._go(now_ms)
+        # Otherwise a revocation, a loss or the leaving itself is under way and ends in the same place.
+
+    @property
+    def moving(self) -> tuple[TopicPartition, ...]:
+        """The partitions of the open callback, which stay paused until the application has answered it."""
+        return () if self.callbacks.open is None else self.callbacks.open.partitions
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether a classic member waits for the next generation of its group."""
+        return self.is_classic and self.state is MemberState.PREPARING_REBALANCE
+
+    # -- session and doubts ---------------------------------------------------------------------------------------
+
+    def on_refused(self, code: ErrorCode, epoch: int, lane: Lane, now_ms: int) -> None:
+        """Hand out nothing until a heartbeat is answered: a request was refused for the member that it named.
+
+        Args:
+            code: of the refusal.
+            epoch: member epoch or generation that the request named.
+            lane: the connection by which the refusal came.
+            now_ms: time of the driver, milliseconds.
+        """
+        # A refusal of an earlier epoch says nothing about the present one.
+        if self._doubt is not None or epoch != self.epoch or self.state not in ACTIVE or not self._is_watched():
+            return
+        why = f"a request of it was refused ({code.name})"
+        self._doubt = _Doubt(now_ms, why, now_ms)
+        # The application is told before it gets the answer that came with the refusal.
+        self.tell_owned_until()
+        self._doubt = _Doubt(now_ms, why, now_ms + self._ask_whether_known(lane, now_ms))
+
+    def _on_heard(self, sent_ms: int) -> None:
+        """Note that the coordinator has given a good answer to a request of `sent_ms`."""
+        self._heard_ms = max(self._heard_ms, sent_ms)
+        if self._doubt is not None and sent_ms >= self._doubt.since_ms:
+            self._doubt = None
+
+    def _sure_until_ms(self) -> int:
+        """Return until when no other member can get the partitions if no further heartbeat arrives."""
+        return self._heard_ms + silence_ms(self._session_ms)
+
+    def _silent_ms(self) -> int:
+        """Return when a coordinator that stays silent is given up."""
+        return max(self._sure_until_ms(), self._waited_ms + silence_ms(self._session_ms))
+
+    def _given_up_ms(self) -> int | None:
+        """Return when the partitions count as lost unless the coordinator answers; `None`: nothing is awaited."""
+        if not self._is_watched():
+            return None
+        return self._silent_ms() if self._doubt is None else min(self._silent_ms(), self._doubt.until_ms)
+
+    def _give_up_silence(self, now_ms: int) -> bool:
+        """Give everything up if the coordinator has been silent for too long; return whether it has."""
+        given_up_ms = self._given_up_ms()
+        if given_up_ms is None or now_ms < given_up_ms:
+            return False
+        why = f"the coordinator was silent for {self._session_ms} ms"
+        if self._doubt is not None and now_ms < self._silent_ms():
+            why = f"{self._doubt.why}, and no heartbeat was answered since"
+        self._lose(why, now_ms)
+        return True
+
+    def tell_owned_until(self) -> None:
+        """Deliver until when the application may hand out records, if that has changed."""
+        wanted = self.callbacks.open
+        is_lost = wanted is not None and wanted.kind is CallbackKind.LOST
+        # Without partitions, or before the coordinator has given an epoch, there is nothing to limit.
+        until_ms = self._sure_until_ms() if self.owned and self._has_epoch else None
+        if is_lost or (self.owned and self._doubt is not None):
+            until_ms = 0
+        if until_ms != self._told_until_ms:
+            self._told_until_ms = until_ms
+            self._requests.deliver(OwnedUntil(until_ms=until_ms))
+
+    # -- giving up ------------------------------------------------------------------------------------------------
+
+    def _begin_revocation(self, partitions: set[TopicPartition], now_ms: int) -> None:
+        self._round += 1
+        self._move(Step.MUST_REVOKE)
+        # The partitions are not dropped: a callback that asks for positions has to find them. Nor are they given back
+        # # when the coordinator assigns them again meanwhile: the application may be in the callback already.
+        self._host.pause_reading(sorted(partitions))
+        self.callbacks.ask(CallbackKind.REVOKED, partitions, self._why, now_ms)
+
+    def _on_revoked(self, partitions: set[TopicPartition], now_ms: int) -> None:
+        self._move(Step.ACKNOWLEDGED)
+        self._host.stop_reading(sorted(partitions))
+        this_round = self._round
+
+        def committed(now_ms: int) -> None:
+            # A member that was fenced meanwhile has nothing to continue.
+            if self._round == this_round and self.state is MemberState.PARTITION_REVOKED:
+                # Only now may a heartbeat leave them out: the next owner starts from what was committed.
+                self.owned -= partitions
+                self._host.forget_consumed(sorted(partitions))
+                self._on_revocation_committed(now_ms)
+
+        # The group waits for max.poll.interval.ms at most, and the commit is one request.
+        deadline = now_ms + min(self._settings.options["max_poll_interval_ms"], self._requests.request_timeout_ms)
+        self._host.commit_before_revocation(sorted(partitions), deadline, committed, now_ms)
+
+    def _on_revocation_committed(self, now_ms: int) -> None:
+        if self._after_leave is None:
+            self._move(Step.COMMITTED)
+            self._after_revocation(now_ms)
+        elif self.owned:
+            self._move(Step.COMMITTED)
+            self._begin_revocation(set(self.owned), now_ms)
+        else:
+            self._go(now_ms)
+
+    def _go(self, now_ms: int) -> None:
+        self._move(Step.MUST_LEAVE)
+        self._send_leave(self._on_left, now_ms)
+
+    def _on_left(self, now_ms: int) -> None:
+        if self.state is not MemberState.LEAVING:
+            return
+        self._doubt = None
+        self._move(Step.LEFT)
+        self._forget_membership()
+        self._finish_leave(now_ms)
+
+    def _finish_leave(self, now_ms: int) -> None:
+        then, self._after_leave = self._after_leave, None
+        self._has_assignment = False
+        if then is not None:
+            then(now_ms)
+
+    # -- gaining --------------------------------------------------------------------------------------------------
+
+    def _gain(self, partitions: set[TopicPartition], now_ms: int) -> None:
+        """Take the partitions that the coordinator assigns; an empty set confirms those that are owned."""
+        self._has_assignment = True
+        if partitions:
+            self._round += 1
+            self._move(Step.GAINED)
+            self.callbacks.ask(CallbackKind.ASSIGNED, partitions, self._why, now_ms)
+        elif self.state is not MemberState.STABLE:
+            self._move(Step.SETTLED)
+
+    def _take_half_gained(self) -> None:
+        """Count the partitions of an open callback as owned: the application may hold them already."""
+        wanted = self.callbacks.open
+        if wanted is not None and wanted.kind is CallbackKind.ASSIGNED:
+            self.owned.update(wanted.partitions)
+        self.callbacks.drop()
+
+    # -- losing ---------------------------------------------------------------------------------------------------
+
+    def _lose(self, why: str, now_ms: int, *, member_id: str | None = None) -> None:
+        """Stop reading, tell the application that its partitions are lost, and join again.
+
+        `member_id`: the id by which the partitions were held, if the member has given it up already.
+        """
+        if self.state is MemberState.LEAVING:
+            self._on_left(now_ms)
+            return
+        self._absence = Absence(self.member_id if member_id is None else member_id, self.epoch, why)
+        self._requests.warn(f"member {self._absence.member_id} of group {self.group_id} lost its partitions: {why}")
+        self._drop_everything(Step.LOST)
+        self._why = f"after a loss: {why}"
+        if self.owned:
+            self.callbacks.ask(CallbackKind.LOST, self.owned, why, now_ms)
+        else:
+            self._on_loss_acknowledged(now_ms)
+
+    def _on_loss_acknowledged(self, now_ms: int) -> None:
+        self.owned.clear()
+        if self.state is not MemberState.FENCED:
+            return
+        if self._after_leave is not None:
+            self._move(Step.LEFT)
+            self._finish_leave(now_ms)
+        else:
+            self._move(Step.ACKNOWLEDGED)
+
+    def _drop_everything(self, step: Step) -> None:
+        self._doubt = None
+        self._round += 1
+        self._move(step)
+        self._forget_membership()
+        self._has_assignment = False
+        self._take_half_gained()
+        self._host.stop_reading(sorted(self.owned))
+        self._host.forget_consumed(sorted(self.owned))
+
+    def _refuse(self, code: ErrorCode, message: str | None, now_ms: int) -> None:
+        """End the membership for good, and report the coordinator's refusal to the application."""
+        name = self._settings.options["group_instance_id"]
+        error = left_out(code, message, group=self.group_id, member=self.member_id, epoch=self.epoch, name=name)
+        if self.state is MemberState.LEAVING:
+            # It wants to leave anyway: to the application that succeeds.
+            self._on_left(now_ms)
+            return
+        self._absence = Absence(self.member_id, self.epoch, str(message or code.name))
+        self._drop_everything(Step.REFUSED)
+        if self.owned:
+            self.callbacks.ask(CallbackKind.LOST, self.owned, code.name, now_ms)
+            self.owned.clear()
+        self._host.on_trouble(error, is_fatal=True)
+        self._finish_leave(now_ms)
+
+    # -- deadlines ------------------------------------------------------------------------------------------------
+
+    def _is_counted(self) -> bool:
+        """Whether max.poll.interval.ms runs: not while the application is in a callback."""
+        return self.state in ACTIVE and not self.callbacks.is_running and not self._is_waiting_for_poll
+
+    def _shared_deadline(self) -> int | None:
+        deadlines = [self.callbacks.next_deadline(), self._idleness.next_deadline()]
+        if self._is_counted():
+            deadlines.append(self._polled_ms + self._settings.options["max_poll_interval_ms"])
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _check_application(self, now_ms: int) -> None:
+        """Leave if the application does not poll, or if its revocation callback does not return in time.
+
+        Also warn the application if it polls without a partition for long.
+        """
+        self._idleness.on_tick(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
+        if self.callbacks.must_leave(now_ms):
+            self._abandon("its revocation callback took too long", now_ms)
+        elif self._is_counted() and now_ms >= self._polled_ms + self._settings.options["max_poll_interval_ms"]:
+            self._is_waiting_for_poll = True
+            self._abandon(
+                f"no poll for {self._settings.options['max_poll_interval_ms']} ms (max.poll.interval.ms); "
+                "poll more often, or take fewer records at a time",
+                now_ms,
+            )
+
+    def _count_missed(self) -> int:
+        """Return how many partitions its topics have if a stable member holds none of them; otherwise 0."""
+        is_idle = self.state is MemberState.STABLE and self._has_assignment and not self.owned
+        return sum(len(self._cluster.partitions_of(topic)) for topic in self.topics) if is_idle else 0
+
+    def _abandon(self, why: str, now_ms: int) -> None:
+        # The leave request of the classic protocol forgets the id, which the warning shall name.
+        member_id = self.member_id
+        self._send_leave(None, now_ms)
+        self._lose(why, now_ms, member_id=member_id)
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def tell_identity(self) -> None:
+        """Deliver the member id and the epoch, if they have changed."""
+        epoch = self.epoch if self.epoch > 0 and self.state is not MemberState.UNSUBSCRIBED else -1
+        identity = Identity(member_id=self.member_id, epoch=epoch, has_assignment=self._has_assignment)
+        if identity != self._told:
+            self._told = identity
+            self._requests.deliver(identity)
+
+    def _move(self, step: Step) -> None:
+        new = TRANSITIONS.get((self.state, step))
+        if new is None:
+            raise InvariantViolation(f"a member in state {self.state.value} cannot take the step {step.value}")
+        self.state = new
+
+
+# The rebalance callback that the application has to answer before a member may go on.
+#
+# Laws: one callback at a time. An answer to an older one has no effect. While the application runs a callback,
+# max.poll.interval.ms does not run.
+# Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    wanted: CallbackWanted
+    is_running: bool
+    deadline_ms: int
+    #: How often the deadline has passed.
+    overdue: int
+
+
+class Callbacks:
+    """Asks the application to run a callback, and waits for its answer.
+
+    Args:
+        requests: takes the callback to the application.
+        timeout_ms: how long a revocation may take.
+        policy: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
+    """
+
+    def __init__(self, requests: Requests, *, timeout_ms: int, policy: str) -> None:
+        self._requests = requests
+        self._timeout_ms: Final = timeout_ms
+        self._policy: Final = policy
+        self._open: _Open | None = None
+        self._next_number = 1
+
+    @property
+    def open(self) -> CallbackWanted | None:
+        """The callback that the application has to answer; `None`: there is none."""
+        return None if self._open is None else self._open.wanted
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the application runs that callback now."""
+        return self._open is not None and self._open.is_running
+
+    def ask(self, kind: CallbackKind, partitions: set[TopicPartition], reason: str, now_ms: int) -> None:
+        """Ask for a callback; one that was open before is dropped."""
+        wanted = CallbackWanted(
+            number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)), reason=reason
+        )
+        self._next_number += 1
+        self._open = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
+        self._requests.deliver(wanted)
+
+    def on_started(self, number: int, now_ms: int) -> CallbackWanted | None:
+        """Note that the application runs the callback, and start its time; `None`: it is not the open one."""
+        if self._open is None or self._open.wanted.number != number:
+            return None
+        self._open.is_running = True
+        self._open.deadline_ms = now_ms + self._timeout_ms
+        return self._open.wanted
+
+    def on_done(self, number: int) -> CallbackWanted | None:
+        """Close the callback that the application has answered, and return it; `None`: it is not the open one."""
+        if self._open is None or self._open.wanted.number != number:
+            return None
+        wanted, self._open = self._open.wanted, None
+        return wanted
+
+    def drop(self) -> None:
+        """Drop the open callback: its answer will have no effect."""
+        self._open = None
+
+    def next_deadline(self) -> int | None:
+        """Return when the time of a running revocation callback ends; `None`: none runs."""
+        is_timed = self.is_running and self._open is not None and self._open.wanted.kind is CallbackKind.REVOKED
+        return self._open.deadline_ms if is_timed and self._open is not None else None
+
+    def must_leave(self, now_ms: int) -> bool:
+        """Return whether the revocation callback has run for so long that the member has to leave."""
+        deadline = self.next_deadline()
+        if deadline is None or now_ms < deadline or self._open is None:
+            return False
+        self._open.overdue += 1
+        if self._policy == "leave" or (self._policy == "retry_then_leave" and self._open.overdue > 1):
+            return True
+        self._open.deadline_ms = now_ms + self._timeout_ms
+        self._requests.warn(
+            f"the revocation callback has been running for {self._timeout_ms * self._open.overdue} ms, "
+            "which is as long as the group waits (max.poll.interval.ms); its partitions may go to others meanwhile"
+        )
+        return False
+
+
+# The warning for a member without partitions: one line that says why it has none.
+#
+# Laws: said once for as long as it lasts; a member that waits for others to give up their partitions is none.
+# Source: the commonest surprise of groups: members beyond the number of partitions stand by.
+
+#: A rebalance may take so long before the member is warned.
+_PATIENCE_MS: Final = 3_000
+
+
+class Idleness:
+    """Watches whether one member has partitions to read.
+
+    Args:
+        requests: sends the question to the coordinator, and takes the warning.
+        group_id: its group.
+        is_classic: whether the group is described by DescribeGroups.
+    """
+
+    def __init__(self, requests: Requests, *, group_id: str, is_classic: bool) -> None:
+        self._requests = requests
+        self._group_id = group_id
+        self._is_classic = is_classic
+        #: When the member was first found without partitions; `None` while it has some.
+        self._since_ms: int | None = None
+        #: Whether the warning was given; until the member has had partitions again.
+        self._is_settled = False
+
+    def next_deadline(self) -> int | None:
+        """Return when to ask the coordinator for the group's members."""
+        return None if self._since_ms is None or self._is_settled else self._since_ms + _PATIENCE_MS
+
+    def on_tick(self, now_ms: int, *, partition_count: int, coordinator: Endpoint | None) -> None:
+        """Look at a member at rest that holds no partition of `partition_count`; 0: it holds some, or moves."""
+        if not partition_count:
+            self._since_ms, self._is_settled = None, False
+        elif self._since_ms is None or coordinator is None:
+            self._since_ms = now_ms
+        elif not self._is_settled and now_ms >= self._since_ms + _PATIENCE_MS:
+            self._is_settled = True
+            self._ask(coordinator, partition_count)
+
+    def _ask(self, coordinator: Endpoint, partition_count: int) -> None:
+        def then(answer: Answer, _: int) -> None:
+            if self._since_ms is not None:
+                self._tell(answer, partition_count)
+
+        request = (
+            DescribeGroupsRequest(groups=[self._group_id])
+            if self._is_classic
+            else ConsumerGroupDescribeRequest(group_ids=[self._group_id])
+        )
+        self._requests.send(coordinator, Lane.CONTROL, request, then)
+
+    def _tell(self, answer: Answer, partition_count: int) -> None:
+        partitions = "1 partition" if partition_count == 1 else f"{partition_count} partitions"
+        why = f"others have the {partitions}"
+        if not isinstance(answer, RequestFailed):
+            response = answer.message
+            assert isinstance(response, ConsumerGroupDescribeResponse | DescribeGroupsResponse)
+            member_count = sum(len(group.members) for group in response.groups if group.error_code == 0)
+            if 0 < member_count <= partition_count:
+                # A rebalance is still on its way: there is a partition for every member.
+                return
+            if member_count:
+                why = f"{member_count} members share {partitions}"
+        self._requests.warn(f"no partition for this member of group {self._group_id}: {why}")

@@ -1,0 +1,109 @@
+"""The actions that a client machine asks its driver to carry out.
+
+Laws: actions are values, carried out in the order of the list; none of them waits for another.
+Source: architecture rules 4 and 6.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from kohort.base.values import value
+from kohort.wire.schema import Message
+
+
+class Endpoint(NamedTuple):
+    """The host and the port of a broker."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Lane(Enum):
+    """One of the connections to a broker.
+
+    Answers come in order, so each kind of request that may be slow has a connection of its own.
+    """
+
+    #: Metadata, offsets by time, administration.
+    CONTROL = "control"
+    #: Membership and committed offsets; nothing else, above all no fetch.
+    COORDINATOR = "coordinator"
+    #: Long-polling fetches.
+    FETCH = "fetch"
+    #: Fetches that do not wait, for partitions that were not ready when the long one was sent.
+    FETCH_AT_ONCE = "fetch at once"
+    PRODUCE = "produce"
+
+
+@value
+class Send:
+    """Send a request; a connection is opened if there is none.
+
+    It ends in exactly one `ResponseReceived` or `RequestFailed` with the same token.
+    """
+
+    token: int
+    to: Endpoint
+    lane: Lane
+    request: Message
+    #: Limits of the version that is agreed with the broker; `None`: whatever both sides know.
+    min_version: int | None
+    max_version: int | None
+    #: Counted from now, including the wait for a connection.
+    timeout_ms: int
+    #: `False`: the broker never answers (Produce with acks=0). Then the end of the sending counts as a
+    #: `ResponseReceived` whose message is the request.
+    has_response: bool
+
+
+@value
+class Disconnect:
+    """Close a connection; its requests under way fail as DISCONNECTED."""
+
+    to: Endpoint
+    lane: Lane
+
+
+@value
+class Complete:
+    """End the application's call of this ticket with a value."""
+
+    ticket: object
+    value: object
+
+
+@value
+class Fail:
+    """End the application's call of this ticket with an exception."""
+
+    ticket: object
+    error: Exception
+
+
+@value
+class Deliver:
+    """Hand `item` to the application's side, by the driver's function, without waiting for it."""
+
+    item: object
+
+
+@value
+class Warn:
+    """One line for the log."""
+
+    text: str
+    #: `False`: it is information, not a warning.
+    is_warning: bool = True
+
+
+@value
+class Stop:
+    """Close every connection and end: the machine is finished."""
+
+
+Action = Send | Disconnect | Complete | Fail | Deliver | Warn | Stop

@@ -1,0 +1,254 @@
+"""The login of one connection: its mechanism, its messages, and how long it lasts.
+
+Laws: no other request is sent before the login is over, nor while it is renewed. After a refusal it is not tried again
+on the same connection. No secret is in any text of it.
+Source: KIP-152 (SaslAuthenticate), KIP-368 (sessions end, and are renewed on the same connection).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from kohort.client.securityoptions import SaslSettings
+from kohort.errors import ErrorCode
+from kohort.security.sasl import (
+    BearerExchange,
+    Exchange,
+    ExchangeFailed,
+    PlainExchange,
+    check_extensions,
+    check_token,
+    without_secrets,
+)
+from kohort.security.scram import ScramExchange
+from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+#: A session is renewed after a percentage of it between these two, which each client draws.
+FIRST_RENEWAL_PERCENT: Final = 85
+LAST_RENEWAL_PERCENT: Final = 95
+#: Shortest pause before a failed renewal is tried again.
+LEAST_REPEAT_MS: Final = 10
+
+Request = SaslHandshakeRequest | SaslAuthenticateRequest
+Response = SaslHandshakeResponse | SaslAuthenticateResponse
+
+
+class SignInRefused(Exception):
+    """The broker refuses the login, or has failed to prove itself; the text says why and what to do."""
+
+
+class SignIn:
+    """One login.
+
+    Args:
+        mechanism: its name.
+        exchange: its messages; used up by this.
+    """
+
+    def __init__(self, mechanism: str, exchange: Exchange) -> None:
+        self._mechanism: Final = mechanism
+        self._exchange: Final = exchange
+        #: How long the session lasts from now, ms; 0: for ever. Known when `on_answer` has returned `None`.
+        self.lifetime_ms = 0
+
+    def start(self) -> Request:
+        """Return the first request."""
+        return SaslHandshakeRequest(mechanism=self._mechanism)
+
+    def on_answer(self, answer: Response) -> Request | None:
+        """Return the next request; `None`: the login has succeeded.
+
+        Raises:
+            SignInRefused: the broker refuses it, or is not who it says.
+        """
+        if isinstance(answer, SaslHandshakeResponse):
+            self._check_handshake(answer)
+            return SaslAuthenticateRequest(auth_bytes=self._exchange.first())
+        code = ErrorCode.of(answer.error_code)
+        if code is not ErrorCode.NONE:
+            said = (answer.error_message or code.name).strip()[:500]
+            raise SignInRefused(f"the broker does not let this client in by {self._mechanism}: {said}")
+        try:
+            reply = self._exchange.reply(bytes(answer.auth_bytes))
+        except ExchangeFailed as why:
+            raise SignInRefused(str(why)) from None
+        if not self._exchange.is_done:
+            return SaslAuthenticateRequest(auth_bytes=reply)
+        self.lifetime_ms = max(0, answer.session_lifetime_ms)
+        return None
+
+    def _check_handshake(self, answer: SaslHandshakeResponse) -> None:
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(answer.mechanisms[:20])[:500] or "none"
+            raise SignInRefused(
+                f"the broker does not offer {self._mechanism}, but {offered}: set sasl.mechanism to one"
+            )
+        if code is ErrorCode.ILLEGAL_SASL_STATE:
+            raise SignInRefused("no login is wanted there: set security.protocol to PLAINTEXT or SSL, or name the port")
+        if code is not ErrorCode.NONE:
+            raise SignInRefused(f"the broker refuses the login: {code.name}")
+
+
+def renewal_ms(lifetime_ms: int, draw: int) -> int:
+    """Return when to renew a session of `lifetime_ms`; `draw`, any number, spreads the clients.
+
+    >>> renewal_ms(1000, 0), renewal_ms(1000, 10)
+    (850, 950)
+    """
+    percent = FIRST_RENEWAL_PERCENT + draw % (LAST_RENEWAL_PERCENT - FIRST_RENEWAL_PERCENT + 1)
+    return lifetime_ms * percent // 100
+
+
+def repeat_ms(left_ms: int) -> int | None:
+    """Return the pause before a failed renewal is tried again, of a session that has `left_ms` left.
+
+    `None`: no more; the broker ends the session, and the next connection logs in from the beginning.
+
+    >>> repeat_ms(60_000), repeat_ms(1_000), repeat_ms(30)
+    (15000, 250, None)
+    """
+    pause_ms = left_ms // 4
+    return pause_ms if pause_ms >= LEAST_REPEAT_MS else None
+
+
+# The logins of one client's connections, with their nonces and tokens.
+#
+# Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused. The
+# application's function runs in a thread of its own, so that no heartbeat waits for it. No text has a secret.
+# Source: KIP-255 (tokens from the application), KIP-368; librdkafka's oauth_cb, kafka-python's token provider.
+
+#: A token with so little time left, in seconds or as a part of its life, is not used any more.
+_LEAST_LEFT_S: Final = 10.0
+_LEAST_LEFT: Final = 0.2
+#: A later end, behind the year 5138, was meant in milliseconds.
+_LATEST_END_S: Final = 1e11
+#: Most calls that have not returned; with more, the function is not called again.
+_MOST_HANGING: Final = 8
+
+
+class TokenFailed(Exception):
+    """The application's function made no token; the text says why."""
+
+
+class Credentials:
+    """The logins of one client."""
+
+    def __init__(self, settings: SaslSettings) -> None:
+        self._settings: Final = settings
+        self._token: tuple[str, dict[str, str]] | None = None
+        #: Until when the token is used, seconds of `time.time`.
+        self._fresh_until_s = -math.inf
+        #: Threads in which the function runs, or hangs.
+        self._calls: list[threading.Thread] = []
+        self._lock: Final = asyncio.Lock()
+
+    async def sign_in(self) -> SignIn:
+        """Build a login for one connection, to be used once.
+
+        Raises:
+            TokenFailed: there is no token.
+        """
+        settings = self._settings
+        match settings.mechanism:
+            case "PLAIN":
+                return SignIn("PLAIN", PlainExchange(settings.username, settings.password))
+            case "OAUTHBEARER":
+                return SignIn("OAUTHBEARER", BearerExchange(*await self._fresh_token()))
+            case scram:
+                exchange = ScramExchange(
+                    scram,
+                    settings.username,
+                    settings.password,
+                    nonce=secrets.token_urlsafe(24),
+                    extensions=dict(settings.extensions),
+                )
+                return SignIn(scram, exchange)
+
+    def forget_token(self) -> None:
+        """Forget the token, because a broker has refused it; the next login asks for another one."""
+        self._token = None
+
+    async def _fresh_token(self) -> tuple[str, dict[str, str]]:
+        async with self._lock:
+            if self._token is None or time.time() >= self._fresh_until_s:
+                self._token, self._fresh_until_s = await self._ask()
+            return self._token
+
+    async def _ask(self) -> tuple[tuple[str, dict[str, str]], float]:
+        provider = self._settings.token_provider
+        assert provider is not None, "OAUTHBEARER has a function that makes tokens"
+        made, error = await self._in_thread(provider)
+        if error is None:
+            try:
+                if inspect.isawaitable(made):
+                    made = await made
+                token, until_s, extensions = _read(made)
+            except Exception as why:
+                error = why
+        if error is not None:
+            said = f"{type(error).__name__}: {without_secrets(str(error))}"
+            raise TokenFailed(f"sasl.oauth.token.provider made no token: {said}")
+        return (token, extensions), until_s - max(_LEAST_LEFT_S, (until_s - time.time()) * _LEAST_LEFT)
+
+    async def _in_thread(self, call: Callable[[], object]) -> tuple[Any, BaseException | None]:
+        """Call a function in a daemon thread; return its result or its exception."""
+        # The end of the client does not wait for a call that hangs.
+        self._calls = [each for each in self._calls if each.is_alive()]
+        if len(self._calls) >= _MOST_HANGING:
+            return None, RuntimeError(f"{len(self._calls)} calls of it have not returned")
+        loop = asyncio.get_running_loop()
+        end: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+        def settle(outcome: tuple[Any, BaseException | None]) -> None:
+            if not end.done():
+                end.set_result(outcome)
+
+        def run() -> None:
+            try:
+                outcome: tuple[Any, BaseException | None] = call(), None
+            except BaseException as why:
+                outcome = None, why
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(settle, outcome)
+
+        # A daemon, so that a function that hangs does not keep the program alive.
+        thread = threading.Thread(target=run, name="kohort-token", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as why:
+            # A program that is ending cannot start a thread.
+            return None, why
+        self._calls.append(thread)
+        return await end
+
+
+def _read(made: object) -> tuple[str, float, dict[str, str]]:
+    """Read a token: a text, or the tuple of librdkafka (token, end in s, principal, extensions).
+
+    The end is in seconds since 1970. A token without an end is asked for anew with each login.
+    """
+    if not isinstance(made, tuple):
+        return check_token(made), -math.inf, {}
+    if not 1 <= len(made) <= 4:
+        raise ValueError("a token is expected, or a pair of token and end")
+    token, until_s, _, extensions = (*made, *(None, None, None))[:4]
+    if until_s is not None and (isinstance(until_s, bool) or not isinstance(until_s, int | float)):
+        raise ValueError("the end of a token is a number of seconds since 1970")
+    if extensions is not None and not isinstance(extensions, Mapping):
+        raise ValueError("extensions are a mapping of names to values")
+    if until_s is not None and until_s >= _LATEST_END_S:
+        raise ValueError("the end of a token is in seconds since 1970, and this one looks like milliseconds")
+    if until_s is not None and not until_s > time.time():
+        raise ValueError("the token has ended already")
+    end_s = -math.inf if until_s is None else float(until_s)
+    return check_token(token), end_s, check_extensions(extensions or {})

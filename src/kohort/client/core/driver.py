@@ -1,0 +1,513 @@
+"""The driver of a client machine: connections, clock and timers on one side, `handle` on the other.
+
+How a machine plugs in
+----------------------
+A machine is any object with `handle(event, now_ms) -> list[Action]` and `next_deadline() -> int | None` (see
+`Machine`). It lives in the client's core: no clock, no loop, no thread. The recipe for a new one (producer, admin):
+
+1. Declare what the application may ask as frozen dataclasses, e.g. `TopicsAsked(ticket=..., deadline_ms=...)`. These,
+   together with `events.DriverEvent`, are the machine's events. A *ticket* is opaque to the machine: it only comes
+   back in `Complete(ticket, value)` or `Fail(ticket, error)`. A deadline is an instant in milliseconds of the driver's
+   clock (`IoThread.deadline_ms(timeout)` makes one).
+2. Build the machine from `requests.Requests` (outbox and answers), `cluster.Cluster` (metadata, leaders, bootstrap)
+   and its own parts. To talk to a broker: `requests.send(endpoint, lane, Request(...), then)`; `then(answer, now_ms)`
+   is called once, with a `ResponseReceived` or a `RequestFailed`. The connection is opened, versions are negotiated and
+   the request encoded by the driver; `min_version`/`max_version` bound the version, the answer tells which it was.
+   A field that the agreed version lacks is dropped, so a request may fill the fields of several versions at once.
+3. `handle` ends with `return requests.drain()`. Its shape:
+
+       def handle(self, event, now_ms):
+           match event:
+               case ResponseReceived() | RequestFailed():
+                   self.requests.answer(event, now_ms)
+               case DeadlineReached():
+                   pass
+               case TopicsAsked():
+                   ...
+               case _:
+                   assert_never(event)
+           self.cluster.on_tick(now_ms)          # and every other part that has deadlines
+           return self.requests.drain()
+
+   `next_deadline()` is the minimum over its parts. A deadline that is due must be gone after `handle`.
+4. The door owns an `io.thread.IoThread(machine, settings, deliver=...)`. `thread.post(event)` is for events without an
+   answer, `thread.call(lambda ticket: Event(ticket=ticket), timeout)` waits for the answer and raises what `Fail`
+   carries. `deliver(item)` is called on the I/O thread for each `Deliver`: it must be quick and must not wait.
+   A ticket may be any object with `set_result` and `set_exception`, a `concurrent.futures.Future` for one.
+5. At its end the machine returns `Stop()`; the driver closes every connection and the thread ends.
+
+Laws: a machine sees one event at a time; actions are carried out in order; a request ends in exactly one event; what
+the machine raises is a bug: it is logged and the driver stops. With the driver every ticket ends that it was given.
+Source: architecture rules 1, 2 and 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import InvalidStateError
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar, assert_never
+
+from kohort.base.clock import Clock
+from kohort.client.core.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
+from kohort.client.core.authenticator import SignIn
+from kohort.client.core.connection import POOL_BYTES, BodyPool, Connection, Opener, Unopened, UnsupportedError
+from kohort.client.core.requests import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
+from kohort.client.metrics import Traffic
+from kohort.client.options import ClientSettings
+from kohort.errors import LocalProtocolError, StateError
+from kohort.wire.schema import Message
+
+_LOG: Final = logging.getLogger("kohort.client")
+#: Longest answer that is given memory; above fetch.max.bytes, below what a broken length could ask for.
+_FRAME_LIMIT_BYTES: Final = 512 * 1024 * 1024
+_OVERDUE: Final = "no answer in time"
+
+E = TypeVar("E")
+E_contra = TypeVar("E_contra", contravariant=True)
+
+
+class Machine(Protocol[E_contra]):
+    """A machine as the driver sees it; `E_contra` are the events of the application."""
+
+    def handle(self, event: E_contra | DriverEvent, now_ms: int) -> list[Action]:
+        """Take one event; return the actions that follow from it."""
+        ...
+
+    def next_deadline(self) -> int | None:
+        """Return when `DeadlineReached` is due, milliseconds of the driver's clock; `None` means never."""
+        ...
+
+
+class Driver(Generic[E]):
+    """Carries out the actions of one machine; every method runs on the event loop.
+
+    Args:
+        machine: takes the decisions.
+        settings: buffers, timeouts and pauses; the machine chooses the addresses.
+        clock: tells milliseconds.
+        traffic: counts.
+        deliver: takes the item of each `Deliver`.
+        on_stopped: called once at the end, with the bug that ended it or `None`.
+        refusal: makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
+    """
+
+    def __init__(
+        self,
+        machine: Machine[E],
+        settings: ClientSettings,
+        *,
+        clock: Clock,
+        traffic: Traffic,
+        deliver: Callable[[object], None],
+        on_stopped: Callable[[BaseException | None], None],
+        refusal: Callable[[], StateError],
+    ) -> None:
+        self._machine = machine
+        self._settings = settings
+        self._clock = clock
+        self._traffic = traffic
+        self._pool = BodyPool(limit_bytes=POOL_BYTES)
+        self._deliver = deliver
+        self._on_stopped = on_stopped
+        self._refusal = refusal
+        self._tickets = Tickets()
+        self._links: dict[tuple[Endpoint, Lane], Link] = {}
+        self._reach = Reach(settings)
+        self._opener = Opener(settings)
+        #: Events that have happened and were not handled yet.
+        self._events: deque[E | DriverEvent] = deque()
+        self._is_handling = False
+        self._is_stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def handle(self, event: E | DriverEvent) -> None:
+        """Hand an event to the machine, and all events that follow from it."""
+        # Noted first: the ticket ends even if the machine fails while it handles the event.
+        self._tickets.note(event)
+        if self._is_stopped:
+            self._tickets.refuse(self._refusal)
+            return
+        self._events.append(event)
+        # An event that an action brings about is handled behind it, by the loop in `_run`.
+        if not self._is_handling:
+            self._run()
+
+    def stop(self, bug: BaseException | None = None) -> None:
+        """Close every connection and end."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        self._events.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in self._links.values():
+            for task in (link.opening, link.renewing):
+                if task is not None:
+                    task.cancel()
+            if link.connection is not None:
+                link.connection.close("the client is closing")
+        self._pool.clear()
+        try:
+            self._on_stopped(bug)
+        finally:
+            self._tickets.refuse(self._refusal)
+
+    def _on_bug(self, bug: BaseException) -> None:
+        _LOG.error("the client stops: its machine failed", exc_info=bug)
+        self.stop(bug)
+
+    def _run(self) -> None:
+        self._is_handling = True
+        try:
+            while self._events and not self._is_stopped:
+                for action in self._machine.handle(self._events.popleft(), self._clock.now_ms()):
+                    self._execute(action)
+        except BaseException as bug:
+            self._on_bug(bug)
+            if not isinstance(bug, Exception):
+                # A callback of a future has called sys.exit. The thread ends by that, and no caller waits for its work.
+                raise
+        finally:
+            self._is_handling = False
+        self._rearm()
+
+    def _execute(self, action: Action) -> None:
+        match action:
+            case Send():
+                self._send(action)
+            case Deliver():
+                self._deliver(action.item)
+            case Complete():
+                self._tickets.end(action.ticket, action.value, None)
+            case Fail():
+                self._tickets.end(action.ticket, None, action.error)
+            case Warn():
+                _LOG.log(logging.WARNING if action.is_warning else logging.INFO, "%s", action.text)
+            case Disconnect():
+                self._disconnect(action.to, action.lane)
+            case Stop():
+                self.stop()
+            case _:
+                assert_never(action)
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def _rearm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ms = self._next_deadline()
+        if self._is_stopped:
+            return
+        deadlines = [due_ms]
+        for link in self._links.values():
+            if link.connection is not None:
+                deadlines.append(link.connection.next_deadline())
+                deadlines.append(link.renew_at_ms)
+            deadlines.extend(deadline for _, deadline in link.queue)
+        earliest = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        if earliest is not None:
+            # At least a millisecond: a machine that forgets to move a deadline must not take the whole processor.
+            delay_ms = max(1, earliest - self._clock.now_ms())
+            self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _next_deadline(self) -> int | None:
+        try:
+            return None if self._is_stopped else self._machine.next_deadline()
+        except Exception as bug:
+            self._on_bug(bug)
+            return None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        for link in list(self._links.values()):
+            if link.connection is not None and link.connection.is_overdue(now_ms):
+                patience_ms = self._reach.first_answer_timeout_ms(link.failures)
+                was_ready = link.connection.was_ready
+                link.connection.close(
+                    _OVERDUE if was_ready else f"none within {patience_ms / 1000:g} s, is it HTTP or TLS?"
+                )
+            if link.connection is not None and link.renew_at_ms is not None and link.renew_at_ms <= now_ms:
+                link.renew_at_ms = None
+                link.renewing = self._loop.create_task(self._renew(link, link.connection))
+            overdue = [send for send, deadline in link.queue if deadline <= now_ms]
+            if overdue:
+                link.queue = deque(entry for entry in link.queue if entry[1] > now_ms)
+                self._fail(overdue, Failure.TIMED_OUT, f"{link.to} did not accept the request in time")
+        deadline = self._next_deadline()
+        if deadline is not None and deadline <= now_ms:
+            self.handle(DeadlineReached())
+        else:
+            self._rearm()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _send(self, send: Send) -> None:
+        link = self._links.get((send.to, send.lane))
+        if link is None:
+            link = self._links[(send.to, send.lane)] = Link(to=send.to, lane=send.lane)
+        deadline_ms = self._clock.now_ms() + send.timeout_ms
+        # Queued requests go first: a request without an answer may bring on the next one at once.
+        if link.connection is not None and link.connection.is_ready and not link.queue:
+            self._write(link.connection, send, deadline_ms)
+            return
+        link.queue.append((send, deadline_ms))
+        if link.connection is None and link.opening is None:
+            link.opening = self._loop.create_task(self._open(link))
+
+    def _write(self, connection: Connection, send: Send, deadline_ms: int) -> None:
+        try:
+            connection.send(send, deadline_ms=deadline_ms)
+        except UnsupportedError as error:
+            self._fail([send], Failure.UNSUPPORTED, f"{send.to} {error}")
+        except LocalProtocolError as error:
+            self._fail([send], Failure.UNENCODABLE, str(error))
+
+    def _fail(self, sends: list[Send], failure: Failure, detail: str) -> None:
+        for send in sends:
+            self.handle(RequestFailed(token=send.token, failure=failure, detail=detail))
+
+    def _on_response(self, link: Link, token: int, version: int, message: Message) -> None:
+        is_kohort = link.connection is not None and link.connection.is_kohort
+        self.handle(ResponseReceived(token=token, version=version, message=message, is_kohort=is_kohort))
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    async def _open(self, link: Link) -> None:
+        pause_ms = link.not_before_ms - self._clock.now_ms()
+        # Attempts to reconnect keep their distance (reconnect.backoff.ms).
+        if pause_ms > 0:
+            await asyncio.sleep(pause_ms / 1000)
+        try:
+            timeout_ms = self._reach.connect_timeout_ms(link.to, link.failures)
+            connection = await self._opener.open(link.to, partial(self._build_connection, link), timeout_ms=timeout_ms)
+        except Unopened as why:
+            link.opening = None
+            self._on_unopened(link, why.failure, why.reason)
+            return
+        except asyncio.CancelledError:
+            # The loop has ended, which other code shares: queued requests are sent all the same.
+            link.opening = None if self._is_stopped else self._loop.create_task(self._open(link))
+            raise
+        link.opening = None
+        link.connection = connection
+        patience_ms = self._reach.first_answer_timeout_ms(link.failures)
+        connection.negotiate_versions(deadline_ms=self._clock.now_ms() + patience_ms)
+        self._rearm()
+
+    def _build_connection(self, link: Link, sign_in: SignIn | None) -> Connection:
+        return Connection(
+            client_id=self._settings.options["client_id"],
+            frame_limit_bytes=_FRAME_LIMIT_BYTES,
+            pool=self._pool,
+            traffic=self._traffic,
+            sign_in=sign_in,
+            on_ready=partial(self._on_ready, link),
+            on_response=partial(self._on_response, link),
+            on_closed=partial(self._on_closed, link),
+        )
+
+    async def _renew(self, link: Link, connection: Connection) -> None:
+        """Renew the login of a connection before its session ends."""
+        try:
+            sign_in = await self._opener.sign_in()
+        except Unopened as why:
+            _LOG.warning("broker %s: the login cannot be renewed: %s", link.to, why.reason)
+            if link.connection is connection:
+                link.renew_at_ms = connection.renew_again_ms(self._clock.now_ms())
+                self._rearm()
+            return
+        finally:
+            link.renewing = None
+        if connection.is_ready and sign_in is not None:
+            connection.sign_in_again(
+                sign_in, deadline_ms=self._clock.now_ms() + self._settings.options["request_timeout_ms"]
+            )
+            self._rearm()
+
+    def _on_ready(self, link: Link) -> None:
+        link.failures = 0
+        self._reach.on_ready(link.to)
+        if link.connection is not None:
+            link.renew_at_ms = link.connection.renew_at_ms
+        while link.queue and link.connection is not None:
+            send, deadline_ms = link.queue.popleft()
+            self._write(link.connection, send, deadline_ms)
+        self._rearm()
+
+    def _on_unopened(self, link: Link, failure: Failure, reason: str) -> None:
+        """Fail the queued requests after an attempt without a connection that is ready."""
+        self._back_off(link)
+        self._reach.on_failed(link.to, reason, link.failures)
+        queued = [send for send, _ in link.queue]
+        link.queue.clear()
+        self._fail(queued, failure, reason)
+
+    def _on_closed(self, link: Link, connection: Connection, reason: str, lost: list[Send]) -> None:
+        if connection.is_refused:
+            self._opener.on_refused()
+        # A connection that was closed on purpose is off its link already: queued requests wait for the next one.
+        if link.connection is connection:
+            link.connection, link.renew_at_ms = None, None
+            if not (connection.was_ready or self._is_stopped):
+                failure = Failure.NOT_AUTHENTICATED if connection.is_refused else Failure.NO_BROKER
+                unsaid = "" if connection.is_refused else "connected, but no Kafka answer: "
+                self._on_unopened(link, failure, unsaid + reason)
+                self._rearm()
+                return
+            self._back_off(link)
+            lost = lost + [send for send, _ in link.queue]
+            link.queue.clear()
+        if self._is_stopped:
+            return
+        failure = Failure.TIMED_OUT if reason == _OVERDUE else Failure.DISCONNECTED
+        self._fail(lost, failure, f"{link.to}: {reason}")
+        self._rearm()
+
+    def _disconnect(self, to: Endpoint, lane: Lane) -> None:
+        link = self._links.get((to, lane))
+        if link is not None and link.connection is not None:
+            connection, link.connection = link.connection, None
+            connection.close("not needed any more")
+
+    def _back_off(self, link: Link) -> None:
+        link.not_before_ms = self._clock.now_ms() + self._settings.reconnect.delay_ms(link.failures)
+        link.failures += 1
+
+
+# The tickets of calls that have not ended: each ends once, by the machine or with the driver.
+#
+# Laws: whoever has given a call up is not told; nothing breaks by it. Those that came first end first.
+# Source: architecture rule 6.
+
+
+class Ticket(Protocol):
+    """Where the end of a call goes."""
+
+    def set_result(self, result: object, /) -> None:
+        """The call is done."""
+        ...
+
+    def set_exception(self, exception: BaseException | None, /) -> None:
+        """The call has failed."""
+        ...
+
+
+class Tickets:
+    """Those that a machine was given."""
+
+    def __init__(self) -> None:
+        #: By identity: a ticket need not be hashable.
+        self._open: dict[int, Ticket] = {}
+
+    def note(self, event: object) -> None:
+        """The machine takes an event, which may bring a ticket."""
+        ticket: Ticket | None = getattr(event, "ticket", None)
+        if ticket is not None:
+            self._open[id(ticket)] = ticket
+
+    def end(self, ticket: object, value: object, error: Exception | None) -> None:
+        """The machine has ended a ticket, well if `error` is `None`."""
+        self._open.pop(id(ticket), None)
+        _settle(ticket, value, error)  # type: ignore[arg-type]  # machines carry tickets without knowing what they are
+
+    def refuse(self, build: Callable[[], Exception]) -> None:
+        """All that are open end, each with an error of its own."""
+        tickets, self._open = self._open, {}
+        for ticket in tickets.values():
+            _settle(ticket, None, build())
+
+
+def _settle(ticket: Ticket, value: object, error: Exception | None) -> None:
+    try:
+        if error is None:
+            ticket.set_result(value)
+        else:
+            ticket.set_exception(error)
+    except InvalidStateError:
+        _LOG.debug("the end of a call came after its caller had given up")
+
+
+# The brokers that can be reached at present, over all connections to each: log lines and timeouts.
+#
+# Laws: an address that stays unreachable is one line per reason, and one when it is reached again, however many
+# connections try. An address that a broker has named and that was never reached gets little time at first: it may be
+# one
+# that no client reaches.
+# Source: Kafka's `socket.connection.setup.timeout.ms`, `advertised.listeners`.
+
+#: Failed attempts of one connection in a row that are worth a line in the log.
+_WORTH_A_LINE: Final = 4
+#: Timeout of the first attempt to connect to an address that a broker has named.
+_NAMED_CONNECT_MS: Final = 3_000
+#: Timeout of the first answer over the first connection; doubled by each failure, since a broker may be slow.
+_FIRST_ANSWER_MS: Final = 5_000
+
+
+class Reach:
+    """The reachability of one client's brokers."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        #: Addresses at which a broker has answered.
+        self._known: set[Endpoint] = set()
+        #: Address that is down -> the reasons that were logged; no empty sets.
+        self._said: dict[Endpoint, set[str]] = {}
+
+    def connect_timeout_ms(self, to: Endpoint, failures: int) -> int:
+        """Return the timeout of an attempt to connect, after so many failures in a row."""
+        limit_ms = self._settings.options["socket_connection_setup_timeout_ms"]
+        is_doubtful = to not in self._known and to not in self._settings.bootstrap
+        return min(limit_ms, _NAMED_CONNECT_MS) if is_doubtful and failures == 0 else limit_ms
+
+    def first_answer_timeout_ms(self, failures: int) -> int:
+        """Return the timeout of the answer to ApiVersions, after so many failures in a row."""
+        return min(self._settings.options["request_timeout_ms"], _FIRST_ANSWER_MS << min(failures, 8))
+
+    def on_ready(self, to: Endpoint) -> None:
+        """Note that a broker has answered at an address."""
+        self._known.add(to)
+        if self._said.pop(to, None):
+            _LOG.warning("broker %s: connected again", to)
+
+    def on_failed(self, to: Endpoint, reason: str, failures: int) -> None:
+        """Log that an address cannot be reached, after some failures in a row."""
+        if failures >= _WORTH_A_LINE and reason not in self._said.get(to, ()):
+            self._said.setdefault(to, set()).add(reason)
+            _LOG.warning("broker %s cannot be reached (%s); retrying", to, reason)
+
+
+# The state that the driver keeps for one broker and lane, over all connections to it.
+#
+# Laws: there is one connection at most, or the attempt to open one. Requests wait here until it is ready.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Link:
+    """The broker and lane of a connection, with its state over all reconnects."""
+
+    to: Endpoint
+    lane: Lane
+    #: Open or being negotiated; `None`: there is none.
+    connection: Connection | None = None
+    #: The task that opens the connection; `None`: none is being opened.
+    opening: asyncio.Task[None] | None = None
+    #: (request, time at which it times out), in order, until the connection is ready.
+    queue: deque[tuple[Send, int]] = field(default_factory=deque)
+    #: Attempts in a row that did not become ready.
+    failures: int = 0
+    #: No attempt before this time.
+    not_before_ms: int = 0
+    #: When the connection's login has to be renewed; `None`: it need not be.
+    renew_at_ms: int | None = None
+    #: The task that renews the login.
+    renewing: asyncio.Task[None] | None = None

@@ -1,0 +1,175 @@
+"""Where a client's machine runs, as its door sees it: a thread of its own, or the loop of the application.
+
+Laws: a door posts events and waits for tickets, nothing else; every ticket that was posted ends, with the host at the
+latest. A call after the end, or in a forked child, is a `StateError`; if the machine has failed it names the cause.
+Source: architecture rule 6; the consumer threading refactor (CTR).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
+
+from kohort.base.clock import ElapsedClock
+from kohort.client.metrics import Traffic
+from kohort.client.options import ClientSettings
+from kohort.errors import StateError
+from kohort.records.kernel_form import log_kernels
+
+if TYPE_CHECKING:
+    from kohort.client.core.driver import Driver, Machine
+
+
+E = TypeVar("E")
+#: Makes of a ticket and a deadline the event that ends a machine.
+Farewell = Callable[[object, int], E]
+
+
+def refuse_copies(client: object) -> NoReturn:
+    """Refuse to pickle or copy a client: the `__reduce__` of each door, whose host stays where it was made."""
+    raise TypeError(
+        f"{type(client).__name__} cannot be pickled or copied: its connections are those of this process. "
+        "Make one where it is used, of the same options"
+    )
+
+
+class Host(ABC, Generic[E]):
+    """What both hosts have in common.
+
+    Args:
+        machine: run by the driver.
+        settings: of the client.
+        deliver: called where the machine runs, for each `Deliver`.
+        what: for messages, e.g. "consumer".
+        on_crash: called where the machine runs, with what to tell the application, if the machine has failed.
+        farewell: makes of a ticket and a deadline the event that ends the machine when nobody has closed the client;
+            `None` for one that has nothing to finish.
+        counts_sleep: whether deadlines pass while the machine sleeps, as those of a member's session do at its broker.
+    """
+
+    def __init__(
+        self,
+        machine: Machine[E],
+        settings: ClientSettings,
+        *,
+        deliver: Callable[[object], None],
+        what: str,
+        on_crash: Callable[[StateError], None] = lambda _: None,
+        farewell: Farewell[E] | None = None,
+        counts_sleep: bool = False,
+    ) -> None:
+        log_kernels()
+        self._machine = machine
+        self._settings = settings
+        self._deliver = deliver
+        self._on_crash = on_crash
+        self._farewell = farewell
+        self._what = what
+        self._clock = ElapsedClock(counts_sleep=counts_sleep)
+        #: What goes over its connections, counted.
+        self.traffic: Final = Traffic(self._clock)
+        self._pid = os.getpid()
+        self._driver: Driver[E] | None = None
+        #: Why the machine has failed; `None` while it has not.
+        self._bug: BaseException | None = None
+        #: The client is being ended, since nobody has closed it; done with the host at the latest.
+        self._retirement: Future[object] | None = None
+        self._is_unclosed_said = False
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether it has started and not ended."""
+
+    @abstractmethod
+    def post(self, event: E) -> None:
+        """Hand an event to the machine, without waiting; the first one starts the host.
+
+        Raises:
+            StateError: as `check`.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise `StateError` if nothing can be posted (any more)."""
+
+    def now_ms(self) -> int:
+        """The driver's clock."""
+        return self._clock.now_ms()
+
+    def deadline_ms(self, timeout: float) -> int:
+        """The instant `timeout` seconds from now, on the driver's clock."""
+        return self._clock.now_ms() + int(timeout * 1000)
+
+    def raise_failure(self) -> None:
+        """Raise `StateError` with the cause if the machine has failed; an end that was asked for is none."""
+        if self._bug is not None:
+            raise self._refusal()
+
+    def retire(self, seconds: float) -> Future[object] | None:
+        """Have a client end that nobody has closed, without waiting for it.
+
+        Returns:
+            A ticket that ends with the client, after `seconds` at the latest; `None` if there is nothing to wait for.
+        """
+        if self._farewell is None or not self.is_running or self._pid != os.getpid():
+            return None
+        ticket: Future[object] = Future()
+        self._retirement = ticket
+        try:
+            self.post(self._farewell(ticket, self.deadline_ms(seconds)))
+        except (StateError, RuntimeError):
+            self._retirement = None
+            return None
+        return ticket
+
+    def warn_unclosed(self) -> None:
+        """Say what Python says of files and sockets that nobody has closed, if this was retired; once."""
+        if self._retirement is None or self._is_unclosed_said:
+            return
+        self._is_unclosed_said = True
+        text = f"a {self._what} was not closed: use it in a with statement, or call close()"
+        warnings.warn(text, ResourceWarning, stacklevel=2)
+
+    # -- for hosts ----------------------------------------------------------------------------------------------------
+
+    def _build_driver(self, on_stopped: Callable[[], None]) -> Driver[E]:
+        """The driver, on the running loop; `on_stopped` is called once, when it has ended."""
+        from kohort.client.core.driver import Driver
+
+        def note_end(bug: BaseException | None) -> None:
+            self._bug = bug
+            if self._retirement is not None and not self._retirement.done():
+                self._retirement.set_result(None)
+            try:
+                if bug is not None:
+                    self._on_crash(self._refusal())
+            finally:
+                on_stopped()
+
+        return Driver(
+            self._machine,
+            self._settings,
+            clock=self._clock,
+            traffic=self.traffic,
+            deliver=self._deliver,
+            on_stopped=note_end,
+            refusal=self._refusal,
+        )
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise StateError(f"this {self._what} belongs to another process; create a new one after a fork")
+
+    def _refusal(self) -> StateError:
+        """What a call gets after the end."""
+        if self._bug is None:
+            return StateError(f"this {self._what} is closed")
+        cause = f"{type(self._bug).__name__}: {self._bug}".removesuffix(": ")
+        error = StateError(f"this {self._what} has stopped after an internal error ({cause}); create a new one")
+        error.__cause__ = self._bug
+        return error

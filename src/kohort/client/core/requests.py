@@ -1,0 +1,195 @@
+"""Requests under way with the takers of their answers; the outbox that parts of a machine share.
+
+Laws: each request ends in exactly one call of its `then`; a request that was forgotten ends in none.
+Source: architecture rule 6; KIP-219 (a broker that throttles answers at once, and says for how long to leave it alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, TypeVar
+
+from kohort.base.values import value
+from kohort.client.core.actions import Action, Complete, Deliver, Endpoint, Fail, Lane, Send, Warn
+from kohort.wire.schema import Message
+
+# The events that a driver hands to a client machine.
+#
+# The application's calls are events, too; they are declared beside each machine.
+#
+# Laws: events are values; the driver hands them over one at a time, in the order in which they happened.
+# Source: architecture rule 6.
+
+
+class Failure(Enum):
+    """The reason why a request got no answer."""
+
+    #: No connection could be opened: refused, no route, unknown host.
+    UNREACHABLE = "unreachable"
+    #: A connection was opened, but the other side does not speak Kafka's protocol; nothing was sent.
+    NO_BROKER = "no broker"
+    #: Login or TLS certificate failed on one of the two sides; nothing was sent.
+    NOT_AUTHENTICATED = "not authenticated"
+    #: The connection closed or broke while the request was queued or under way; it may have been carried out.
+    DISCONNECTED = "disconnected"
+    #: No answer within the request's timeout; the connection was closed. It may have been carried out.
+    TIMED_OUT = "timed out"
+    #: The broker has no version of this API that the request can use; nothing was sent.
+    UNSUPPORTED = "unsupported"
+    #: The request cannot be encoded (a bug or an impossible value); nothing was sent.
+    UNENCODABLE = "cannot be encoded"
+
+
+@value
+class ResponseReceived:
+    """The answer to the `Send` with that token."""
+
+    token: int
+    #: The version of request and response.
+    version: int
+    message: Message
+    #: Whether the broker is kohort's.
+    is_kohort: bool = False
+
+
+@value
+class RequestFailed:
+    """The failure of the `Send` with that token."""
+
+    token: int
+    failure: Failure
+    #: For people: the message of the operating system or of the codec.
+    detail: str
+
+
+@value
+class DeadlineReached:
+    """The time of `next_deadline()` has come."""
+
+
+#: The events that every machine must understand.
+DriverEvent = ResponseReceived | RequestFailed | DeadlineReached
+
+
+#: The end of a request, good or bad.
+Answer = ResponseReceived | RequestFailed
+#: Called with the end of a request and the time.
+Then = Callable[[Answer, int], None]
+M = TypeVar("M", bound=Message)
+
+
+class Requests:
+    """The actions of one call of `handle`, and the takers of all outstanding answers."""
+
+    __slots__ = ("_actions", "_latest", "_next_token", "_throttled_ms", "_waiting", "on_end", "request_timeout_ms")
+
+    def __init__(self, *, request_timeout_ms: int) -> None:
+        self.request_timeout_ms: Final = request_timeout_ms
+        self._actions: list[Action] = []
+        #: token -> broker and taker of the answer, for every request that has not ended.
+        self._waiting: dict[int, tuple[Endpoint, Then]] = {}
+        self._next_token = 1
+        #: coordinator -> token of the latest request that was sent to it by the coordinator's connection.
+        self._latest: dict[Endpoint, int] = {}
+        #: broker -> end of its throttling, for each that ever throttled.
+        self._throttled_ms: dict[Endpoint, int] = {}
+        #: Called after the end of every request, with the broker, the answer and the time.
+        self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
+
+    def send(
+        self,
+        to: Endpoint,
+        lane: Lane,
+        request: Message,
+        then: Then,
+        *,
+        min_version: int | None = None,
+        max_version: int | None = None,
+        timeout_ms: int | None = None,
+        has_response: bool = True,
+    ) -> int:
+        """Queue a request and return its token; `then(answer, now_ms)` is called once when it ends."""
+        token = self._next_token
+        self._next_token += 1
+        self._waiting[token] = (to, then)
+        if lane is Lane.COORDINATOR:
+            self._latest[to] = token
+        self._actions.append(
+            Send(
+                token=token,
+                to=to,
+                lane=lane,
+                request=request,
+                min_version=min_version,
+                max_version=max_version,
+                timeout_ms=self.request_timeout_ms if timeout_ms is None else timeout_ms,
+                has_response=has_response,
+            )
+        )
+        return token
+
+    def answer(self, event: Answer, now_ms: int) -> bool:
+        """Pass the end of a request on; return `False` if it was forgotten."""
+        waiting = self._waiting.pop(event.token, None)
+        if waiting is None:
+            return False
+        to, then = waiting
+        wait_ms = 0 if isinstance(event, RequestFailed) else getattr(event.message, "throttle_time_ms", 0)
+        if wait_ms > 0:
+            self._throttled_ms[to] = max(self.not_before_ms(to), now_ms + wait_ms)
+        then(event, now_ms)
+        if self.on_end is not None:
+            self.on_end(to, event, now_ms)
+        return True
+
+    def is_followed(self, to: Endpoint, token: int) -> bool:
+        """Return whether the coordinator was sent a later request by the same connection."""
+        return self._latest.get(to, token) > token
+
+    def not_before_ms(self, to: Endpoint) -> int:
+        """Return until when the broker throttles; 0: it does not."""
+        return self._throttled_ms.get(to, 0)
+
+    def forget(self, token: int) -> None:
+        """Drop the answer to a request when it comes."""
+        self._waiting.pop(token, None)
+
+    def add(self, action: Action) -> None:
+        """Queue an action."""
+        self._actions.append(action)
+
+    def complete(self, ticket: object, value: object = None) -> None:
+        """Queue the good end of the application's call; a ticket of `None` has no call."""
+        if ticket is not None:
+            self._actions.append(Complete(ticket=ticket, value=value))
+
+    def fail(self, ticket: object, error: Exception) -> None:
+        """Queue the bad end of the application's call; a ticket of `None` has no call."""
+        if ticket is not None:
+            self._actions.append(Fail(ticket=ticket, error=error))
+
+    def deliver(self, item: object) -> None:
+        """Queue an item for the application's side."""
+        self._actions.append(Deliver(item=item))
+
+    def warn(self, text: str) -> None:
+        """Queue a warning for the log."""
+        self._actions.append(Warn(text=text))
+
+    def inform(self, text: str) -> None:
+        """Queue a line of information for the log."""
+        self._actions.append(Warn(text=text, is_warning=False))
+
+    def drain(self) -> list[Action]:
+        """Return every action queued since the last call, in order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+
+def message_of(answer: Answer, expected: type[M]) -> M | None:
+    """Return the response in `answer`; `None`: the request failed."""
+    if isinstance(answer, RequestFailed):
+        return None
+    assert isinstance(answer.message, expected), f"{type(answer.message).__name__} answers for {expected.__name__}"
+    return answer.message

@@ -1,1 +1,0 @@
-"""Offsets of a group and of partitions: committed, asked for, looked up."""

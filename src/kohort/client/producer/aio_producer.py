@@ -1,0 +1,313 @@
+"""The producer's asyncio door: the calls of `kohort.Producer`, awaited.
+
+Laws: no thread. A `send` that is cancelled while it waits for room has sent nothing; one that has returned is sent.
+Source: Kafka's producer; aiokafka's names, where it has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
+
+from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.core.in_loop import InLoop, Rounds
+from kohort.client.foreign_names import PRODUCERS, answering
+from kohort.client.producer.buffer_pool import AnyRoom
+from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
+from kohort.client.producer.context import Deliveries, HeadersArgument, ProducerSide
+from kohort.client.producer.core.producer_events import ConnectAsked, FlushAsked, PartitionsAsked, ProducerCloseAsked
+from kohort.client.producer.record_future import DeliveryCall, RecordFuture
+from kohort.client.records import RecordMetadata, SentMany
+from kohort.errors import KohortError, KohortTimeoutError, StateError
+
+if TYPE_CHECKING:
+    from kohort.client.typed_options import ProducerOptions
+
+
+_FOREVER_S: Final = 1e9
+#: Seconds that a call may take beyond its timeout, so that the machine's better error arrives.
+_GRACE_S: Final = 5.0
+
+
+class AsyncRoom(AnyRoom):
+    """The limit of unacknowledged bytes for tasks; the one that has waited longest comes first."""
+
+    def __init__(self, limit_bytes: int, max_block_s: float) -> None:
+        super().__init__(limit_bytes, max_block_s)
+        self._waiting: deque[asyncio.Event] = deque()
+
+    def try_reserve(self, size: int) -> bool:
+        """Take room for a record if no task waits for it; return whether there was room."""
+        if self._waiting or not self._has_room(size):
+            return False
+        self.held_bytes += size
+        return True
+
+    async def reserve(self, size: int, wake: Callable[[], None]) -> None:
+        """Take room for a record; call `wake` before a wait, so that held records are sent.
+
+        Raises:
+            BufferFullError: there was none for too long. A limit that was shut meanwhile has room for every record.
+        """
+        # Waiting calls are served in order: only the first one is woken.
+        turn = asyncio.Event()
+        self._waiting.append(turn)
+        try:
+            wake()
+            async with asyncio.timeout(self._max_block_s):
+                while self._waiting[0] is not turn or not self._has_room(size):
+                    turn.clear()
+                    await turn.wait()
+            self.held_bytes += size
+        except TimeoutError:
+            raise self._full() from None
+        finally:
+            # There may be room for the next one, whether this one has got it or not.
+            self._waiting.remove(turn)
+            self._call_next()
+
+    def is_wanted(self) -> bool:
+        """Return whether a task waits for room."""
+        return bool(self._waiting)
+
+    def release(self, size: int) -> None:
+        """Give back the bytes of records that have their end."""
+        self.held_bytes -= size
+        self._call_next()
+
+    def shut(self) -> None:
+        """End every wait, because no record is taken any more."""
+        self.is_shut = True
+        self._call_next()
+
+    def _call_next(self) -> None:
+        if self._waiting:
+            self._waiting[0].set()
+
+
+@answering(PRODUCERS)
+class Producer(ProducerSide):
+    """Sends records on the running loop; options as those of `kohort.Producer`.
+
+    >>> import asyncio, kohort, kohort.aio
+    >>> async def store(address):
+    ...     async with kohort.aio.Producer(bootstrap_servers=address) as producer:
+    ...         return await producer.send_and_wait("orders", value="42", key="customer-7")
+    >>> with kohort.Broker() as broker:
+    ...     stored = asyncio.run(store(broker.bootstrap_servers))
+    >>> stored.topic, stored.partition, stored.offset
+    ('orders', 0, 0)
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, **options: Unpack[ProducerOptions]) -> None:
+        """Create a producer; nothing is connected before the first `send` or `connect`.
+
+        No loop is needed yet.
+
+        Args:
+            config: options by Kafka's dotted names; may be mixed with keywords.
+            options: options as keywords.
+
+        Raises:
+            ConfigError: an option is unknown, has an impossible value, is given twice, or contradicts another.
+        """
+        self._rounds = Rounds()
+        self._set_up(config, options, AsyncRoom, InLoop, _told_at_once)
+
+    async def start(self) -> None:
+        """Wait until a broker has answered (as aiokafka has it); `connect` with its default timeout.
+
+        No other call needs it: a producer that was not started connects with its first record, which waits for a broker
+        for `delivery_timeout_ms`.
+        """
+        await self.connect()
+
+    async def connect(self, timeout: float | None = None) -> None:
+        """Wait until a broker has answered, or every address has failed. See `kohort.Producer.connect`."""
+        self._check_open()
+        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
+        deadline = self._io.deadline_ms(seconds)
+        await self._io.call(lambda ticket: ConnectAsked(ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S)
+
+    async def stop(self) -> None:
+        """Close the producer, as `close` does (as aiokafka has it)."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # After an exception the program should not wait long for queued records.
+        await self._close(30.0 if kind is None else 3.0, is_quiet=kind is not None)
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersArgument = None,
+        on_delivery: DeliveryCall | None = None,
+    ) -> RecordFuture:
+        """Queue a record; wait only while `buffer_memory` is full. The returned future ends with its place.
+
+        Arguments and errors are those of `kohort.Producer.send`; `on_delivery` is called on the loop.
+        """
+        record = self._intake.record(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
+        if not self._room.try_reserve(record.size_bytes):
+            await self._room.reserve(record.size_bytes, self._wake)
+        if self._room.is_shut:
+            raise self._refusal()
+        self._submit(record)
+        if self._rounds.is_due:
+            await self._rounds.let_others_run()
+        return record
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        partition: int | None = None,
+        timestamps: Iterable[int] | int | None = None,
+        headers: HeadersArgument = None,
+    ) -> ManyFuture:
+        """Queue many records; the returned future ends with their places. See `kohort.Producer.send_many`."""
+        pieces = self._intake.rows(
+            topic,
+            values,
+            keys=keys,
+            partition=partition,
+            timestamps=timestamps,
+            headers=headers,
+            piece_bytes=self._piece_bytes,
+        )
+        self._check_open()
+        return await self._send_pieces(topic, pieces)
+
+    async def send_arrow(
+        self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
+    ) -> TablesFuture:
+        """Queue a table's rows; the returned future ends with their places. See `kohort.Producer.send_arrow`."""
+        tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
+        self._check_open()
+        parts: list[Future[SentMany]] = []
+        for pieces in filter(None, tables):
+            parts.append(await self._send_pieces(pieces[0].name, pieces, is_begun=bool(parts)))
+        return TablesFuture(parts)
+
+    async def _send_pieces(self, topic: str, pieces: list[Bulk], *, is_begun: bool = False) -> ManyFuture:
+        if not pieces:
+            return ManyFuture(topic, 0)
+        for place, piece in enumerate(pieces):
+            try:
+                if not self._room.try_reserve(piece.size_bytes):
+                    await self._room.reserve(piece.size_bytes, self._wake)
+                self._check_open()
+            except (KohortError, asyncio.CancelledError) as error:
+                # Without a piece on its way the call itself raises; otherwise the future tells.
+                if (place == 0 and not is_begun) or isinstance(error, asyncio.CancelledError):
+                    raise
+                piece.future.give_up(sum(each.count for each in pieces[place:]), error)
+                break
+            self._submit(piece)
+        return pieces[0].future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersArgument = None,
+    ) -> RecordMetadata:
+        """Send a record and wait until it is stored (as aiokafka has it); see `send`."""
+        return await (
+            await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        )
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """Return the partitions of a topic, ascending; none if there is no such topic."""
+        name = to_topic(topic, "partitions_for('orders')")
+        self._check_open()
+        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
+        deadline = self._io.deadline_ms(seconds)
+        found = await self._io.call(
+            lambda ticket: PartitionsAsked(topic=name, ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S
+        )
+        return cast("list[int]", found)
+
+    async def flush(self, timeout: float | None = None) -> int:
+        """Send queued records at once; return how many have no end after `timeout` seconds.
+
+        See `kohort.Producer.flush`.
+        """
+        seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
+        self._io.raise_failure()
+        left: object = 0
+        if self._io.is_running:
+            deadline = None if timeout is None else self._io.deadline_ms(seconds)
+            left = await self._io.call(
+                lambda ticket: FlushAsked(ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S
+            )
+        self._deliveries.serve()
+        return cast("int", left)
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Flush and end; records without an end after `timeout` seconds fail with a `KohortTimeoutError`."""
+        await self._close(to_seconds(timeout), is_quiet=False)
+
+    async def _close(self, timeout: float, *, is_quiet: bool) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._room.shut()
+        if self._io.is_running:
+            deadline = self._io.deadline_ms(timeout)
+            try:
+                with suppress(KohortTimeoutError, StateError):
+                    await self._io.call(
+                        lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline, is_quiet=is_quiet),
+                        timeout + _GRACE_S,
+                    )
+            finally:
+                self._io.stop()
+            await self._io.join(_GRACE_S)
+        self._refuse_the_late()
+        self._deliveries.serve()
+        if not is_quiet:
+            self._io.raise_failure()
+
+    def _check_open(self) -> None:
+        if self._room.is_shut:
+            raise self._refusal()
+
+
+def _told_at_once(deliveries: Deliveries) -> Callable[[Any], None]:
+    """Call the callbacks in the loop's next round, without a call of the application."""
+
+    def put(records: Any) -> None:
+        deliveries.put(records)
+        asyncio.get_running_loop().call_soon(deliveries.serve)
+
+    return put

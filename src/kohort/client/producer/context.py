@@ -1,0 +1,281 @@
+"""The application's side of a producer: the part that the blocking and the asyncio door share.
+
+Laws: no object that the machine's host refers to leads back to a door: a producer that was dropped without `close` can
+be collected, and is flushed.
+Source: Kafka's producer; C9.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakSet
+
+from kohort.client.core.host import Host, refuse_copies
+from kohort.client.metrics import producer_metrics
+from kohort.client.options import PRODUCER_OPTIONS, client_settings, machine_options
+from kohort.client.producer.buffer_pool import AnyRoom
+from kohort.client.producer.core.producer_events import (
+    Outgoing,
+    ProducerCloseAsked,
+    ProducerEvent,
+    RecordsSubmitted,
+    Submissions,
+)
+from kohort.client.producer.encoder import Intake
+from kohort.client.producer.record_future import RecordFuture
+from kohort.errors import ConfigError, KohortError, StateError
+
+if TYPE_CHECKING:
+    from kohort.client.producer.core.producer_machine import ProducerMachine
+    from kohort.client.producer.core.sender import SenderSettings
+
+
+_SUBMITTED: Final = RecordsSubmitted()
+#: Seconds in which the background flushes a producer that was dropped without `close`.
+_FORGOTTEN_S: Final = 30.0
+#: Bytes of a piece of `send_many`: enough for a batch of `max.request.size` to each of several partitions.
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+#: Headers as applications write them.
+HeadersArgument = Iterable[tuple[str, Any]] | Mapping[str, Any] | None
+
+
+#: The buffer limits of this process's producers. In a fork of it they are shut.
+_rooms: Final[WeakSet[Any]] = WeakSet()
+
+
+def _shut_rooms() -> None:
+    for room in _rooms:
+        # Its lock may be held by a thread that this process does not have.
+        room.is_shut = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shut_rooms)
+
+
+class ProducerSide:
+    """The application's side of a producer: its parts, and its end."""
+
+    __reduce__ = refuse_copies
+
+    _room: Any
+    _io: Any
+
+    def _set_up(
+        self,
+        config: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+        build_room: Callable[[int, float], AnyRoom],
+        build_host: Callable[..., Host[ProducerEvent]],
+        on_ended: Callable[[Deliveries], Callable[[Any], None]] = lambda deliveries: deliveries.put,
+    ) -> None:
+        """Build the parts of the producer; nothing is connected.
+
+        Args:
+            config: options by Kafka's dotted names.
+            options: options by keyword.
+            build_room: makes the limit of so many bytes, for which a call waits so many seconds at most.
+            build_host: class or function that makes the host of the machine.
+            on_ended: makes the function that takes ended records with a callback from the deliveries.
+        """
+        given = PRODUCER_OPTIONS.gather(config, options)
+        values = PRODUCER_OPTIONS.parse(given)
+        self._is_closed = False
+        # Imported when the first producer is created, not with its class.
+        from kohort.client.producer.core.producer_machine import ProducerMachine
+
+        self._max_block_s: float = values["max.block.ms"] / 1000
+        self._room = build_room(values["buffer.memory"], self._max_block_s)
+        _rooms.add(self._room)
+        self._intake = Intake(
+            max_request_bytes=values["max.request.size"],
+            key_serializer=values["key.serializer"],
+            value_serializer=values["value.serializer"],
+        )
+        #: Many records are handed over in pieces of so many bytes: the first are sent while the last wait for room.
+        self._piece_bytes: int = min(values["buffer.memory"] // 2, _PIECE_BYTES)
+        self._submissions = Submissions(wake_bytes=values["batch.size"])
+        self._deliveries = Deliveries()
+        settings = client_settings(values, seed=time.monotonic_ns() & 0xFFFF_FFFF)
+        machine = ProducerMachine(
+            settings,
+            sender_settings(values),
+            submissions=self._submissions,
+            batch_bytes=values["batch.size"],
+            linger_ms=values["linger.ms"],
+            is_idempotent=is_idempotent(values, given),
+            on_release=self._room.release,
+            is_room_wanted=self._room.is_wanted,
+            on_ended=on_ended(self._deliveries),
+            partitioner=values["partitioner"],
+        )
+        self._tally = machine.tally
+        self._io = build_host(
+            machine,
+            settings,
+            deliver=lambda _: None,
+            what="producer",
+            on_crash=partial(_abandon, machine, self._room),
+            farewell=lambda ticket, deadline_ms: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline_ms),
+        )
+        self._wake: Callable[[], None] = partial(self._io.post, _SUBMITTED)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Create a producer from Kafka's dotted names: `Producer.from_config({"linger.ms": 5})`."""
+        return cls(config)  # type: ignore[call-arg]  # what doors take
+
+    def metrics(self) -> dict[str, float]:
+        """Return this producer's counters by Kafka's names (docs/client.md); may be called from any thread."""
+        return producer_metrics(self._io.traffic, self._tally, self._room)
+
+    def __del__(self) -> None:
+        # Also called for one whose options were refused.
+        io = getattr(self, "_io", None)
+        if io is not None and not self._is_closed:
+            io.retire(_FORGOTTEN_S)
+            io.warn_unclosed()
+
+    def _refusal(self) -> KohortError:
+        """Return the error of a producer that takes no more records."""
+        try:
+            self._io.check()
+        except KohortError as why:
+            return why
+        return StateError("this producer is closed")
+
+    def _submit(self, record: Outgoing) -> None:
+        """Hand over a record for which room was taken."""
+        if self._submissions.append(record):
+            self._wake()
+        if self._deliveries.ended:
+            self._deliveries.serve()
+
+    def _refuse_the_late(self) -> None:
+        """Fail the records of `send` calls that were under way while the producer closed."""
+        self._submissions.close()
+        for record in self._submissions.take():
+            record.fail(StateError("this producer is closed"))
+
+
+def _abandon(machine: ProducerMachine, room: AnyRoom, error: StateError) -> None:
+    machine.abandon(error)
+    room.shut()
+
+
+# The machine's settings from a producer's options; options that contradict each other are refused.
+#
+# Source: Apache Kafka's producer configuration.
+
+_ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+
+def is_idempotent(values: Mapping[str, Any], given: Container[str]) -> bool:
+    """Return whether batches are numbered; `given` are the options that are set."""
+    wanted: bool = values["enable.idempotence"]
+    if _ACKS[values["acks"]] != -1 and wanted:
+        if "enable.idempotence" in given:
+            raise ConfigError("enable.idempotence needs acks=all; leave one of the two out")
+        return False
+    if wanted and values["max.in.flight.requests.per.connection"] > 5:
+        raise ConfigError("max.in.flight.requests.per.connection cannot be above 5 with enable.idempotence")
+    return wanted
+
+
+def sender_settings(values: Mapping[str, Any]) -> SenderSettings:
+    """Build settings from options that `PRODUCER_OPTIONS` has parsed."""
+    # Part of the machine, so imported only when a producer is created.
+    from kohort.client.producer.core.sender import SenderSettings
+
+    levels = {
+        "gzip": values["compression.gzip.level"],
+        "lz4": values["compression.lz4.level"],
+        "zstd": values["compression.zstd.level"],
+    }
+    return SenderSettings(
+        options=machine_options(values),
+        acks=_ACKS[values["acks"]],
+        compression_level=levels.get(values["compression.type"]),
+    )
+
+
+# The ends of records on their way to the callbacks that were given with them.
+#
+# Callbacks are called in the application's own calls `send`, `poll`, `flush` and `close`, as in confluent-kafka. They
+# are
+# not called on the I/O thread, which a slow one would hold up, nor on any other thread that the application does not
+# know.
+#
+# Laws: each callback is called once, in the order of the ends, by one thread at a time, and not from within another
+# callback. A callback that fails is logged, and the next one is called.
+
+_LOG: Final = logging.getLogger("kohort.client")
+
+
+class Deliveries:
+    """The ended records with a callback that was not called yet; may be shared by threads."""
+
+    def __init__(self) -> None:
+        #: Ended records with a callback, in the order of their ends; looked at without a lock.
+        self.ended: deque[RecordFuture] = deque()
+        self._some = threading.Condition()
+        #: Held by `_caller`, the thread that calls callbacks.
+        self._turn = threading.Lock()
+        self._caller: int | None = None
+
+    def put(self, records: Sequence[RecordFuture]) -> None:
+        """Append ended records; called on the I/O thread."""
+        self.ended.extend(records)
+        with self._some:
+            self._some.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there are ended records, `seconds` at most."""
+        if not self.ended and self._caller != threading.get_ident():
+            with self._some:
+                self._some.wait_for(lambda: bool(self.ended), seconds)
+
+    def serve(self, *, patience_s: float = 0.0) -> int:
+        """Call the callbacks, unless another thread does; return how many were called.
+
+        Args:
+            patience_s: seconds to wait for that other thread.
+        """
+        if not self.ended and not patience_s:
+            return 0
+        caller = threading.get_ident()
+        if self._caller == caller or not self._turn.acquire(timeout=patience_s):
+            return 0
+        # A callback that calls `send` or `poll` must not call callbacks itself.
+        self._caller = caller
+        count = 0
+        try:
+            while self.ended:
+                self._call(self.ended.popleft())
+                count += 1
+        finally:
+            self._caller = None
+            self._turn.release()
+        return count
+
+    def check_outside(self, call: str) -> None:
+        """Refuse a call that would wait for the callback that makes it."""
+        if self._caller == threading.get_ident():
+            raise StateError(f"{call} waits for callbacks to return, so none of them can call it: call it behind")
+
+    @staticmethod
+    def _call(record: RecordFuture) -> None:
+        on_delivery, record.on_delivery = record.on_delivery, None
+        assert on_delivery is not None
+        error = record.end.error
+        try:
+            on_delivery(error, record.metadata())
+        except Exception:
+            _LOG.exception("on_delivery has failed for a record of %s", record.topic)

@@ -1,0 +1,228 @@
+"""Sessions of classic members: Heartbeat renews them, LeaveGroup and deadlines end them.
+
+Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
+"""
+
+from __future__ import annotations
+
+from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.rebalance import (
+    begin_rebalance,
+    complete_join,
+    complete_join_if_all_are_here,
+    extend_or_complete_initial_delay,
+    go_on_without,
+    remove_member,
+    send_back,
+)
+from kohort.coordinator.classic.state import (
+    NOT_REBALANCED,
+    ClassicGroup,
+    ClassicGroupDropped,
+    ClassicGroupState,
+    PendingMemberRemoved,
+)
+from kohort.coordinator.classic.static import decide_back, go_offline, look_at_clock
+from kohort.coordinator.classic.validation import check_generation, check_member
+from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator.commands.groups import Heartbeat, LeaveGroup, LeaveGroupReply, LeavingMember
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.model import GroupsState
+from kohort.coordinator.settings import GroupSettings
+from kohort.errors import ErrorCode, Refused
+
+
+def decide_heartbeat(
+    group: ClassicGroup | None, command: Heartbeat, *, now_ms: int, groups: GroupsState | None = None
+) -> Decision:
+    """Renew the member's session, and bring it back in a static group; REBALANCE_IN_PROGRESS tells it to rejoin.
+
+    Raises:
+        Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    return decide_back(
+        group, command.member_id, groups, lambda found: _renew_session(found, command, now_ms=now_ms), now_ms=now_ms
+    )
+
+
+def _renew_session(group: ClassicGroup | None, command: Heartbeat, *, now_ms: int) -> Decision:
+    member = check_member(group, command.member_id, command.instance_id)
+    assert group is not None
+    check_generation(group, command.generation_id)
+    # A member that is told to rejoin is alive all the same, so this refusal is a response with an effect.
+    is_rebalancing = group.state is ClassicGroupState.PREPARING_REBALANCE
+    body = Refusal(code=ErrorCode.REBALANCE_IN_PROGRESS) if is_rebalancing else Done()
+    session = Arm(TimerKey("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
+    return Decision(effects=(session, Reply(command.request, body)))
+
+
+# LeaveGroup: removal of members by their own request or by an administrator's.
+#
+# Source: Apache Kafka's `GroupMetadataManager.classicGroupLeave`; KIP-345 (batches, removal by instance).
+
+
+def decide_leave(
+    group: ClassicGroup | None,
+    command: LeaveGroup,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    groups: GroupsState | None = None,
+) -> Decision:
+    """Remove the members that may be removed, with one rebalance for all; the reply has the refusals.
+
+    `groups`: state with the clocks of static groups; a removed member of one is gone at once, too.
+    """
+    draft = Draft(group, command.group_id, now_ms=now_ms, known=groups)
+    outcomes: list[tuple[LeavingMember, ErrorCode]] = []
+    gone: list[str] = []
+    for leaving in command.members:
+        try:
+            if group is None:
+                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
+            gone.extend(_leave(draft, leaving))
+            outcomes.append((leaving, ErrorCode.NONE))
+        except Refused as refused:
+            outcomes.append((leaving, refused.code))
+    draft.reply(command.request, LeaveGroupReply(members=tuple(outcomes)))
+    if gone:
+        go_on_without(draft, settings, reason=f"{', '.join(gone[:3])}{' and others' if gone[3:] else ''} left")
+    elif group is not None and len(draft.group.pending) < len(group.pending):
+        complete_join_if_all_are_here(draft)
+        drop_if_unused(draft)
+    return draft.decision()
+
+
+def drop_if_unused(draft: Draft) -> None:
+    """Forget a group that has never had a member and expects none."""
+    group = draft.group
+    if group.state is ClassicGroupState.EMPTY and group.stored is None and not group.pending:
+        draft.record(ClassicGroupDropped(group_id=draft.group_id))
+
+
+def _leave(draft: Draft, leaving: LeavingMember) -> list[str]:
+    """Remove one member; return its id unless it was only pending."""
+    group = draft.group
+    if leaving.member_id in group.pending:
+        draft.record(PendingMemberRemoved(group_id=draft.group_id, member_id=leaving.member_id))
+        draft.disarm("pending", leaving.member_id)
+        return []
+    # An administrator names the instance id alone.
+    holder = group.instance_ids.get(leaving.instance_id or "", "") if not leaving.member_id else leaving.member_id
+    member = check_member(group, holder, leaving.instance_id)
+    remove_member(draft, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    return [member.member_id]
+
+
+# Expiry of the deadlines of a classic group, and the deadlines that a restart sets again.
+#
+# Laws: an obsolete deadline changes nothing. After a restart every session runs in full: no member is removed for a
+# heartbeat that the broker missed. The deadlines of a rebalance are not rebuilt, because the rebalance is not.
+# Source: Apache Kafka's `GroupMetadataManager` (expireClassicGroupMemberHeartbeat, expirePendingSync, onLoaded).
+
+
+def decide_expiry(
+    group: ClassicGroup | None,
+    key: TimerKey,
+    settings: GroupSettings,
+    *,
+    now_ms: int,
+    groups: GroupsState | None = None,
+) -> Decision:
+    """Act on a deadline that has passed.
+
+    Args:
+        group: `None` if it is gone; then there is nothing to do.
+        key: kinds "session" and "pending" belong to a member, "join", "sync", "initial_delay" and "clock" to the group;
+            "join" also to a parked new member of a static group.
+        groups: state with the clocks of static groups.
+    """
+    if group is None:
+        return Decision()
+    draft = Draft(group, group.group_id, now_ms=now_ms, image=None if groups is None else groups.image, known=groups)
+    match key.kind:
+        case "session":
+            _expire_session(draft, key.member_id, settings)
+        case "pending":
+            _expire_pending(draft, key.member_id)
+        case "clock":
+            look_at_clock(draft, settings)
+        case "join" | "sync" if key.member_id:
+            # Others are deadlines of classic members of the former KIP-848 group: they do not concern the phases here.
+            send_back(draft, key.member_id)
+        case "join" if group.state is ClassicGroupState.PREPARING_REBALANCE:
+            complete_join(draft)
+        case "initial_delay" if group.initial_remaining_ms is not None:
+            extend_or_complete_initial_delay(draft, settings)
+        case "sync":
+            _expire_sync(draft, settings)
+        case _:
+            pass
+    return draft.decision()
+
+
+def decide_loaded(
+    group: ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
+) -> Decision:
+    """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs.
+
+    A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
+    partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
+    """
+    draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
+    for member in group.members.values():
+        if not draft.is_offline(member.member_id):
+            draft.arm("session", member.session_timeout_ms, member.member_id)
+    if group.due is not None and group.members:
+        gone = [member_id for member_id in group.due.removed if member_id in group.members]
+        # The record of an empty group is written, and loading writes nothing: the last members are removed by their
+        # sessions.
+        for member_id in gone if len(gone) < len(group.members) else ():
+            remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        begin_rebalance(draft, settings, reason=group.due.reason, is_loading=True)
+    elif len(group.members) > settings.group_max_size:
+        begin_rebalance(draft, settings, reason="the group is larger than group.max.size", is_loading=True)
+    elif group.members and group.state_timestamp_ms == NOT_REBALANCED:
+        begin_rebalance(draft, settings, reason="the group was a consumer group before the restart", is_loading=True)
+    return draft.decision()
+
+
+def _expire_session(draft: Draft, member_id: str, settings: GroupSettings) -> None:
+    group = draft.group
+    if member_id not in group.members:
+        return
+    waits = member_id in group.awaiting_join or member_id in group.awaiting_sync
+    if waits and member_id not in group.new_members:
+        # A member whose request is parked cannot heartbeat; its session is set anew when it is answered.
+        return
+    member = group.members[member_id]
+    if settings.is_static and member.instance_id is not None and member_id not in group.new_members:
+        if not draft.is_offline(member_id):
+            go_offline(draft, settings, {member_id: draft.now_ms - member.session_timeout_ms})
+        return
+    remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    go_on_without(draft, settings, reason=f"the session of member {member_id} ended")
+
+
+def _expire_pending(draft: Draft, member_id: str) -> None:
+    if member_id not in draft.group.pending:
+        return
+    draft.record(PendingMemberRemoved(group_id=draft.group_id, member_id=member_id))
+    complete_join_if_all_are_here(draft)
+    drop_if_unused(draft)
+
+
+def _expire_sync(draft: Draft, settings: GroupSettings) -> None:
+    group = draft.group
+    if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE) or not group.unsynced:
+        return
+    silent = list(group.unsynced)
+    if settings.is_static:
+        named = [member_id for member_id in silent if group.members[member_id].instance_id is not None]
+        silent = [member_id for member_id in silent if member_id not in named]
+        go_offline(draft, settings, dict.fromkeys(named, draft.now_ms))
+        if not silent:
+            return
+    for member_id in silent:
+        remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+    begin_rebalance(draft, settings, reason=f"{len(silent)} members did not ask for their assignment")

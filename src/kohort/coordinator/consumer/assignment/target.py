@@ -1,0 +1,378 @@
+"""Target assignment of a KIP-848 group: a change raises the epoch, and a target follows.
+
+Laws: a target covers every partition of every topic that a member subscribes to, each exactly once. Only members whose
+target differs get a record. A group whose target is older than its epoch has a deadline at which it is computed.
+Source: KIP-848 (target assignment); KIP-1263 (assignment interval). Unlike in Apache Kafka, a timer computes a target
+that has to wait, not the next heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Final
+
+from kohort.assign.assignors import External, built_in
+from kohort.assign.uniform import Uniform
+from kohort.coordinator.commands.groups import TopicsChanged
+from kohort.coordinator.consumer.assignment.assignor_input import build_assignable, build_target, chosen_assignor
+from kohort.coordinator.consumer.assignment.async_assignor import decide_computation, is_own
+from kohort.coordinator.consumer.assignment.balance import TargetBalance, build_balance, has_few_free, plan_targets
+from kohort.coordinator.consumer.assignment.batching_window import (
+    assignment_key,
+    build_step_timer,
+    can_step,
+    decide_next_step,
+    decide_window,
+    settings_of_step,
+    target_due_ms,
+)
+from kohort.coordinator.consumer.assignment.volatile import TargetBalanceKept
+from kohort.coordinator.consumer.client_assignors.assignment_request import decide_asking, is_beside
+from kohort.coordinator.consumer.reconciliation.move_throttle import hold_back
+from kohort.coordinator.consumer.regex import names_after, resolve_again
+from kohort.coordinator.consumer.subscription_metadata import (
+    NO_CHANGE,
+    MembershipChange,
+    count_members,
+    subscribed_names,
+)
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
+from kohort.coordinator.model import ConsumerGroup, GroupsState
+from kohort.coordinator.offsets.delete import build_offset_tombstones
+from kohort.coordinator.records.types import (
+    ConsumerGroupEpochSet,
+    MemberTargetSet,
+    OffsetCommitted,
+    Record,
+    TargetAssignmentEpochSet,
+    TopicImageReplaced,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.ids import ZERO_TOPIC_ID, TopicId
+
+
+def hash_topics(image: TopicImage, names: Collection[str]) -> int:
+    """Hash the topics `names` of `image` into one signed 64-bit number.
+
+    Kafka compares such a hash, too, but never across brokers: the function is kohort's own.
+    """
+    digest = blake2b(digest_size=8)
+    for name in sorted(names):
+        facts = image.by_name.get(name)
+        if facts is not None:
+            digest.update(facts.topic_id)
+            digest.update(f"{facts.partition_count} {name}\n".encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def decide_change(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    now_ms: int,
+    is_urgent: bool = True,
+    metadata_hash: int | None = None,
+) -> tuple[list[Record], list[Effect]]:
+    """Raise the epoch of a changed group, and compute its target or arm the deadline for it.
+
+    Args:
+        group: its state before the change.
+        image: the topics after it.
+        settings: of the group.
+        change: of its members; its own records come before those that are returned.
+        now_ms: coordinator time.
+        is_urgent: compute the target in this decision if there is no window and no interval to wait for. Otherwise a
+            timer does, after all other work that is due now.
+        metadata_hash: hash of the group's topics after the change, if that is known.
+    """
+    group_id = group.group_id
+    epoch = group.epoch + 1
+    if not count_members(group, change):
+        # KAFKA-20442: the target of an empty group is as new as its epoch.
+        return [
+            ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=hash_topics(image, ())),
+            TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch, assignment_timestamp_ms=0),
+        ], [Disarm(assignment_key(group_id))]
+    if metadata_hash is None:
+        metadata_hash = hash_after(group, image, change)
+    waits = (
+        not is_urgent
+        or settings.group_consumer_assignment_window_ms > 0
+        or target_due_ms(group, settings, now_ms=now_ms) > now_ms
+    )
+    begun: list[Record] = []
+    if not group.target_epoch and (waits or is_beside(group, settings, change)):
+        # KIP-848: a member's epoch is at most the target's, and the group's is above both while it waits.
+        # A member's epoch is never 0: a group that waits for its first target begins with an empty one.
+        begun.append(TargetAssignmentEpochSet(group_id=group_id, assignment_epoch=epoch))
+        epoch += 1
+    if waits:
+        records, effects = decide_window(group, settings, now_ms=now_ms)
+    else:
+        records, effects = decide_target(group, image, settings, change, epoch=epoch, now_ms=now_ms)
+    raised = ConsumerGroupEpochSet(group_id=group_id, epoch=epoch, metadata_hash=metadata_hash)
+    return [raised, *begun, *records], effects
+
+
+def decide_forced(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """Rebalance the group without a window: further members were waited for already."""
+    settings = replace(settings, group_consumer_assignment_window_ms=0)
+    return decide_change(group, image, settings, now_ms=now_ms)
+
+
+def decide_pending(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """Compute an outdated target with a member's heartbeat, where there is no window to wait for."""
+    # With a window, its deadline computes the target for all changes at once.
+    if group.target_epoch >= group.epoch or settings.group_consumer_assignment_window_ms:
+        return [], []
+    due_ms = target_due_ms(group, settings, now_ms=now_ms)
+    if due_ms > now_ms:
+        return [], [Arm(assignment_key(group.group_id), due_ms)]
+    return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+
+
+def decide_due(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, *, now_ms: int
+) -> tuple[list[Record], list[Effect]]:
+    """Compute the target at the end of the group's window, or take the next step to an even target."""
+    if not group.members:
+        return [], []
+    if group.target_epoch < group.epoch:
+        return decide_target(group, image, settings, epoch=group.epoch, now_ms=now_ms)
+    if not can_step(group):
+        return [], []
+    limited = settings_of_step(group, settings)
+    if limited is None:
+        return [], [build_step_timer(group, settings, now_ms=now_ms)]
+    # A member only goes to a target of a newer epoch: each step has one.
+    epoch = group.epoch + 1
+    stepped = decide_asking(group, image, limited, epoch=epoch, is_step=True)
+    if stepped is not None:
+        return stepped
+    name = chosen_assignor(group, settings)
+    if is_own(name):
+        return decide_computation(group, image, limited, assignor=name, epoch=epoch, now_ms=now_ms, is_step=True)
+    records, effects = decide_target(group, image, limited, epoch=epoch, now_ms=now_ms)
+    # A step that moves no partition needs no epoch: the group is even, or as even as its limits allow.
+    if not any(isinstance(record, MemberTargetSet) for record in records):
+        return [], []
+    raised = ConsumerGroupEpochSet(group_id=group.group_id, epoch=epoch, metadata_hash=group.metadata_hash)
+    return [raised, *records], effects
+
+
+def decide_target(
+    group: ConsumerGroup,
+    image: TopicImage,
+    settings: GroupSettings,
+    change: MembershipChange = NO_CHANGE,
+    *,
+    epoch: int,
+    now_ms: int,
+) -> tuple[list[Record], list[Effect]]:
+    """Build the records of the target of `epoch`; the group has members after `change`."""
+    asked = decide_asking(group, image, settings, change, epoch=epoch)
+    if asked is not None:
+        return asked
+    name = chosen_assignor(group, settings, change)
+    # The cheap way first: a join into a large group at rest concerns few members.
+    records = plan_few_moves(group, image, settings, change, assignor=name)
+    if records is None:
+        assignor = built_in(name)
+        if assignor is None:
+            return decide_computation(group, image, settings, change, assignor=name, epoch=epoch, now_ms=now_ms)
+        assignable = build_assignable(group, image, settings, change)
+        records = build_target(group, assignable, assignor.assign(assignable))
+    limit = settings.group_assignor_max_moves
+    # A target that used up the limit of moves leaves imbalance: the next step continues.
+    more = decide_next_step(group, settings, records, limit=limit, now_ms=now_ms)
+    # With a pace, the owners keep the partitions until their moves begin.
+    held_back, paced = hold_back(group, image, settings, records, change.gone, now_ms=now_ms)
+    records += held_back
+    records.append(
+        TargetAssignmentEpochSet(group_id=group.group_id, assignment_epoch=epoch, assignment_timestamp_ms=now_ms)
+    )
+    # A new target answers the deadline; a further step sets its own.
+    return records, [*paced, *(more or [Disarm(assignment_key(group.group_id))])]
+
+
+def target_epoch_in(records: Collection[Record], group: ConsumerGroup) -> int:
+    """Return the epoch of the group's target after `records`."""
+    for record in records:
+        if isinstance(record, TargetAssignmentEpochSet):
+            return record.assignment_epoch
+    return group.target_epoch
+
+
+def hash_after(group: ConsumerGroup, image: TopicImage, change: MembershipChange) -> int:
+    """Return the hash of the subscribed topics after the change."""
+    names = subscribed_names(group, change)
+    # Before the first topic image, the hash is that of an image before the restart.
+    if names is None and image.version and group.epoch:
+        return group.metadata_hash
+    return hash_topics(image, group.topic_subscribers if names is None else names)
+
+
+# Incremental target of a large group: only members that give or take partitions are looked at.
+#
+# Laws: the use of this way and its result depend on durable state alone; a kept balance only saves time. Changes that
+# move much, and members with different topics, are left to the assignor.
+# Source: requirement G7; the figure of issue 4 for a join into a group at rest.
+
+#: The assignors that make these moves; the second one makes none.
+_ASSIGNORS: Final = (Uniform.name, External.name)
+
+
+def plan_few_moves(
+    group: ConsumerGroup, image: TopicImage, settings: GroupSettings, change: MembershipChange, *, assignor: str
+) -> list[Record] | None:
+    """Plan the records of the changed targets, `None` where the assignor has to compute them.
+
+    Args:
+        group: its state before the change.
+        image: the present topics.
+        settings: of the group.
+        change: of its members.
+        assignor: name of the group's assignor.
+    """
+    names = _shared_topics(group, change)
+    if assignor not in _ASSIGNORS or names is None or not image.version:
+        return None
+    topics = [(facts.topic_id, facts.partition_count) for name in names if (facts := image.by_name.get(name))]
+    if sum(count for _, count in topics) < settings.incremental_from_partitions:
+        return None
+    balance = _balance_after(group, change, topics)
+    if balance is None:
+        return None
+    planned = plan_targets(
+        balance,
+        group.targets,
+        max_moves=0 if assignor == External.name else settings.group_assignor_max_moves,
+        imbalance=settings.group_assignor_imbalance,
+    )
+    if planned is None:
+        return None
+    records: list[Record] = []
+    if group.balance is None:
+        # From now on `apply` keeps it up to date; until then it belongs to this decision alone.
+        records.append(TargetBalanceKept(group_id=group.group_id, balance=balance))
+    records += (
+        MemberTargetSet(group_id=group.group_id, member_id=member_id, partitions=target)
+        for member_id, target in planned.items()
+    )
+    return records
+
+
+def _shared_topics(group: ConsumerGroup, change: MembershipChange) -> tuple[str, ...] | None:
+    """Return the common topics of all members after the change; `None` if they differ now or then."""
+    if len(group.subscriptions) != 1:
+        return None
+    names = next(iter(group.subscriptions))
+    return names if all(topics == names for topics in change.topics.values()) else None
+
+
+def _balance_after(
+    group: ConsumerGroup, change: MembershipChange, topics: list[tuple[TopicId, int]]
+) -> TargetBalance | None:
+    """Return the balance after the change, as a copy; `None` if it is not worth building."""
+    balance = group.balance
+    joined = [member_id for member_id in change.topics if member_id not in group.members]
+    gone = [member_id for member_id in change.gone if member_id in group.members]
+    if balance is None:
+        staying = group.members.keys() - gone
+        if not has_few_free(staying, group.targets, topics):
+            return None
+        balance = build_balance(group.members, group.targets, topics, group.metadata_hash)
+        if balance is None:
+            return None
+    elif joined or gone:
+        balance = balance.copy()
+    for member_id in joined:
+        balance.add_member(member_id)
+    for member_id in gone:
+        is_known = balance.remove_member(member_id, group.targets.get(member_id))
+        assert is_known, "a balance knows every member"
+    return balance
+
+
+# Reaction of groups to changed topics: new group epochs, and removal of deleted topics' offsets.
+#
+# Patterns are resolved first, against the changed topics.
+#
+# Laws: a group whose subscribed topics are the same as when its epoch was set does not notice. A topic that is deleted
+# and created again is another topic: offsets of the first are not offered for the second.
+# Source: KIP-848 (metadata changes); Apache Kafka notices at a member's next heartbeat, kohort at once.
+
+
+def decide_topics_changed(
+    groups: GroupsState, command: TopicsChanged, settings_for: Callable[[str], GroupSettings], *, now_ms: int
+) -> Decision:
+    """Raise the epochs of the groups that a change of topics concerns.
+
+    Timers that are due now compute the targets, one timer per group, so that a change for many groups does not keep
+    other requests waiting.
+    """
+    image = command.image
+    records: list[Record] = [TopicImageReplaced(group_id="", image=image)]
+    effects: list[Effect] = []
+    changed = _changed_names(groups.image, image)
+    # After a restart there is no older image to compare with: a topic that vanished meanwhile shows in the hash alone.
+    is_first = not groups.image.version
+    for group_id, group in groups.consumer.items():
+        if not group.members:
+            continue
+        resolved = resolve_again(group, image, changed, now_ms=now_ms)
+        if not is_first and not resolved and changed.isdisjoint(group.topic_subscribers):
+            continue
+        metadata_hash = hash_topics(image, names_after(group, resolved) if resolved else group.topic_subscribers)
+        if metadata_hash == group.metadata_hash and not resolved:
+            # The first image after a restart: every topic looks new, few are.
+            continue
+        settings = settings_for(group_id)
+        changed_records, armed = decide_change(
+            group, image, settings, now_ms=now_ms, is_urgent=False, metadata_hash=metadata_hash
+        )
+        records += resolved
+        records += changed_records
+        effects += armed
+    for group_id in {**groups.offsets, **groups.pending_offsets}:
+        gone = [name for name, sample in _samples(groups, group_id).items() if _is_gone(name, sample, groups, image)]
+        if gone:
+            records.extend(build_offset_tombstones(groups, group_id, gone))
+    return Decision(tuple(records), tuple(effects))
+
+
+def _changed_names(before: TopicImage, after: TopicImage) -> set[str]:
+    old, new = before.by_name, after.by_name
+    changed = {name for name, facts in new.items() if old.get(name) != facts}
+    changed.update(name for name in old if name not in new)
+    return changed
+
+
+def _samples(groups: GroupsState, group_id: str) -> dict[str, OffsetCommitted | None]:
+    """Return one commit for each topic of a group; `None`: only an open transaction has one."""
+    samples: dict[str, OffsetCommitted | None] = dict.fromkeys(
+        topic for topic, _ in groups.pending_offsets.get(group_id, {})
+    )
+    for name, offsets in groups.offsets.get(group_id, {}).items():
+        samples[name] = next(iter(offsets.values()))
+    return samples
+
+
+def _is_gone(name: str, sample: OffsetCommitted | None, groups: GroupsState, image: TopicImage) -> bool:
+    """Whether the topic of a group's commit no longer exists; `sample` is one of its commits."""
+    facts = image.by_name.get(name)
+    if facts is None:
+        return True
+    before = groups.image.by_name.get(name)
+    if before is not None:
+        return before.topic_id != facts.topic_id
+    return sample is not None and sample.topic_id not in (ZERO_TOPIC_ID, facts.topic_id)

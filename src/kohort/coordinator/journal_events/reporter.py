@@ -1,0 +1,617 @@
+"""Reporter of decisions to the journal, in terms of groups and members.
+
+`Reporter.tell` reads the state before a decision is committed, its stimulus and its records. `count_of` alone handles a
+decision without changes, unless others have waited for that member for a while: `Reporter.count`.
+
+Laws: no decision and no change is made here. Every record of membership, epochs and assignments is reported; a target
+is one entry, however many members it concerns. A group epoch or a rebalance always names its trigger. State that is
+kept between decisions only serves the wording of later rows, and is bounded.
+Source: requirements G4 and J1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from kohort.base.timers import TimerTable
+from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator.classic.state import ClassicMember, MemberRemoved, RebalanceBegun
+from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands.admin import DescribeConsumerGroup
+from kohort.coordinator.commands.assignors import InstallAssignment
+from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.offsets import CommitOffsets, CommitTransactionOffsets, FetchOffsets
+from kohort.coordinator.configs import effective_settings
+from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, is_settled, places_of
+from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.journal_events.decision_view import LOST, ConnectionEnd, Scene, flatten, held_for_ms, shown
+from kohort.coordinator.journal_events.entries import (
+    CLASSIC_EVENTS,
+    CONSUMER_EVENTS,
+    STATIC_EVENTS,
+    read_owned,
+    tell_short,
+)
+from kohort.coordinator.journal_events.open_rebalances import Courses, MemberKey, Reads
+from kohort.coordinator.journal_events.triggers import (
+    AT_ONCE,
+    STEP,
+    TIMERS,
+    Stimulus,
+    find_step_reason,
+    find_trigger,
+    is_removal,
+    session_timeout_ms,
+)
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState, Place, WaitingMove
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import (
+    ConsumerGroupEpochSet,
+    ConsumerGroupForgotten,
+    ConsumerMemberForgotten,
+    ConsumerMemberSubscribed,
+    CurrentAssignmentSet,
+    MemberTargetSet,
+    Record,
+    TargetAssignmentEpochSet,
+)
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.topics import TopicImage
+from kohort.ids import TopicId
+from kohort.journal.ring import END, Journal
+from kohort.journal.rows import Entry, RowKind
+from kohort.journal.words import PAUSED, Partition, write_partitions
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+#: Time for which others have to wait for a member until its actions are reported, milliseconds: others are many.
+SLOW_MS: Final = 500
+#: Most members of a group that are named after a crash; all of them are counted.
+FOUND_SHOWN: Final = 1_000
+#: Most lost connections, and most groups with lifted limits, that are remembered.
+_MEMORY_LIMIT: Final = 10_000
+#: Records that name their trigger, or change the name of the next one.
+_TRIGGERED: Final = frozenset(
+    {
+        facts.ConsumerGroupEpochSet,
+        facts.ConsumerMemberForgotten,
+        facts.GroupConfigsSet,
+        facts.GroupConfigsForgotten,
+        MemberRemoved,
+        RebalanceBegun,
+    }
+)
+#: Record type -> function that builds its entries; other types have none.
+_EVENTS: Final = {**CONSUMER_EVENTS, **CLASSIC_EVENTS, **STATIC_EVENTS}
+_COUNTED_RECORDS: Final = frozenset(
+    {
+        facts.OffsetCommitted,
+        facts.TransactionalOffsetCommitted,
+        facts.MemberMetadataSet,
+        facts.MemberMetadataForgotten,
+    }
+)
+_COUNTED: Final[dict[type[Command], str]] = {
+    asked.ConsumerGroupHeartbeat: "heartbeats",
+    asked.Heartbeat: "heartbeats",
+    CommitOffsets: "commits",
+    CommitTransactionOffsets: "commits",
+    FetchOffsets: "offset_fetches",
+}
+
+
+def count_of(stimulus: Stimulus, decision: Decision) -> str | None:
+    """Return the counter for a decision that is only counted, `None` if it is reported or ignored."""
+    # Holds, watches and delivered messages are no events of the group.
+    told = next((record for record in decision.records if not isinstance(record, delayed_heartbeats.RECORDS)), None)
+    if told is not None and type(told) not in _COUNTED_RECORDS:
+        return None
+    return None if _refusal(stimulus, decision) is not None else _COUNTED.get(type(stimulus))  # type: ignore[arg-type]
+
+
+class Reporter:
+    """Reporter of the decisions of all groups, one after the other."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        """Create a reporter; `settings`: those of groups without configs of their own."""
+        self._settings: Final = settings
+        #: (group, classic member) -> when its connection was lost and its session shortened, coordinator time.
+        self._lost: Final[dict[tuple[str, str], int]] = {}
+        #: Group that may move more since a change of configs, and has not -> the reason.
+        self._step_reasons: Final[dict[str, str]] = {}
+        #: Deleted topics -> their former names: members revoke them after that.
+        self._former_topics: Final[dict[TopicId, str]] = {}
+        #: Open rebalance and moves of each group.
+        self._courses: Final = Courses()
+        #: (group, member) -> the latest known end of its connection.
+        self._ends: Final[dict[MemberKey, ConnectionEnd]] = {}
+        #: Last readers of partitions.
+        self.reads: Final = Reads()
+
+    def report(
+        self,
+        journal: Journal,
+        groups: GroupsState,
+        stimulus: Stimulus,
+        decision: Decision,
+        *,
+        timers: TimerTable[TimerKey],
+        now_ms: int,
+        is_new: bool = True,
+        next_cause: Callable[[], int],
+    ) -> list[Entry]:
+        """Report a decision that is about to be committed, or count it; return the entries.
+
+        Args:
+            journal: takes the entries, if it keeps any.
+            groups: the state before the decision.
+            stimulus: its command or deadline; `is_new`: it was not counted before.
+            decision: records and effects.
+            timers: the deadlines before the decision; they tell how long heartbeats are held.
+            now_ms: time of day, milliseconds.
+            next_cause: a number for a stimulus without a cause id, such as a deadline.
+        """
+        if not journal.is_on:
+            return []
+        counted = count_of(stimulus, decision)
+        # A heartbeat that was counted when it arrived is not counted again with its response.
+        if counted is not None and isinstance(stimulus, GroupCommand):
+            return self.count(journal, stimulus, counted, decision.records, now_ms=now_ms) if is_new else []
+        entries = self.tell(groups, stimulus, decision, timers=timers, now_ms=now_ms)
+        if entries:
+            # A passed deadline has no cause id of its own.
+            cause = stimulus.cause if isinstance(stimulus, Command) else next_cause()
+            journal.record(entries, cause=cause, now_ms=now_ms)
+        return entries
+
+    def count(
+        self, journal: Journal, command: GroupCommand, what: str, records: Sequence[facts.Record], *, now_ms: int
+    ) -> list[Entry]:
+        """Count a decision without changes; return entries if others have waited for that member."""
+        journal.count(command.group_id, what)
+        # Unless a member waits to read partitions, commits say nothing new about readers.
+        if self.reads.awaited and records:
+            self._on_commit(journal, command, records, now_ms=now_ms)
+        course = self._courses.find(command.group_id)
+        member_id = "" if course is None else _member_of(command)
+        since_ms = None if course is None else course.awaited.get(member_id)
+        if course is None or since_ms is None:
+            return []
+        commits = [record for record in records if isinstance(record, facts.OffsetCommitted)]
+        course.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
+        # Short waits are the rule: they would fill the journal.
+        if now_ms - since_ms < SLOW_MS:
+            return []
+        kind, group_id, did = RowKind.STIMULUS, command.group_id, (("did", what),)
+        entries = [Entry(kind=kind, event="meanwhile", group_id=group_id, member_id=member_id, details=did)]
+        journal.record(entries, cause=command.cause, now_ms=now_ms)
+        return entries
+
+    def on_fetch(
+        self,
+        journal: Journal,
+        keys: Iterable[MemberKey],
+        asked_for: Sequence[Partition],
+        *,
+        now_ms: int,
+        next_cause: Callable[[], int],
+    ) -> None:
+        """Report partitions that members have begun to read.
+
+        Args:
+            journal: takes the entries.
+            keys: group and id of each member whose fetch it may be.
+            asked_for: partitions of the fetch.
+            now_ms: time of day, milliseconds.
+            next_cause: a number for a stimulus without a cause id.
+        """
+        for group_id, member_id in keys:
+            entries = self._begin_to_read(group_id, member_id, asked_for, now_ms=now_ms)
+            if entries:
+                journal.record(entries, cause=next_cause(), now_ms=now_ms)
+
+    def _on_commit(
+        self, journal: Journal, command: GroupCommand, records: Sequence[facts.Record], *, now_ms: int
+    ) -> None:
+        """Report that a member without visible fetches has read the partitions that it commits."""
+        named = [(record.topic, record.partition) for record in records if isinstance(record, facts.OffsetCommitted)]
+        entries = self._begin_to_read(command.group_id, _member_of(command), named, now_ms=now_ms, is_seen=False)
+        if entries:
+            journal.record(entries, cause=command.cause, now_ms=now_ms)
+
+    def _begin_to_read(
+        self, group_id: str, member_id: str, named: Sequence[Partition], *, now_ms: int, is_seen: bool = True
+    ) -> list[Entry]:
+        entries: list[Entry] = []
+        for last, partitions in self.reads.begin((group_id, member_id), named):
+            told = last.details(now_ms) | ({} if is_seen else {"at_most": "true"})
+            details = {"from": last.reader, "partitions": write_partitions(partitions), **told}
+            entries.append(Entry(RowKind.TRANSITION, "partitions_read", group_id, member_id, shown(details)))
+        return entries
+
+    def tell_found(self, groups: GroupsState, group_id: str, image: TopicImage) -> list[Entry]:
+        """Report a group as it is after a crash that may have cost rows: its members' partitions, then itself."""
+        consumer, classic = groups.consumer.get(group_id), groups.classic.get(group_id)
+        details: dict[str, str]
+        found: list[tuple[str, dict[str, str]]] = []
+        if consumer is not None:
+            for member in consumer.members.values():
+                held = [
+                    (image.by_id[topic_id].name, number)
+                    # A partition pending revocation is still the member's.
+                    for topic_id, number in flatten(member.assigned) | flatten(member.pending_revocation)
+                    if topic_id in image.by_id
+                ]
+                state = {"epoch": str(member.member_epoch), "state": member.state.name}
+                found.append((member.member_id, {**_identity_of(member), **state, "held": write_partitions(held)}))
+            is_settled = consumer.epoch == consumer.target_epoch and not consumer.behind and not consumer.waiting
+            details = {"protocol": "consumer", "epoch": str(consumer.epoch), "rest": "true" if is_settled else ""}
+        elif classic is not None:
+            for each in classic.members.values():
+                own = {**_identity_of(each), "epoch": str(classic.generation), "state": "STABLE"}
+                found.append((each.member_id, {**own, "held": write_partitions(read_owned(each.assignment))}))
+            details = {"protocol": "classic", "epoch": str(classic.generation), "rest": "true"}
+        else:
+            # The group is gone: there is nothing to find.
+            return []
+        details["members"] = str(len(found))
+        entries = [
+            Entry(RowKind.TRANSITION, "member_found", group_id, member_id, shown(each))
+            for member_id, each in found[:FOUND_SHOWN]
+        ]
+        return [*entries, Entry(RowKind.TRANSITION, "group_found", group_id, "", shown(details))]
+
+    def shift(self, gap_ms: int) -> None:
+        """Shift the shortened sessions by a gap in which the process stood still."""
+        for place in self._lost:
+            self._lost[place] += gap_ms
+
+    def follow_clock(self, by_ms: int) -> None:
+        """Shift all times by a step of the clock."""
+        self.shift(by_ms)
+        self._courses.follow_clock(by_ms)
+        self.reads.follow_clock(by_ms)
+        for key, end in self._ends.items():
+            self._ends[key] = ConnectionEnd(end.ended_ms + by_ms, end.heard_ms + by_ms)
+
+    def tell(
+        self,
+        groups: GroupsState,
+        stimulus: Stimulus,
+        decision: Decision,
+        *,
+        timers: TimerTable[TimerKey],
+        now_ms: int,
+    ) -> list[Entry]:
+        """Build the entries of a decision that is about to be committed; empty if there are none.
+
+        Args:
+            groups: the state before the decision.
+            stimulus: its command or deadline.
+            decision: records and effects.
+            timers: the deadlines before the decision.
+            now_ms: coordinator time.
+        """
+        refusal = _refusal(stimulus, decision)
+        if refusal is not None:
+            # A refusal changes nothing, so it has no other entries.
+            return _refused(stimulus, refusal)
+        entries: list[Entry] = []
+        if isinstance(stimulus, asked.TopicsChanged):
+            for topic_id in groups.image.by_id.keys() - stimulus.image.by_id.keys():
+                # Members revoke the partitions of a deleted topic later, when the image has no name for it.
+                _remember(self._former_topics, topic_id, groups.image.by_id[topic_id].name)
+        if isinstance(stimulus, asked.MemberDisconnected):
+            self._note_end(groups, stimulus, timers, now_ms=now_ms)
+        if isinstance(stimulus, asked.MemberDisconnected) and _cuts_session(decision):
+            _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
+            # Without records the loss of the connection would have no entry.
+            if not decision.records:
+                entries = [_stimulus(groups, stimulus, stimulus.group_id, held_ms=None), _connection_lost(stimulus)]
+        by_group: dict[str, list[facts.Record]] = {}
+        for record in decision.records:
+            # Records of no group (topics, markers) have no entries.
+            if record.group_id:
+                by_group.setdefault(record.group_id, []).append(record)
+        for group_id, records in by_group.items():
+            scene = self._scene(groups, group_id, records, timers, now_ms=now_ms)
+            if isinstance(stimulus, InstallAssignment):
+                scene.computed_by = stimulus.member_id
+            if MovesHeldBack in scene.kinds:
+                scene.pace = self._pace(groups, group_id, records)
+            # To find a trigger is expensive, and most decisions need none.
+            if not scene.kinds.isdisjoint(_TRIGGERED):
+                scene.trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
+                scene.step = self._step(groups, stimulus, group_id, records)
+            told = _tell(scene)
+            if told:
+                held_ms = _held_ms(groups, stimulus, timers, now_ms=now_ms)
+                entries.append(_stimulus(groups, stimulus, group_id, held_ms=held_ms))
+                entries += told
+            # The group is over, and so are its rebalance and moves.
+            if told and told[-1].event == END:
+                self._courses.end(group_id)
+            self._courses.tidy(group_id)
+        return entries
+
+    def _scene(
+        self,
+        groups: GroupsState,
+        group_id: str,
+        records: list[facts.Record],
+        timers: TimerTable[TimerKey],
+        *,
+        now_ms: int,
+    ) -> Scene:
+        return Scene(
+            groups,
+            group_id,
+            records,
+            former_topics=self._former_topics,
+            course=self._courses.of(group_id),
+            reads=self.reads,
+            ends=self._ends,
+            settings=self._settings_of(groups, group_id),
+            timers=timers,
+            now_ms=now_ms,
+        )
+
+    def _settings_of(self, groups: GroupsState, group_id: str) -> GroupSettings:
+        configs = groups.configs.get(group_id)
+        return self._settings if configs is None else effective_settings(self._settings, configs)
+
+    def _note_end(
+        self,
+        groups: GroupsState,
+        stimulus: asked.MemberDisconnected,
+        timers: TimerTable[TimerKey],
+        *,
+        now_ms: int,
+    ) -> None:
+        """Note the end of a member's connection, whether the member is removed for it or not."""
+        key = TimerKey("session", stimulus.group_id, stimulus.member_id)
+        deadline_ms = timers.deadline(key)
+        if deadline_ms is not None:
+            session_ms = session_timeout_ms(groups, key)
+            if session_ms is None:
+                session_ms = self._settings_of(groups, stimulus.group_id).group_consumer_session_timeout_ms
+            # The session's deadline tells when the member was last heard of.
+            _remember(self._ends, (key.group_id, key.member_id), ConnectionEnd(now_ms, deadline_ms - session_ms))
+
+    def _trigger(
+        self, groups: GroupsState, stimulus: Stimulus, group_id: str, decision: Decision, *, now_ms: int
+    ) -> str:
+        if isinstance(stimulus, TimerKey) and stimulus.kind == "session":
+            lost_ms = self._lost.pop((group_id, stimulus.member_id), None)
+            session_ms = session_timeout_ms(groups, stimulus)
+            # A member that was heard of after that has had a whole session since.
+            if lost_ms is not None and session_ms is not None and now_ms - lost_ms < session_ms:
+                return LOST
+        return find_trigger(groups, stimulus, group_id, decision)
+
+    def _pace(self, groups: GroupsState, group_id: str, records: list[facts.Record]) -> str:
+        """Return the pace of a group's moves after the records; empty: there is no pace."""
+        configs = groups.configs.get(group_id, {})
+        for record in records:
+            if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+                configs = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
+        settings = effective_settings(self._settings, configs)
+        # The pause takes precedence over any rate.
+        if settings.group_moves_paused:
+            return PAUSED
+        return f"{settings.group_moves_per_second:g} per second" if settings.has_paced_moves else ""
+
+    def _step(self, groups: GroupsState, stimulus: Stimulus, group_id: str, records: list[facts.Record]) -> str:
+        """Return the reason for an epoch without a change of the group; empty if there is none to give."""
+        told = ""
+        for record in records:
+            if isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
+                reason = find_step_reason(groups, record, self._settings)
+                if reason in AT_ONCE:
+                    told = reason
+                elif reason:
+                    # The reason is remembered for the next step, which may come much later.
+                    _remember(self._step_reasons, group_id, reason)
+            elif isinstance(record, facts.ConsumerGroupEpochSet):
+                reason = self._step_reasons.pop(group_id, STEP)
+                if told:
+                    return told
+                # The deadline of an assignment follows from a change that was reported; only a step has its own epoch.
+                if isinstance(stimulus, asked.TargetComputed | InstallAssignment) or (
+                    isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
+                ):
+                    return reason
+        return ""
+
+
+def _tell(scene: Scene) -> list[Entry]:
+    """Build the entries of a decision's records for one group; targets and offsets are summed up."""
+    told: list[Entry] = []
+    for record in scene.records:
+        tell = _EVENTS.get(type(record))
+        if tell is not None:
+            told += tell(scene, record)
+    if scene.forgotten_offsets:
+        told.append(scene.transition("offsets_forgotten", partitions=str(scene.forgotten_offsets)))
+    # Rest is found last: it depends on all records of the decision.
+    at_rest = rest_epoch(scene.consumer, scene.records)
+    if at_rest is not None:
+        told.append(scene.transition("group_at_rest", epoch=str(at_rest), **scene.cost()))
+        told += tell_short(scene)
+    return told
+
+
+def _identity_of(member: ConsumerMember | ClassicMember) -> dict[str, str]:
+    return {"instance": member.instance_id or "", "client": member.client_id, "host": member.client_host}
+
+
+def _remember(memory: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    memory.pop(key, None)
+    memory[key] = value
+    # Beyond the limit the oldest entry is forgotten: a later row is less exact.
+    if len(memory) > _MEMORY_LIMIT:
+        del memory[next(iter(memory))]
+
+
+def _cuts_session(decision: Decision) -> bool:
+    return any(isinstance(effect, Arm) and effect.key.kind == "session" for effect in decision.effects)
+
+
+def _connection_lost(stimulus: asked.MemberDisconnected) -> Entry:
+    return Entry(
+        kind=RowKind.TRANSITION,
+        event="connection_lost",
+        group_id=stimulus.group_id,
+        member_id=stimulus.member_id,
+    )
+
+
+def _refusal(stimulus: Stimulus, decision: Decision) -> Refusal | None:
+    """Return the refusal of the stimulus itself; the decision may refuse other waiting requests, too."""
+    request = stimulus.request if isinstance(stimulus, GroupCommand) else None
+    for effect in decision.effects:
+        if type(effect) is Reply and type(effect.body) is Refusal and effect.request == request:
+            return effect.body
+    return None
+
+
+def _refused(stimulus: Stimulus, refusal: Refusal) -> list[Entry]:
+    # A tool that describes a group asks for each type in turn; the refusal of the wrong type is no event of the group.
+    # Neither is a watch of a member that has just left.
+    quiet = DescribeConsumerGroup | asked.WatchMember
+    if not isinstance(stimulus, GroupCommand) or isinstance(stimulus, quiet):
+        return []
+    details = [("api", type(stimulus).__name__), ("error", refusal.code.name)]
+    if refusal.message:
+        details.append(("why", refusal.message))
+    return [
+        Entry(
+            kind=RowKind.DECISION,
+            event="refused",
+            group_id=stimulus.group_id,
+            member_id=_member_of(stimulus),
+            details=tuple(details),
+        )
+    ]
+
+
+def _held_ms(groups: GroupsState, stimulus: Stimulus, timers: TimerTable[TimerKey], *, now_ms: int) -> int | None:
+    """Return how long the answered heartbeat was held, ms; `None`: it is no held heartbeat."""
+    if not isinstance(stimulus, asked.AnyHeartbeat) or not delayed_heartbeats.is_held(groups, stimulus):
+        return None
+    return held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
+
+
+def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms: int | None) -> Entry:
+    details: tuple[tuple[str, str], ...] = ()
+    if isinstance(stimulus, TimerKey):
+        details = (("deadline", TIMERS.get(stimulus.kind, stimulus.kind)),)
+        event = "deadline_passed"
+    else:
+        event = type(stimulus).__name__
+        if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
+            # The heartbeat was carried out when it arrived: news is reported with its response.
+            held = () if held_ms is None else (("answer", "held"), ("held_ms", str(held_ms)))
+            details = (("member_epoch", str(stimulus.member_epoch)), *held)
+        elif isinstance(stimulus, asked.JoinGroup) and stimulus.reason:
+            details = (("reason", stimulus.reason),)
+        elif isinstance(stimulus, asked.LeaveGroup):
+            # An administrator's removal must not look like a leave.
+            by = (("by", "administrator"),) if is_removal(groups, stimulus) else ()
+            reasons = dict.fromkeys(member.reason for member in stimulus.members if member.reason)
+            details = (*by, *(("reason", reason) for reason in list(reasons)[:1]))
+        elif isinstance(stimulus, asked.TargetComputed):
+            details = (("outcome", "failed" if stimulus.error else "answered"),)
+    return Entry(kind=RowKind.STIMULUS, event=event, group_id=group_id, member_id=_member_of(stimulus), details=details)
+
+
+def _member_of(stimulus: Stimulus) -> str:
+    if isinstance(stimulus, asked.LeaveGroup) and len(stimulus.members) == 1:
+        return stimulus.members[0].member_id
+    member_id = getattr(stimulus, "member_id", "") or ""
+    return str(member_id)
+
+
+# Detection of a group at rest: every member has exactly its target.
+#
+# Laws: a group is not at rest while a move waits or has just begun.
+# Source: requirements G7 and H4.
+
+
+def rest_epoch(group: ConsumerGroup | None, records: Sequence[Record]) -> int | None:
+    """Return the epoch at which `records` bring a group to rest; `None` if they do not, or it was.
+
+    `group`: its state before them, `None` if they create it.
+    """
+    # A growing group has many members behind, and a record concerns one of them if no move waits.
+    if group is not None and len(group.behind) > len(records) and not group.waiting:
+        return None
+    epoch, target_epoch = (0, 0) if group is None else (group.epoch, group.target_epoch)
+    before = epoch, target_epoch
+    targets: dict[str, Mapping[TopicId, tuple[int, ...]]] = {}
+    standings: dict[str, CurrentAssignmentSet | None] = {}
+    gone: set[str] = set()
+    held_back: dict[Place, WaitingMove] | None = None
+    released: set[Place] = set()
+    begins = False
+    for record in records:
+        match record:
+            case ConsumerGroupEpochSet():
+                epoch = record.epoch
+            case TargetAssignmentEpochSet():
+                target_epoch = record.assignment_epoch
+            case MemberTargetSet():
+                targets[record.member_id] = record.partitions
+            # A new member without an assignment has none of its target yet.
+            case ConsumerMemberSubscribed() if group is None or record.member_id not in group.members:
+                standings.setdefault(record.member_id, None)
+            case CurrentAssignmentSet():
+                standings[record.member_id] = record
+                # A keeper that loses the partition ends the wait of its move.
+                released |= _released_by(group, record.member_id, places_of(record.assigned))
+            case ConsumerMemberForgotten():
+                gone.add(record.member_id)
+                released |= _released_by(group, record.member_id, set())
+            case MovesHeldBack():
+                held_back = record.waiting
+            case MovesBegun():
+                begins = True
+            # A removed group is not at rest.
+            case ConsumerGroupForgotten():
+                return None
+    behind = set() if group is None else group.behind
+    waiting = {} if group is None else group.waiting
+    # The target is behind, or the group was at rest before: no new rest.
+    if epoch != target_epoch or (before == (epoch, target_epoch) and not behind and not waiting):
+        return None
+    # A move that waits or has just begun is not over.
+    if begins or set(waiting if held_back is None else held_back) - released:
+        return None
+    touched = targets.keys() | standings.keys() | {waiting[place].taker for place in released}
+    # A member behind that no record concerns has another step to take.
+    if behind - touched - gone:
+        return None
+    is_at_rest = all(_is_settled_after(group, standings, targets, member_id) for member_id in touched - gone)
+    return epoch if is_at_rest else None
+
+
+def _is_settled_after(
+    group: ConsumerGroup | None,
+    standings: Mapping[str, CurrentAssignmentSet | None],
+    targets: Mapping[str, Mapping[TopicId, tuple[int, ...]]],
+    member_id: str,
+) -> bool:
+    # A record of this decision counts, else the member's present state.
+    standing = standings.get(member_id) or (None if group is None else group.members.get(member_id))
+    target = targets.get(member_id)
+    if target is None:
+        target = NO_TARGET if group is None else group.targets.get(member_id, NO_TARGET)
+    return standing is not None and is_settled(standing, target)
+
+
+def _released_by(group: ConsumerGroup | None, member_id: str, kept: set[Place]) -> set[Place]:
+    """Return the waiting moves that end because a member has only `kept` left."""
+    waiting = {} if group is None else group.waiting
+    return {place for place, move in waiting.items() if move.keeper == member_id and place not in kept}

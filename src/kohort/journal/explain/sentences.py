@@ -1,0 +1,618 @@
+"""Builders of an explanation's values and sentences from followed rebalances, waits and owners.
+
+Laws: no rows are read here; an open event has lasted until the given time.
+Source: requirement J2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kohort.journal.explain.explanation import Delay, GroupRebalance, Move, Ownership, Phase, Standing
+from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, HeldBack, Holding, Holdings
+from kohort.journal.words import PAUSED, MemberNames, Partition, show_clock, show_duration, show_partitions
+
+if TYPE_CHECKING:
+    from kohort.journal.explain.explanation import Gap, Trigger
+    from kohort.journal.explain.group_state import Silence
+
+
+#: Time after which an inactive awaited member counts as silent, ms: two of the usual heartbeats are due.
+SILENT_MS: Final = 10_000
+
+
+def name_of(rebalance: FollowedRebalance) -> str:
+    """Return the name of a rebalance for a sentence."""
+    what = "epoch" if rebalance.protocol == "consumer" else "generation"
+    return f"the rebalance to {what} {rebalance.number}" if rebalance.number is not None else "a rebalance"
+
+
+def build_delay(
+    name: str,
+    what: str,
+    began_ms: int,
+    ended_ms: int | None = None,
+    *,
+    end: str = "",
+    partitions: Iterable[Partition] = (),
+    meanwhile: Iterable[str] = (),
+    is_held: bool | None = None,
+    now_ms: int = 0,
+) -> Delay:
+    """Build a wait for a member, for an assignor or for a pace."""
+    named, seen = tuple(sorted(partitions)), tuple(dict.fromkeys(meanwhile))
+    lasted_ms = (now_ms if ended_ms is None else ended_ms) - began_ms
+    # Two heartbeats are missing: the wait is explained by the member's silence.
+    if not seen and not end and what in ("hear", "give up", "join again") and lasted_ms >= SILENT_MS:
+        seen = ("silent",)
+    sentence = say_delay(
+        member=name, what=what, partitions=named, lasted_ms=lasted_ms, is_over=ended_ms is not None, end=end,
+        meanwhile=seen, is_held=is_held,
+    )  # fmt: skip
+    return Delay(
+        member=name, what=what, partitions=named, began_ms=began_ms, ended_ms=ended_ms, end=end, meanwhile=seen,
+        sentence=sentence, is_held=is_held,
+    )  # fmt: skip
+
+
+def build_pace(
+    held_back: HeldBack, partitions: Iterable[Partition], ended_ms: int | None = None, *, now_ms: int = 0
+) -> Delay:
+    """Build a wait for the turn of moves."""
+    pace = held_back.pace
+    name = "the pause of moves" if pace == PAUSED else f"the pace{' of moves' if not pace else f' of {pace}'}"
+    return build_delay(name, "begin", held_back.since_ms, ended_ms, partitions=partitions, now_ms=now_ms)
+
+
+def build_waits(
+    members: Collection[FollowedMember],
+    rebalance: FollowedRebalance | None,
+    holdings: Holdings,
+    names: MemberNames,
+    *,
+    now_ms: int,
+) -> list[Delay]:
+    """Build the present waits; `rebalance`: the open one, `None` if there is none."""
+    found: list[Delay] = []
+    for member in members:
+        # A member that was told has to revoke; until then it has to hear of it.
+        if member.planned_since_ms is not None and member.asked_since_ms is None:
+            found.append(
+                build_delay(
+                    member.name, "hear", member.planned_since_ms, partitions=member.planned,
+                    meanwhile=member.meanwhile, is_held=member.is_held, now_ms=now_ms,
+                )
+            )  # fmt: skip
+        if member.asked_since_ms is not None:
+            seen, asked = member.meanwhile, member.asked
+            found.append(
+                build_delay(
+                    member.name, "give up", member.asked_since_ms, partitions=asked, meanwhile=seen, now_ms=now_ms
+                )
+            )
+        if member.away_since_ms is not None:
+            held = holdings.of(member.name)
+            found.append(build_delay(member.name, "come back", member.away_since_ms, partitions=held, now_ms=now_ms))
+    if rebalance is None:
+        return found
+    if rebalance.held_back is not None:
+        found.append(build_pace(rebalance.held_back, rebalance.held_back.left, now_ms=now_ms))
+    if rebalance.assignor_asked_ms is not None:
+        found.append(
+            build_delay(f"assignor {rebalance.assignor}", "assign", rebalance.assignor_asked_ms, now_ms=now_ms)
+        )
+    # The other members wait for the leader's assignment.
+    if rebalance.protocol == "classic" and rebalance.computed_ms is not None:
+        found.append(build_delay(names.of(rebalance.leader), "share out", rebalance.computed_ms, now_ms=now_ms))
+    elif rebalance.protocol == "classic":
+        # The join phase is open: others wait for the members that have not rejoined.
+        missing = [member for member in members if member.member_id not in rebalance.joined]
+        found += [build_delay(member.name, "join again", rebalance.began_ms, now_ms=now_ms) for member in missing]
+    return found
+
+
+def build_standings(
+    members: Iterable[FollowedMember], holdings: Holdings, window_ms: int | None, *, now_ms: int
+) -> list[Standing]:
+    """Build each member's partitions with the reason for fewer than others."""
+    # `window_ms` is the end of the wait of a static group's new members.
+    found: list[Standing] = []
+    for member in members:
+        held = tuple(sorted(holdings.of(member.name)))
+        because = member.short.get("because", "")
+        # The first of these that applies takes precedence over a config.
+        if member.is_new and window_ms is not None and not held:
+            because = "window"
+        elif member.away_since_ms is not None:
+            because = "away"
+        elif member.waits_since_ms is not None:
+            because = "others"
+        left_ms = None if window_ms is None else window_ms - now_ms
+        sentence = say_standing(member.name, held, because, member.short, left_ms=left_ms)
+        found.append(
+            Standing(
+                member=member.name, member_id=member.member_id, partitions=held, joined_ms=member.joined_ms,
+                because=because, sentence=sentence,
+            )
+        )  # fmt: skip
+    return found
+
+
+def build_ownership(holding: Holding, *, now_ms: int) -> Ownership:
+    """Build a member's time as owner of a partition."""
+    member, end, is_over = holding.member, holding.end, holding.ended_ms is not None
+    lasted_ms = (now_ms if holding.ended_ms is None else holding.ended_ms) - holding.began_ms
+    move = holding.unread
+    unread_ms = None if move is None else (move.read_again_ms or 0) - (move.read_ms or 0)
+    is_at_most = move is not None and move.is_at_most
+    sentence = say_ownership(
+        member, holding.partition, lasted_ms=lasted_ms, is_over=is_over, end=end, unread_ms=unread_ms,
+        is_at_most=is_at_most,
+    )  # fmt: skip
+    return Ownership(
+        topic=holding.partition[0],
+        partition=holding.partition[1],
+        member=member,
+        began_ms=holding.began_ms,
+        ended_ms=holding.ended_ms,
+        end=end,
+        sentence=sentence,
+        unread_ms=unread_ms,
+        is_at_most=is_at_most,
+    )
+
+
+def build_rebalance(found: FollowedRebalance, after: FollowedRebalance | None, *, now_ms: int) -> GroupRebalance:
+    """Build a rebalance; `after`: the next one, `None` if there is none."""
+    moves = tuple(
+        Move(
+            topic=topic, partition=number, giver=move.giver, taker=move.taker, asked_ms=move.asked_ms,
+            committed_ms=move.committed_ms, released_ms=move.released_ms, granted_ms=move.granted_ms,
+            # Without another reader, the giver was the last to read.
+            reader=move.reader or (None if move.read_ms is None else move.giver), read_ms=move.read_ms,
+            read_again_ms=move.read_again_ms, is_at_most=move.is_at_most, is_found=move.is_found,
+        )
+        for (topic, number), move in sorted(found.moves.items())
+    )  # fmt: skip
+    ended_ms = now_ms if found.ended_ms is None else found.ended_ms
+    is_over = found.ended_ms is not None
+    # Partitions with a new owner that has not read yet: no member reads them meanwhile.
+    unread = {
+        place: now_ms - move.read_ms
+        for place, move in found.moves.items()
+        if move.read_ms is not None and move.granted_ms is not None and move.read_again_ms is None and not move.is_over
+    }
+    sentence = say_rebalance(
+        name=name_of(found),
+        triggers=found.triggers,
+        moves=moves,
+        unnamed=found.unnamed,
+        delays=found.delays,
+        is_computed=found.computed_ms is not None,
+        lasted_ms=ended_ms - found.began_ms,
+        is_over=is_over,
+        overtaken_by=name_of(after) if after is not None and found.is_overtaken else "",
+        unread=unread,
+        silences=found.silences,
+        short=[
+            say_short(f"{name} has {'nothing' if each.get('has') == '0' else each.get('has', '')}", each)
+            for name, each in found.short.items()
+        ],
+        is_cut=found.is_cut,
+        is_found=found.is_found,
+    )
+    phases = _build_phases(found)
+    return GroupRebalance(
+        number=found.number,
+        first_number=found.first_number,
+        protocol=found.protocol,
+        began_ms=found.began_ms,
+        computed_ms=found.computed_ms,
+        # An overtaken or cut rebalance has no end of its own.
+        ended_ms=None if found.is_overtaken or found.is_cut else found.ended_ms,
+        overtaken_by=after.number if after is not None and found.is_overtaken else None,
+        triggers=tuple(found.triggers),
+        moves=moves,
+        unnamed=found.unnamed,
+        delays=tuple(found.delays),
+        sentence=sentence,
+        phases=phases,
+        timing=say_phases(phases),
+    )
+
+
+def _build_phases(found: FollowedRebalance) -> tuple[Phase, ...]:
+    """Build the phases of a rebalance, as far as the rows have them."""
+    phases = [
+        Phase(name="unnoticed", member=each.member, began_ms=each.began_ms, ended_ms=each.noticed_ms)
+        for each in found.silences
+    ]
+    known_ms = found.computed_ms
+    gathered_ms = found.computing_ms or known_ms
+    phases.append(Phase(name="gathered", member=None, began_ms=found.began_ms, ended_ms=gathered_ms))
+    if found.protocol == "classic":
+        # In a classic group the target is known when the leader has sent it.
+        known_ms = found.ended_ms if found.computed_ms is not None else None
+    if gathered_ms is not None:
+        phases.append(Phase(name="computed", member=None, began_ms=gathered_ms, ended_ms=known_ms))
+    moves = list(found.moves.values())
+    for giver in dict.fromkeys(move.giver for move in moves if move.giver is not None and move.asked_ms is not None):
+        own = [move for move in moves if move.giver == giver]
+        asked = [move.asked_ms for move in own if move.asked_ms is not None]
+        phases.append(
+            Phase(
+                name="given up", member=giver, began_ms=min(asked), ended_ms=_last([each.released_ms for each in own])
+            )
+        )
+    if known_ms is not None and moves:
+        ended_ms = _last([move.read_again_ms or move.granted_ms for move in moves])
+        freed = [each.released_ms for each in moves if each.released_ms is not None]
+        began_ms = max([known_ms, *(each for each in freed if ended_ms is None or each <= ended_ms)])
+        # Partitions without an owner were assigned with the target itself.
+        began_ms = began_ms if ended_ms is None else min(began_ms, ended_ms)
+        phases.append(Phase(name="taken", member=None, began_ms=began_ms, ended_ms=ended_ms))
+    return tuple(phases)
+
+
+def _last(times: Iterable[int | None]) -> int | None:
+    """Return the latest of some times; `None` if one is not reached yet."""
+    found = list(times)
+    known = [each for each in found if each is not None]
+    return max(known) if len(known) == len(found) else None
+
+
+# Sentences of an explanation.
+#
+# Laws: a sentence has no facts beyond the values beside it. Members without a name in the rows are counted.
+# Source: requirement J2; `coordinator/journal_events/triggers.py`, which names the triggers.
+
+#: Trigger of the coordinator -> sentence about the members.
+_OF_MEMBERS: Final = {
+    "member joined": "{} joined",
+    "member left": "{} left",
+    "removed by an administrator": "{} {was} removed by an administrator",
+    "session timeout": "{} {was} silent for the whole session timeout",
+    "rebalance timeout": "{} did not give its partitions up in time",
+    "join timeout": "{} did not join again in time",
+    "sync timeout": "{} did not ask for its part in time",
+    "connection lost": "{} lost the connection and did not come back",
+    "static member returned": "{} came back under the same name",
+    "static member left for a while": "{} left for a while",
+    "subscription changed": "{} subscribed anew",
+    "assignor changed": "{} asked for another assignor",
+    "member asked for an assignment": "{} asked for an assignment",
+    "member rejoined": "{} joined again",
+    "registration timeout": "{} {was} offline for the whole registration timeout",
+    "group is full": "{} {was} turned away because the group is full",
+}
+#: Trigger -> sentence about the group.
+_OF_GROUP: Final = {
+    "topics changed": "the topics changed",
+    "next step to an even target": "the next of limited moves were due",
+    "limit on moves lifted": "a limit on moves was lifted",
+    "administrator moved partitions": "an administrator moved partitions",
+    "expansion timeout": "the new members had been gathered",
+    "forced by an administrator": "an administrator forced it",
+    "group became dynamic": "the group became dynamic",
+    "group's assignor changed": "the group got another assignor",
+}
+#: Most names of members and flows in a sentence; the rest is a number.
+_SHOWN: Final = 4
+#: Sentence for a rebalance that changed no owner.
+_NO_MOVES: Final = "nobody had to move"
+#: Awaited action of a member -> its verb.
+_VERBS: Final = {
+    "hear": "to hear that it has to give up",
+    "give up": "to give up",
+    "join again": "to join again",
+    "share out": "to share the partitions out",
+    "come back": "to come back",
+    "assign": "to assign",
+    "begin": "to let",
+}
+
+#: Reason of a removal -> how a wait for that member ended.
+ENDS: Final = {
+    "session timeout": "was silent until its session ended",
+    "registration timeout": "was offline until its registration timeout ended",
+    "connection lost": "lost its connection",
+    "rebalance timeout": "did not do it in time, though it sent heartbeats",
+    "member left": "left",
+    "removed by an administrator": "was removed by an administrator",
+}
+
+
+def say_trigger(trigger: str, members: Sequence[str], why: str) -> str:
+    """Say the trigger of a rebalance.
+
+    >>> say_trigger("removed by an administrator", ["ann"], "removed by an administrator")
+    'ann was removed by an administrator'
+    """
+    said = _OF_GROUP.get(trigger)
+    if said is None:
+        words = _OF_MEMBERS.get(trigger)
+        if words is None:
+            said = trigger or "nothing that the rows name"
+        else:
+            said = words.format(_people(members) or "a member", was="were" if len(members) > 1 else "was")
+    # An administrator's reason often equals the trigger.
+    return f"{said} ({why})" if why and why != trigger else said
+
+
+def say_rebalance(
+    *,
+    name: str,
+    triggers: Iterable[Trigger],
+    moves: Sequence[Move],
+    unnamed: int,
+    delays: Iterable[Delay],
+    is_computed: bool,
+    lasted_ms: int,
+    is_over: bool,
+    overtaken_by: str,
+    unread: Mapping[Partition, int],
+    silences: Sequence[Silence],
+    short: Sequence[str] = (),
+    is_cut: bool = False,
+    is_found: bool = False,
+) -> str:
+    """Say a whole rebalance.
+
+    `overtaken_by`: the name of the rebalance that came before its end, empty if none did. `unread`: partitions that the
+    new owner has not read yet, and for how long no member has by now, ms. `silences`: members removed for their
+    silence. `short`: why members have fewer partitions than others, though it is over. `is_cut`: it ended in a time of
+    which nothing is known; `is_found`: it began in such a time.
+    """
+    unknown = (
+        "of what came when the broker crashed, which is not known" if is_found else "of what is not in the history"
+    )
+    because = ", ".join(dict.fromkeys(trigger.sentence for trigger in triggers)) or unknown
+    moved = _say_moves(moves, unnamed, is_computed=is_computed, is_over=is_over)
+    if short:
+        moved = (
+            f"{'nothing moves' if moved == _NO_MOVES else moved}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+        )
+    parts = [f"{name}, because {because}: {moved}"]
+    if is_cut:
+        parts.append(f"what became of it after {show_duration(lasted_ms)} is not known: the broker crashed")
+    elif is_found and is_over:
+        pass
+    elif overtaken_by:
+        parts.append(f"after {show_duration(lasted_ms)} {overtaken_by} came before its end")
+    else:
+        behind = f", {_say_silence(silences)}" if silences else ""
+        parts.append(f"it {'took' if is_over else 'has been going on for'} {show_duration(lasted_ms)}{behind}")
+    slowest = max(delays, key=lambda delay: (delay.ended_ms is None, _length(delay)), default=None)
+    if slowest is not None and (_length(slowest) or slowest.ended_ms is None):
+        parts.append(slowest.sentence)
+    parts += _say_cost(moves, unread)
+    parts += dict.fromkeys(hint for each in silences if (hint := _say_hint(each)))
+    return "; ".join(parts)
+
+
+def say_phases(phases: Iterable[Phase]) -> str:
+    """Say the phases of a rebalance.
+
+    >>> from kohort.journal.explain.explanation import Phase
+    >>> say_phases([Phase(name="gathered", member=None, began_ms=10, ended_ms=60)])
+    'gathered in 50 ms'
+    """
+    said = []
+    for phase in phases:
+        by = f" by {phase.member}" if phase.member else ""
+        if phase.ended_ms is None:
+            said.append(f"not {phase.name}{by} yet")
+        elif phase.name == "unnoticed":
+            said.append(f"{phase.member} unnoticed for {show_duration(phase.ended_ms - phase.began_ms)}")
+        else:
+            said.append(f"{phase.name}{by} in {show_duration(phase.ended_ms - phase.began_ms)}")
+    return ", ".join(said)
+
+
+def say_delay(
+    *, member: str, what: str, partitions: Sequence[Partition], lasted_ms: int, is_over: bool, end: str,
+    meanwhile: Sequence[str], is_held: bool | None = None,
+) -> str:  # fmt: skip
+    """Say a member's delay of others; `is_held`: whether it could be told at once."""
+    verb = _VERBS[what] + (f" {show_partitions(partitions)}" if partitions and what in ("give up", "hear") else "")
+    verb += f" {show_partitions(partitions)} begin to move" if what == "begin" else ""
+    if is_held is not None:
+        verb += ", though its heartbeat was held" if is_held else ", out of reach until its next heartbeat"
+    verb += f" with {show_partitions(partitions)}" if partitions and what == "come back" else ""
+    if is_over:
+        said = f"{member} took {show_duration(lasted_ms)} {verb}"
+        said = f"{said} and {end}" if end else said
+    else:
+        said = f"{member} has had {show_duration(lasted_ms)} {verb}"
+    return f"{said} (meanwhile: {', '.join(meanwhile)})" if meanwhile else said
+
+
+def say_ownership(
+    member: str, partition: Partition, *, lasted_ms: int, is_over: bool, end: str, unread_ms: int | None = None,
+    is_at_most: bool = False,
+) -> str:  # fmt: skip
+    """Say a member's time as owner of a partition; before it no member read for `unread_ms`."""
+    name = show_partitions([partition])
+    most = "at most " if is_at_most else ""
+    gap = f" (nobody had read it for {most}{show_duration(unread_ms)})" if unread_ms else ""
+    if not is_over:
+        return f"{member} has {name}, for {show_duration(lasted_ms)} by now{gap}"
+    return f"{member} had {name} for {show_duration(lasted_ms)}{gap}" + (f", until {end}" if end else "")
+
+
+def say_standing(
+    member: str, held: Sequence[Partition], because: str, short: Mapping[str, str], *, left_ms: int | None
+) -> str:
+    """Say a member's partitions and the reason for fewer than others."""
+    # `left_ms` is the remaining wait of a static group's new members.
+    has = f"{member} has {show_partitions(held) if held else 'nothing'}"
+    match because:
+        case "":
+            return f"{has}: {'its share' if held else 'the assignor has nothing for it'}"
+        case "window":
+            left = f" for {show_duration(left_ms)} more" if left_ms is not None and left_ms > 0 else ""
+            return f"{has}: it waits with other new members of the static group{left} (group.expansion.timeout.ms)"
+        case "others":
+            return f"{has}: others still have what it shall get"
+        case "away":
+            return f"{has}: it is away"
+        case _:
+            return say_short(has, short)
+
+
+def say_short(has: str, short: Mapping[str, str]) -> str:
+    """Say why a member has fewer partitions than others, after the ones that it has.
+
+    >>> say_short("ann has nothing", {"because": "group.assignor.max.moves", "even": "2"})
+    'ann has nothing of the 2 of an even share: group.assignor.max.moves withholds the rest'
+    """
+    because = short.get("because", "")
+    if because == "no topic":
+        wants = f" ({short['topics']})" if short.get("topics") else ""
+        return f"{has}: there is no topic that it subscribes to{wants}"
+    even = f" of the {short['even']} of an even share" if "even" in short else ""
+    return f"{has}{even}: {because} withholds the rest"
+
+
+def say_now(
+    delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool,
+    gap: Gap | None = None, short: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """Say the present waits, after the latest crash if there was one.
+
+    `short`: why members have fewer partitions than others; the other arguments: see `_say_now`.
+    """
+    now = _say_now(
+        delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
+    )  # fmt: skip
+    if short and not latest and not delays and not is_gone:
+        now = f"{now.removesuffix(': nobody is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+    if gap is None or is_gone:
+        return now
+    times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
+    gone = (
+        f", when {_people(gap.gone)} ceased to be {'members' if len(gap.gone) > 1 else 'a member'}" if gap.gone else ""
+    )
+    return f"the broker crashed between {times}{gone}, and what came then is not known; {now}"
+
+
+def _say_now(
+    delays: Sequence[Delay], *, waiting: Sequence[str], members: int, latest: str, is_computed: bool, is_gone: bool
+) -> str:
+    """Say the present waits.
+
+    `waiting`: members that have yet to get partitions. `latest`: the open rebalance, empty if there is none;
+    `is_computed`: whether its target is known.
+    """
+    if is_gone:
+        return "the group is gone"
+    if delays:
+        return "; ".join(delay.sentence for delay in delays)
+    if waiting:
+        verb = "wait" if len(waiting) > 1 else "waits"
+        return f"{latest or 'it'} goes on: {_people(waiting)} {verb} for partitions that others still have"
+    if latest and not is_computed:
+        return f"{latest} goes on: who shall own what is not known yet"
+    if latest:
+        return f"{latest} goes on: members learn of it with their next heartbeats"
+    count = "1 member" if members == 1 else f"{members} members"
+    return f"the group is at rest with {count}: nobody is waited for" if members else "the group has no members"
+
+
+def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_over: bool) -> str:
+    if not moves and not unnamed:
+        if not is_computed:
+            return "who shall own what is not known yet"
+        return _NO_MOVES if is_over else "nothing has moved yet"
+    flows: dict[tuple[str | None, str | None, bool, bool], list[Partition]] = {}
+    for move in moves:
+        flow = (move.giver, move.taker, move.released_ms is not None, move.is_found)
+        flows.setdefault(flow, []).append((move.topic, move.partition))
+    said = [_say_flow(*flow, partitions, is_over=is_over) for flow, partitions in list(flows.items())[:_SHOWN]]
+    more = sum(len(partitions) for partitions in list(flows.values())[_SHOWN:]) + unnamed
+    return ", ".join(said) + (f"{' and ' if said else ''}{more} more partitions moved" if more else "")
+
+
+def _say_flow(
+    giver: str | None,
+    taker: str | None,
+    is_free: bool,
+    is_found: bool,
+    partitions: Sequence[Partition],
+    *,
+    is_over: bool,
+) -> str:
+    names = show_partitions(partitions)
+    if is_found and taker is not None:
+        return f"{taker} took {names}, which {giver} had before the crash"
+    if taker is None and not is_free:
+        return f"{giver} has yet to give up {names}"
+    if taker is None and is_over:
+        return f"nobody has {names} of {giver} any more"
+    if taker is None:
+        return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner yet"
+    if giver is None:
+        return f"{taker} took {names}, which nobody had"
+    return f"{taker} got {names} back" if giver == taker else f"{taker} took {names} from {giver}"
+
+
+def _say_silence(silences: Sequence[Silence]) -> str:
+    longest = max(silences, key=lambda each: each.noticed_ms - each.began_ms)
+    return f"{show_duration(longest.noticed_ms - longest.began_ms)} after the last sign of {longest.member}"
+
+
+def _say_hint(silence: Silence) -> str:
+    """Say which setting would have noticed the silence sooner."""
+    if silence.is_lost or not silence.session_ms:
+        return ""
+    if silence.disconnected_ms is not None:
+        before = show_duration(silence.disconnected_ms)
+        return (
+            f"the connection of {silence.member} had ended {before} before it was missed: group.disconnect.grace.ms "
+            "gives a member up for that"
+        )
+    return f"a member may be silent for {show_duration(silence.session_ms)}, its session timeout, before it is missed"
+
+
+def _say_cost(moves: Sequence[Move], unread: Mapping[Partition, int]) -> list[str]:
+    said = []
+    gaps = [(move.unread_ms, move.is_at_most) for move in moves if move.unread_ms is not None]
+    if any(gap for gap, _ in gaps):
+        longest_ms, is_at_most = max(gaps)
+        most = "at most " if is_at_most else "up to " if len(gaps) > 1 else ""
+        said.append(f"{_count(len(gaps))} read by nobody for {most}{show_duration(longest_ms)}")
+    if unread:
+        has = "has" if len(unread) == 1 else "have"
+        said.append(
+            f"{show_partitions(unread)} {has} not been read yet, for {show_duration(max(unread.values()))} by now"
+        )
+    # Rows of an earlier version have only the owners.
+    ownerless = [
+        move.granted_ms - move.released_ms
+        for move in moves
+        if move.granted_ms is not None and move.released_ms is not None and move.read_ms is None and not move.is_found
+    ]
+    if any(ownerless):
+        most = "up to " if len(ownerless) > 1 else ""
+        said.append(f"{_count(len(ownerless))} without an owner for {most}{show_duration(max(ownerless))}")
+    return said
+
+
+def _count(partitions: int) -> str:
+    return "1 partition was" if partitions == 1 else f"{partitions} partitions were"
+
+
+def _people(members: Sequence[str]) -> str:
+    shown = list(dict.fromkeys(members))
+    more = len(shown) - _SHOWN
+    named = ", ".join(shown[:_SHOWN])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _more_like(short: Sequence[str]) -> str:
+    return f", and {len(short) - _SHOWN} more members like that" if len(short) > _SHOWN else ""
+
+
+def _length(delay: Delay) -> int:
+    return 0 if delay.ended_ms is None else delay.ended_ms - delay.began_ms

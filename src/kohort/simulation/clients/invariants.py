@@ -1,0 +1,379 @@
+"""Final checks once faults have ended: every record is read, and new records are read at once.
+
+Laws held here, by name:
+- `EverythingIsRead`: once nothing goes wrong any more each group reads all that is there.
+- `NobodyStarves`: then a partition that is not paused is read as soon as its broker can answer, whatever other
+  partitions, brokers and applications do with theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.base.clock import Clock
+from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.request import Peer, Request
+from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.delayed_heartbeats import Pushing
+from kohort.broker.groups.membership_updates import Listening
+from kohort.broker.groups.runtime import Runtime
+from kohort.broker.groups.shard_log import Home
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
+from kohort.coordinator.decision import Decision, Reply, TimerKey
+from kohort.coordinator.delayed_heartbeats import find_member
+from kohort.coordinator.journal_events.triggers import Stimulus
+from kohort.coordinator.model import ConsumerGroup
+from kohort.errors import ErrorCode
+from kohort.ids import TopicPartition
+from kohort.simulation.clients.ledger import LawBroken
+from kohort.simulation.clients.network import PROGRAM
+from kohort.simulation.clients.plan import FLEETING
+from kohort.simulation.clients.reader import Reader
+from kohort.testing.clusternodes import NodeCoordination
+from kohort.wire.messages.membership import MemberNews
+
+if TYPE_CHECKING:
+    from kohort.simulation.clients.client_world import ClientWorld
+
+
+#: After everything is healed all is read within this time: sessions end, callbacks return, connections are given up.
+READ_WITHIN_S: Final = 60.0
+#: How long a record that is there takes to a reader that waits for it: a few round trips.
+PROMPT_S: Final = 0.4
+#: Longer than a member may be silent without being missed.
+PEACE_S: Final = 5.0
+#: A buffer from here on has room for every fetch that there may be.
+AMPLE_BYTES: Final = 1 << 20
+#: How often the laws are looked at, s.
+LOOK_EVERY_S: Final = 0.25
+
+
+class Aftermath:
+    """The final phase of a world, without faults."""
+
+    def __init__(self, world: ClientWorld) -> None:
+        self._world: Final = world
+
+    async def follow(self) -> None:
+        """Check that every record is read, groups come to rest, and new records are read at once."""
+        await self._read_everything()
+        await self._wait_for_peace()
+        self._world.is_at_peace = True
+        await self._read_everything()
+        await self._be_prompt()
+
+    async def _read_everything(self) -> None:
+        began_s = self._world.loop.time()
+        while (left := self._unread()) is not None:
+            await self._world.pass_time(LOOK_EVERY_S)
+            if self._world.loop.time() - began_s > READ_WITHIN_S:
+                raise LawBroken("EverythingIsRead", f"{left}, {READ_WITHIN_S:g} s after everything was healed")
+
+    async def _wait_for_peace(self) -> None:
+        """Wait until no partition has moved for a while."""
+        for _ in range(20):
+            before = self._moves()
+            await self._world.pass_time(PEACE_S)
+            if self._moves() == before:
+                return
+        raise LawBroken("EverythingIsRead", "partitions go on moving although nothing happens")
+
+    def _moves(self) -> int:
+        return sum(reader.ownership.changes for reader in self._world.readers)
+
+    def _unread(self) -> str | None:
+        for party in self._world.plan.parties:
+            readers = [each for each in self._world.readers if each.party is party]
+            wanted = {topic for each in readers for topic in each.topics}
+            owned: dict[TopicPartition, Reader] = {}
+            for reader in readers:
+                for each in reader.ownership.next:
+                    if each in owned:
+                        return f"{each} is owned by {owned[each].name} and {reader.name}"
+                    owned[each] = reader
+            for each in self._world.partitions():
+                log = self._world.log(each)
+                if each.topic not in wanted or log is None:
+                    continue
+                if each not in owned:
+                    return f"nobody of {party.group_id} owns {each}"
+                handed = self._world.groups[party.group_id].handed.get(each, 0)
+                if each.topic != FLEETING and handed < log.high_watermark:
+                    return f"{party.group_id} has read {handed} of {log.high_watermark} of {each}"
+                at = owned[each].ownership.next[each]
+                if each.topic != FLEETING and log.high_watermark and at is not None and at < log.high_watermark:
+                    return f"{owned[each].name} is at {at} of {log.high_watermark} in {each}"
+        return None
+
+    async def _be_prompt(self) -> None:
+        """Check that records and seeks are served at once while other partitions are paused or idle."""
+        for _ in range(3):
+            await self._pause_some()
+            await self._expect_records()
+            await self._expect_seeks()
+        for reader in self._world.readers:
+            if reader.consumer is not None:
+                PROGRAM.set(reader.name)
+                reader.consumer.resume(sorted(reader.consumer.paused()))
+        await self._read_everything()
+        await self._world.pass_time(self._world.plan.max_wait_ms / 1000 + 1.0)
+        self._check_empty()
+
+    async def _pause_some(self) -> None:
+        """Pause some partitions, with more records than any buffer takes."""
+        writer, backlog = self._world.writers[0], []
+        for reader in self._world.readers:
+            held = sorted(each for each in reader.ownership.next if each.topic != FLEETING)
+            if reader.consumer is not None and len(held) > 1:
+                paused = self._world.random.sample(held, self._world.random.randint(0, len(held) - 1))
+                PROGRAM.set(reader.name)
+                reader.consumer.resume(held)
+                reader.consumer.pause(paused)
+                backlog += paused
+        PROGRAM.set(writer.name)
+        for each in sorted(set(backlog)):
+            for _ in range(self._world.random.choice((0, 40))):
+                writer.send(each.topic, each.partition)
+        await writer.flush()
+        await self._world.pass_time(1.0)
+
+    async def _expect_records(self) -> None:
+        writer, waiting = self._world.writers[0], {}
+        PROGRAM.set(writer.name)
+        for each in self._world.partitions():
+            if each.topic == FLEETING or self._world.random.random() < 0.5:
+                continue
+            sent = writer.send(each.topic, each.partition)
+            await writer.flush()
+            if sent is None or sent.future.exception() is not None:
+                continue
+            offset = sent.future.result().offset
+            for reader in self._readers_of(each):
+                waiting[reader.name, each, offset] = self._await(reader, each, offset)
+        limit_s = self._world.plan.max_wait_ms / 1000 + PROMPT_S
+        await self._all_within(waiting, limit_s, "a record that was stored")
+
+    async def _expect_seeks(self) -> None:
+        waiting = {}
+        for reader in self._world.readers:
+            held = [each for each in sorted(reader.ownership.next) if self._may_seek(reader, each)]
+            if held and reader.consumer is not None:
+                each = self._world.random.choice(held)
+                offset = (reader.ownership.next[each] or 1) - 1
+                PROGRAM.set(reader.name)
+                reader.consumer.seek(each, offset)
+                reader.ownership.seek(each, offset)
+                waiting[reader.name, each, offset] = self._await(reader, each, offset)
+        limit_s = PROMPT_S
+        if self._world.plan.fetch_buffer_bytes < AMPLE_BYTES:
+            # One long fetch may have all of a broker's share, until it ends.
+            limit_s += self._world.plan.max_wait_ms / 1000
+        await self._all_within(waiting, limit_s, "what was sought")
+
+    def _may_seek(self, reader: Reader, partition: TopicPartition) -> bool:
+        assert reader.consumer is not None
+        is_paused = partition in reader.consumer.paused()
+        return partition.topic != FLEETING and not is_paused and bool(reader.ownership.next.get(partition))
+
+    def _readers_of(self, partition: TopicPartition) -> list[Reader]:
+        """List the readers that must receive a new record of a partition."""
+        return [
+            reader
+            for reader in self._world.readers
+            if reader.consumer is not None
+            and partition in reader.ownership.next
+            and partition not in reader.consumer.paused()
+        ]
+
+    def _await(self, reader: Reader, partition: TopicPartition, offset: int) -> asyncio.Event:
+        """Return an event set when the reader gets that record, at once if it has it."""
+        event = asyncio.Event()
+        if (reader.ownership.next.get(partition) or 0) > offset:
+            event.set()
+        else:
+            self._world.awaited[reader.name, partition, offset] = event
+        return event
+
+    async def _all_within(self, waiting: dict[tuple[str, TopicPartition, int], Any], limit_s: float, what: str) -> None:
+        until_s = self._world.loop.time() + limit_s
+        while self._world.loop.time() < until_s and not all(event.is_set() for event in waiting.values()):
+            await self._world.pass_time(0.02)
+        for (name, partition, offset), event in waiting.items():
+            if not event.is_set():
+                why = f"{what} has not reached {name} within {limit_s:g} s: offset {offset} of {partition}"
+                raise LawBroken("NobodyStarves", why)
+        self._world.awaited.clear()
+
+    def _check_empty(self) -> None:
+        """Check that no record is left in a buffer, and none counted there but those of open fetches."""
+        for reader in self._world.readers:
+            if reader.consumer is None:
+                continue
+            buffer = reader.consumer._context.host._machine._sender.buffer
+            for each in reader.ownership.next:
+                if each.topic != FLEETING and buffer.held(each):
+                    why = f"{reader.name} counts {buffer.held(each)} bytes of {each} that nobody has"
+                    raise LawBroken("BufferWithinLimit", why)
+
+
+# Brokers that delay heartbeats for a share of the interval, and the members' duties then.
+#
+# Laws held here, by name, of members of the consumer protocol where nothing goes wrong around them:
+# - `BeatsInTime`: a member is heard of within its interval, however its heartbeats are held.
+# - `HeardAtOnce`: what it subscribes to is known to the coordinator at once, though a heartbeat of it is held.
+# - `ToldAlike`: what a member is told by a fetch or a commit is what a heartbeat of it would be told then.
+# - `OneOwner`: what an application is told to be its own no other one of its group holds.
+
+#: Time by which a heartbeat may exceed its interval: a round trip, and the steps of the world's looks, ms.
+_GRACE_MS: Final = 100
+#: Within this time a subscription is known: round trips, and an answer that is under way, s.
+_AT_ONCE_S: Final = 0.1
+
+
+class HoldsFor(Pushing):
+    """A policy that holds heartbeats for a share, 0 to below 1, of a member's interval; 0: never."""
+
+    def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
+        super().__init__(values, clock)
+        self._share: Final = share
+
+    def bears(self, request: Request) -> bool:
+        """Return whether a request's client bears a hold, as `Pushing` does."""
+        return self._share > 0 and super().bears(request)
+
+    def hold_ms(self, connection: Peer, member: MemberKey) -> int:
+        """Return the time of a hold: the chosen share of the member's interval."""
+        return int(connection.told_intervals.get(member, 0) * self._share)
+
+
+class TellsAlike(Listening):
+    """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
+
+    def __init__(
+        self, fail: Callable[[Exception], None], runtime: Coordination, on_news: Callable[[MemberKey], None]
+    ) -> None:
+        super().__init__(runtime, on_news)
+        self._fail: Final = fail
+
+    def _translate(self, command: WatchMember) -> Callable[[Any, Any], MemberNews]:
+        translate = super()._translate(command)
+
+        def checked(asker: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MemberNews:
+            self._check(command, body)
+            return translate(asker, body)
+
+        return checked
+
+    def _check(self, command: WatchMember, body: ConsumerGroupHeartbeatReply | Refusal) -> None:
+        if isinstance(body, Refusal) and body.code is ErrorCode.NOT_COORDINATOR:
+            return
+        assert isinstance(self._runtime, NodeCoordination)
+        runtime = self._runtime._runtime
+        shard, now_ms = runtime._homes[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
+        member = find_member(shard.groups, command.group_id, command.member_id)
+        heartbeat = ConsumerGroupHeartbeat(
+            cause=command.cause,
+            request=command.request,
+            group_id=command.group_id,
+            member_id=command.member_id,
+            member_epoch=max(command.member_epoch if member is None else member.member_epoch, 1),
+            client_id="" if member is None else member.client_id,
+            client_host="" if member is None else member.client_host,
+            tells_all=True,
+        )
+        replies = [each for each in shard.handle(heartbeat, now_ms=now_ms).effects if isinstance(each, Reply)]
+        told = replies[0].body
+        if isinstance(body, Refusal):
+            is_alike = isinstance(told, Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
+        elif body.assignment is None:
+            return
+        else:
+            is_alike = isinstance(told, ConsumerGroupHeartbeatReply) and (
+                (told.member_epoch, told.assignment) == (body.member_epoch, body.assignment)
+            )
+        if not is_alike:
+            self._fail(LawBroken("ToldAlike", f"{command.member_id} is told {body}, and by a heartbeat {told}"))
+
+
+class Members:
+    """The coordinator's view of the readers of a world."""
+
+    def __init__(self, world: ClientWorld) -> None:
+        self._world: Final = world
+
+    def watch(self, runtime: Runtime) -> None:
+        """Note each reader whose session ends, for `FreedIsLetGo`."""
+        commit = runtime._commit
+
+        def watched(home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
+            is_over = decision.due is not None and decision.due.kind == "session"
+            found = self._reader_of(home, decision.due) if is_over else None
+            is_taken = commit(home, stimulus, decision, now_ms, **more)
+            if found is not None and is_taken:
+                found.ownership.free("the coordinator has not heard of it for a session")
+            return is_taken
+
+        runtime._commit = watched  # type: ignore[method-assign]
+
+    def _reader_of(self, home: Home, ended: TimerKey | None) -> Reader | None:
+        """Find the reader that is still the member of an ended session; `None`: no reader is."""
+        assert ended is not None
+        for reader in self._world.readers:
+            if reader.consumer is not None and reader.party.group_id == ended.group_id:
+                identity = reader.consumer._context.deliveries.identity
+                if identity.member_id == ended.member_id and identity.epoch >= 0:
+                    return reader
+        return None
+
+    def check_beats(self) -> None:
+        """Check `BeatsInTime` for every present member."""
+        runtime = self._world.brokers.runtime
+        now_ms = runtime._clock.now_ms()
+        for group_id in self._world.groups:
+            shard = runtime._homes[runtime.index_of(group_id)].shard
+            settings = shard.settings_for(group_id)
+            group = shard.groups.consumer.get(group_id)
+            for member in () if group is None else group.members.values():
+                ends_ms = shard.timers.deadline(member.session_key)
+                assert ends_ms is not None, "a member has a session"
+                silent_ms = now_ms + settings.group_consumer_session_timeout_ms - ends_ms
+                if silent_ms > settings.group_consumer_heartbeat_interval_ms + _GRACE_MS:
+                    raise LawBroken("BeatsInTime", f"{member.client_id} has been silent for {silent_ms} ms")
+
+    def check_subscription(self, reader: Reader) -> None:
+        """Check `HeardAtOnce` a moment from now, if the reader is a member now and then."""
+        consumer, topics = reader.consumer, reader.topics
+        assert consumer is not None
+        before = self._find(reader)
+
+        def look() -> None:
+            group = self._find(reader)
+            if before is None or group is None or reader.consumer is not consumer or reader.topics is not topics:
+                return
+            known = next(each for each in group.members.values() if each.client_id == reader.name)
+            if set(known.subscribed_topic_names) != set(topics):
+                why = f"{reader.name} subscribes to {topics}, not {known.subscribed_topic_names}"
+                self._world.fail(LawBroken("HeardAtOnce", why))
+
+        self._world.loop.call_later(_AT_ONCE_S, look)
+
+    def check_taken(self, reader: Reader, partitions: Iterable[TopicPartition]) -> None:
+        """Check `OneOwner` for partitions that the reader is told are its own."""
+        for other in self._world.readers:
+            doubled = other.ownership.next.keys() & set(partitions)
+            if doubled and other is not reader and other.party is reader.party:
+                raise LawBroken("OneOwner", f"{reader.name} takes {sorted(doubled)}, which {other.name} has")
+
+    def _shard(self, reader: Reader) -> Any:
+        runtime = self._world.brokers.runtime
+        return runtime._homes[runtime.index_of(reader.party.group_id)].shard
+
+    def _find(self, reader: Reader) -> ConsumerGroup | None:
+        """Return the reader's group, if the reader is the only member of that name in it."""
+        group: ConsumerGroup | None = self._shard(reader).groups.consumer.get(reader.party.group_id)
+        if group is None or [each.client_id for each in group.members.values()].count(reader.name) != 1:
+            return None
+        return group

@@ -1,0 +1,200 @@
+"""Records handed to each reader and the progress of each group: the base of the clients' laws.
+
+Laws held here, by name:
+- `HandedOutOnce`: while a reader owns a partition its records come in the order of the log, each once, none left out.
+- `OwnedOnly`: nothing is handed out of a partition that is not owned, none of one whose callback has said that it goes.
+- `FreedIsLetGo`: nothing is handed out of what the coordinator has freed, since it has not heard of the reader for a
+  session: a reader that is silent or cut off lets go first.
+- `NothingSkipped`: where an owner begins, members of the group had been handed all that is before.
+- `OffsetsOfTheirTopic`: what is committed of a topic that was made again was handed out of this one, not of the
+  one that had its name before.
+- `UnreadAsTold`: of a partition that changes hands the history tells when it was read last, which is before its reader
+  died, and when it is read again, which is before its new owner is handed anything of it.
+- `NoCommitBeyondDone`: what is committed was handed out, and the application was back for more or has said so itself.
+Source: users@kafka 2014-07-16; Kafka's consumer API, delivery semantics.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kohort.coordinator.records.types import OffsetCommitted
+from kohort.errors import InvariantViolation
+from kohort.ids import TopicId, TopicPartition
+from kohort.journal.rows import Row
+from kohort.journal.words import Partition, read_partitions
+from kohort.simulation.clients.plan import FLEETING
+
+
+class LawBroken(InvariantViolation):
+    """A broken law of the clients; the world adds the story."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name}: {why}")
+
+
+@dataclass(slots=True)
+class GroupLedger:
+    """The ledger of one group, over all its readers of all times."""
+
+    group_id: str
+    #: Partition -> offset up to which every record was handed out to a member.
+    handed: dict[TopicPartition, int] = field(default_factory=dict)
+    #: Partition -> highest offset below which some owner was done.
+    done: dict[TopicPartition, int] = field(default_factory=dict)
+    #: (topic id, partition) -> end of what was handed out, of the topic that is deleted and made again.
+    handed_by_id: dict[tuple[TopicId, int], int] = field(default_factory=dict)
+    #: How many records were handed out.
+    count: int = 0
+
+    def check_committed(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Compare committed offsets of the coordinator with the records that are done."""
+        for each, offset in committed.items():
+            if each.topic != FLEETING and offset > self.done.get(each, 0):
+                why = f"group {self.group_id} has committed {offset} of {each}, done is {self.done.get(each, 0)}"
+                raise LawBroken("NoCommitBeyondDone", why)
+
+    def note_handed(self, topic_id: TopicId, partition: int, offset: int) -> None:
+        """Note a record of that topic that was handed out."""
+        place = topic_id, partition
+        if offset > self.handed_by_id.get(place, 0):
+            why = f"{self.group_id} was handed offset {offset} of {FLEETING}-{partition}, but none before it"
+            raise LawBroken("NothingSkipped", f"{why}: the topic was made again")
+        self.handed_by_id[place] = max(self.handed_by_id.get(place, 0), offset + 1)
+
+    def check_fleeting(self, committed: Iterable[OffsetCommitted]) -> None:
+        """Compare committed offsets of the recreated topic with the records handed out of it."""
+        for each in committed:
+            handed = self.handed_by_id.get((each.topic_id, each.partition), 0)
+            if each.offset > handed:
+                why = f"group {self.group_id} has committed {each.offset} of {each.topic}-{each.partition} under its "
+                raise LawBroken("OffsetsOfTheirTopic", f"{why}present id; {handed} were handed out of that")
+
+
+class Ownership:
+    """The partitions that one consumer owns, and its position in each."""
+
+    def __init__(self, name: str, group: GroupLedger) -> None:
+        self.name = name
+        self.group = group
+        #: Partition -> next offset; `None` before the first record of this ownership.
+        self.next: dict[TopicPartition, int | None] = {}
+        #: Those of them that the coordinator has freed, and why.
+        self.freed: dict[TopicPartition, str] = {}
+        #: How often it has changed.
+        self.changes = 0
+
+    def gain(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note the partitions of a call of `on_assigned`."""
+        self.changes += 1
+        for each in partitions:
+            if each in self.next:
+                raise LawBroken("OwnedOnly", f"{self.name} is given {each}, which it owns")
+            self.next[each] = None
+
+    def lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note the partitions of a call of `on_revoked` or `on_lost`."""
+        self.changes += 1
+        for each in partitions:
+            if each not in self.next:
+                raise LawBroken("OwnedOnly", f"{self.name} is to give up {each}, which it does not own")
+            del self.next[each]
+            self.freed.pop(each, None)
+
+    def free(self, why: str) -> None:
+        """Note that the coordinator may assign everything to other members from now on."""
+        self.freed = dict.fromkeys(self.next, why)
+
+    def take(self, partition: TopicPartition, offset: int) -> None:
+        """Note a record that was handed out, and check the laws about it."""
+        if partition not in self.next:
+            raise LawBroken(
+                "OwnedOnly", f"{self.name} was handed offset {offset} of {partition}, which it does not own"
+            )
+        if partition in self.freed:
+            why = f"{self.name} was handed offset {offset} of {partition}, though {self.freed[partition]}"
+            raise LawBroken("FreedIsLetGo", why)
+        self.group.count += 1
+        if partition.topic == FLEETING:
+            # A topic of that name has come and gone: its offsets say nothing.
+            return
+        expected, handed = self.next[partition], self.group.handed.get(partition, 0)
+        if expected is None:
+            if offset > handed:
+                why = f"{self.name} begins {partition} at {offset}, but nobody of its group was handed {handed}"
+                raise LawBroken("NothingSkipped", why)
+        elif offset != expected:
+            why = f"{self.name} was handed offset {offset} of {partition} where {expected} is next"
+            raise LawBroken("HandedOutOnce", why)
+        self.next[partition] = offset + 1
+        self.group.handed[partition] = max(handed, offset + 1)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Note a seek of the application."""
+        self.next[partition] = offset
+
+    def finish(self) -> None:
+        """Note that the application is done with every record that it was handed."""
+        done = self.group.done
+        for each, offset in self.next.items():
+            if offset is not None:
+                done[each] = max(done.get(each, 0), offset)
+
+
+class ReadingTimes:
+    """The times when members read and died, by their own account; milliseconds of the brokers' clock."""
+
+    def __init__(self) -> None:
+        #: Member id and partition -> when it was handed records, ascending.
+        self._handed: dict[tuple[str, Partition], list[int]] = {}
+        #: Member id -> when its process was gone.
+        self._died: dict[str, int] = {}
+        #: How many rows were held against it.
+        self.checked = 0
+
+    def hand_out(self, member_id: str, partition: TopicPartition, now_ms: int) -> None:
+        """Note a record that a member was handed."""
+        self._handed.setdefault((member_id, (partition.topic, partition.partition)), []).append(now_ms)
+
+    def die(self, member_id: str, now_ms: int) -> None:
+        """Note that a member's process has died without leaving the group."""
+        self._died[member_id] = now_ms
+
+    def check(self, rows: Iterable[Row], *, slack_ms: int, parked_ms: int) -> None:
+        """Compare the history of a group with the records that its members were handed.
+
+        `slack_ms`: so late a broker sees that a member is dead. `parked_ms`: so long a fetch waits; one that has come
+        before the group gave a partition back to its member brings records of it all the same.
+        """
+        #: Partition -> its owner that is not told to read it, and since when it has it.
+        granted: dict[Partition, tuple[str, int]] = {}
+        for row in rows:
+            details, member_id = dict(row.entry.details), row.entry.member_id
+            for released in read_partitions(details.get("released", ""))[0]:
+                self._check_unread(released, granted.pop(released, None), row.time_ms - parked_ms)
+            if row.entry.event == "partitions_moved" and "read_ms" in details:
+                granted.update(dict.fromkeys(read_partitions(details["partitions"])[0], (member_id, row.time_ms)))
+            elif row.entry.event == "partitions_read":
+                self._check_read(row, details, slack_ms)
+                for partition in read_partitions(details["partitions"])[0]:
+                    self._check_unread(partition, granted.pop(partition, None), row.time_ms - parked_ms)
+
+    def _check_read(self, row: Row, details: Mapping[str, str], slack_ms: int) -> None:
+        died_ms = self._died.get(details["from"])
+        self.checked += 1
+        if died_ms is not None and int(details["read_ms"]) > died_ms + slack_ms:
+            why = f"{details['from']} died at {died_ms} and is told to have read until {details['read_ms']}"
+            raise LawBroken("UnreadAsTold", why)
+
+    def _check_unread(self, partition: Partition, owner: tuple[str, int] | None, until_ms: int) -> None:
+        """Check that an owner not told to read a partition got no record of it before `until_ms`."""
+        if owner is None:
+            return
+        member_id, since_ms = owner
+        handed = self._handed.get((member_id, partition), [])
+        first = bisect_right(handed, since_ms)
+        if first < len(handed) and handed[first] < until_ms:
+            why = f"{member_id} was handed {partition} at {handed[first]}, and is told not to read it before {until_ms}"
+            raise LawBroken("UnreadAsTold", why)

@@ -1,0 +1,310 @@
+"""Programs and brokers of a seed in virtual time: the common part of all such worlds.
+
+Laws: a seed says everything. Nothing reads a clock or draws from elsewhere, so that a failure happens again: alone and
+after others, at any pace and in any order of sets. `NothingIsLeft`: after its close a client has no connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from random import Random
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from kohort.broker.options.settings import BrokerSettings
+from kohort.broker.server import Server
+from kohort.errors import InvariantViolation
+from kohort.ids import TopicPartition
+from kohort.simulation.clients.invariants import LOOK_EVERY_S, HoldsFor, TellsAlike
+from kohort.simulation.clients.ledger import LawBroken
+from kohort.simulation.clients.network import PROGRAM, Standstill, VirtualLoop, run_virtually
+from kohort.simulation.clients.plan import Plan
+from kohort.simulation.trace import Story
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.testing.clusternodes import Brokers
+
+R = TypeVar("R")
+
+CONFIG: Final = {
+    "group.consumer.min.session.timeout.ms": 1_000,
+    "group.consumer.session.timeout.ms": 3_000,
+    "group.consumer.min.heartbeat.interval.ms": 50,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.min.session.timeout.ms": 1_000,
+    "group.initial.rebalance.delay.ms": 0,
+    "num.partitions": 2,
+}
+
+
+class _StoryClock:
+    """The loop's time as a clock for stories."""
+
+    start_ms = 0
+
+    def __init__(self) -> None:
+        self.loop: VirtualLoop | None = None
+
+    def now_ms(self) -> int:
+        return 0 if self.loop is None else self.loop.now_ms()
+
+
+class ProgramWorld(ABC, Generic[R]):
+    """The world of one seed; `R` is the report of a run."""
+
+    #: The command that plays the seed again.
+    target: ClassVar[str]
+
+    def __init__(self, seed: int, *, random: Random, plan: Plan) -> None:
+        self.seed: Final = seed
+        self.random: Final = random
+        self.plan: Final = plan
+        self._clock: Final = _StoryClock()
+        self.story: Final = Story(self._clock)  # type: ignore[arg-type]
+        self.is_healed = False
+        self.bootstrap = ""
+        self.brokers: Brokers
+        self.loop: VirtualLoop
+        self._failure: BaseException | None = None
+        #: Program -> how many clients it has made.
+        self.opened: Final[Counter[str]] = Counter()
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+
+    def run(self) -> R:
+        """Play the whole story.
+
+        Raises:
+            InvariantViolation: a law was broken; carries the story.
+        """
+        try:
+            report: R = run_virtually(self._play_on, self.random)
+            # An error that no task has looked at is reported when its last reference is freed.
+            self._raise_failure()
+        except Exception as error:
+            raise self._with_story(error) from error
+        return report
+
+    # -- what programs use --------------------------------------------------------------------------------------------
+
+    def tell(self, actor: str, what: str) -> None:
+        """Note an event in the story."""
+        self.story.tell(actor, what)
+
+    def draw_partition(self, random: Random) -> tuple[str, int]:
+        """Draw the partition of a record: mostly one of its own, and some of them seldom."""
+        topics = self.brokers.shared.cluster.topics
+        names = [name for name in sorted(self.plan.topics) if name in topics]
+        name = random.choice(names)
+        count = len(topics[name].partitions)
+        return name, min(random.randint(0, count - 1), random.randint(0, count - 1))
+
+    def log(self, partition: TopicPartition) -> PartitionLog | None:
+        """Return a partition's log."""
+        return self.brokers.log(partition.topic, partition.partition)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return every partition that applications know."""
+        topics = self.brokers.shared.cluster.topics
+        names = [name for name in sorted(self.plan.topics) if name in topics]
+        return [TopicPartition(name, number) for name in names for number in range(len(topics[name].partitions))]
+
+    def on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Check a task that has ended: it may end only by being cancelled or by an error."""
+        if not task.cancelled() and task.exception() is not None and self._failure is None:
+            self._failure = task.exception()
+
+    def fail(self, why: Exception) -> None:
+        """End the world with a broken law that a background task has found."""
+        if self._failure is None:
+            self._failure = why
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Keep a background task; an exception that it raises ends the world."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self.on_task_done)
+
+    def check_closed(self, name: str, opened: int) -> None:
+        """Check `NothingIsLeft` after the close of the `opened`th client of that name."""
+        loop = self.loop
+
+        def look() -> None:
+            if self.opened[name] == opened and self._failure is None:
+                left = [wire for wire in loop.internet.of(name) if not any(end.is_closing() for end in wire.ends)]
+                if left:
+                    self._failure = LawBroken("NothingIsLeft", f"{name} is closed and has {len(left)} connections")
+
+        loop.call_later(0.01, look)
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _play(self) -> R:
+        """Play the story between the start of the brokers and their end."""
+
+    async def _play_on(self, loop: VirtualLoop) -> R:
+        self.loop = self._clock.loop = loop
+        loop.set_exception_handler(self._on_loop_error)
+        server = await self._start_brokers()
+        try:
+            return await self._play()
+        finally:
+            await self.brokers.close()
+            await server.stop()
+
+    def count_records(self) -> int:
+        """Count the records in all logs."""
+        return sum(log.log_end_offset for each in self.partitions() if (log := self.log(each)) is not None)
+
+    async def _start_brokers(self) -> Server:
+        config = {**CONFIG, "group.consumer.assignment.window.ms": self.plan.window_ms}
+        settings = [
+            BrokerSettings.of({**config, "node.id": number}, host="127.0.0.1", port=0)
+            for number in range(1, self.plan.brokers + 1)
+        ]
+        server = Server(settings[0])
+        shared = server.open()
+        internet = self.loop.internet
+
+        def listen(each: BrokerSettings) -> Any:
+            return internet.bind(each.host, each.port, f"broker-{each.node_id}")
+
+        self.brokers = Brokers(shared, server.runtime, settings, listen=listen)
+        for node in self.brokers.nodes.values():
+            node.pushing = HoldsFor(settings[0].values, shared.clock, self.plan.hold_share)
+            node.listening = partial(TellsAlike, self.fail)
+        for each in settings:
+            await self.start_broker(each.node_id)
+        self.bootstrap = ",".join(f"{node.host}:{node.port}" for node in self.brokers.nodes.values())
+        for name, count in self.plan.topics.items():
+            shared.cluster.create_topic(name, count, {})
+        return server
+
+    async def start_broker(self, node_id: int, port: int | None = None) -> None:
+        """Start a broker as a program of its own."""
+        before = PROGRAM.set(f"broker-{node_id}")
+        try:
+            await self.brokers.start(node_id, None, port)
+        finally:
+            PROGRAM.reset(before)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass, and check the world meanwhile."""
+        until_s = self.loop.time() + seconds
+        while self.loop.time() < until_s:
+            await asyncio.sleep(min(LOOK_EVERY_S, until_s - self.loop.time()))
+            self._look()
+
+    def _look(self) -> None:
+        """Check the world while time passes."""
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        del loop
+        error = context.get("exception")
+        if self._failure is None:
+            self._failure = error if error is not None else LawBroken("NoSurprise", str(context.get("message")))
+
+    def _with_story(self, error: Exception) -> InvariantViolation:
+        if isinstance(error, Standstill):
+            error = LawBroken("EndsInTime", str(error))
+        law = error.law if isinstance(error, InvariantViolation) else f"NoSurprise: {type(error).__name__}: {error}"
+        again = f"\n  again with: make {self.target} SEED={self.seed}"
+        return InvariantViolation(f"{law}{again}", self.story.of())
+
+
+# Runs of client worlds by seed: from the command line, and many in the processes of a test.
+
+
+def play(
+    build: Callable[[int], ProgramWorld[R]],
+    summarize: Callable[[R], str],
+    arguments: Sequence[str] | None,
+    *,
+    module: str,
+    description: str | None,
+) -> int:
+    """Run the seeds that a command line names; return 0 if every law held, else 1.
+
+    The story of the seed that broke a law is printed.
+
+    Args:
+        build: makes the world of a seed; like `summarize` something that other processes can import.
+        summarize: a report in a line.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("seed", type=int, nargs="?", default=0, help="which world; the first one with --count")
+    parser.add_argument("--verbose", action="store_true", help="print the whole story, also if every law held")
+    parser.add_argument("--count", type=int, default=1, help="run so many seeds, and stop at the first that fails")
+    parser.add_argument("--jobs", type=int, default=1, help="in so many processes")
+    options = parser.parse_args(arguments)
+    one = partial(_play_one, build, summarize, is_verbose=options.verbose)
+    seeds = range(options.seed, options.seed + options.count)
+    if options.jobs == 1:
+        return _say_all(map(one, seeds))
+    with get_context("spawn").Pool(options.jobs) as pool:
+        return _say_all(pool.imap(one, seeds, chunksize=5))
+
+
+def outcomes_of(build: Callable[[int], ProgramWorld[R]], seeds: Iterable[int]) -> list[tuple[int, str | None]]:
+    """Run each seed and return the broken law's story; `None`: every law held."""
+    outcomes: list[tuple[int, str | None]] = []
+    for seed in seeds:
+        try:
+            with _silence():
+                build(seed).run()
+        except InvariantViolation as broken:
+            outcomes.append((seed, str(broken)))
+        else:
+            outcomes.append((seed, None))
+    return outcomes
+
+
+def _play_one(
+    build: Callable[[int], ProgramWorld[R]], summarize: Callable[[R], str], seed: int, *, is_verbose: bool
+) -> tuple[bool, str]:
+    """Run one seed and return whether every law held, with the text to print."""
+    world = build(seed)
+    try:
+        with _silence():
+            report = world.run()
+    except InvariantViolation as broken:
+        return False, f"{_story_of(world) if is_verbose else ''}seed {seed}: {broken}"
+    story = f"{_story_of(world)}{world.plan}\n" if is_verbose else ""
+    return True, f"{story}seed {seed}: every law held; {summarize(report)}"
+
+
+def _say_all(told: Iterable[tuple[bool, str]]) -> int:
+    for has_held, text in told:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+        if not has_held:
+            return 1
+    return 0
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Silence the clients' log while a world runs."""
+    before = logging.root.manager.disable
+    # Clients warn of every fault that the world injects.
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _story_of(world: ProgramWorld[R]) -> str:
+    return "\n".join([*world.story.of(last=len(world.story)), ""])

@@ -1,0 +1,319 @@
+"""An application with a real consumer: it polls, and makes every other call of applications.
+
+Laws held here, by name:
+- `EndsInTime`: every call ends within its timeout, whatever becomes of brokers and network.
+- `NoSurprise`: what calls raise are errors that are documented, and the client never stops by itself.
+- `EachByItself`: where nothing happens but that topics are made again, a commit says at once of each partition what
+  became of it, and waits for none that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kohort.aio import Consumer
+from kohort.errors import KohortError, KohortTimeoutError, StateError
+from kohort.ids import TopicPartition
+from kohort.simulation.assignors import Whimsical
+from kohort.simulation.clients.ledger import LawBroken, Ownership
+from kohort.simulation.clients.network import PROGRAM
+from kohort.simulation.clients.plan import FLEETING, Party
+from kohort.simulation.network import GOOD
+
+if TYPE_CHECKING:
+    from kohort.simulation.clients.client_world import ClientWorld
+
+
+T = TypeVar("T")
+#: Time that a call may take beyond its timeout, s.
+GRACE_S: Final = 2.0
+MAX_POLL_INTERVAL_S: Final = 4.0
+
+
+class Mishap(Exception):
+    """An exception raised by a callback of the application."""
+
+
+class Reader:
+    """A reader of a group; after a crash or a leave it starts again with another consumer."""
+
+    def __init__(self, world: ClientWorld, name: str, party: Party) -> None:
+        self.world: Final = world
+        self.name: Final = name
+        self.party: Final = party
+        self.random = Random(world.random.random())
+        self.group = world.groups[party.group_id]
+        self.topics: tuple[str, ...] = world.draw_topics(self.random)
+        self.consumer: Consumer | None = None
+        self.ownership = Ownership(name, self.group)
+        self._task: asyncio.Task[None] | None = None
+        #: Seconds that callbacks have taken in the present call.
+        self._callback_s = 0.0
+
+    def start(self) -> None:
+        """Start the reader as a program of its own, if it has not started."""
+        if self._task is not None:
+            return
+        context = copy_context()
+        context.run(PROGRAM.set, self.name)
+        self._task = asyncio.get_running_loop().create_task(self._live(), name=self.name, context=context)
+        self._task.add_done_callback(self.world.on_task_done)
+
+    def crash(self) -> None:
+        """Kill the process; another one follows."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        self._drop("crashes")
+        self.start()
+
+    async def end(self) -> None:
+        """Close the consumer at the end of the world."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        await self._close()
+
+    def _drop(self, what: str) -> None:
+        consumer, self.consumer = self.consumer, None
+        self.world.tell(self.name, what)
+        if consumer is not None:
+            self.world.times.die(consumer.member_id, self.world.brokers.shared.clock.now_ms())
+            consumer._context.host.stop()  # the process is gone without leaving the group
+            consumer._context.is_closed = True
+        self.ownership = Ownership(self.name, self.group)
+
+    async def _live(self) -> None:
+        while self._task is asyncio.current_task():
+            if self.consumer is None:
+                self._open()
+            await self._act(self._draw_habit())
+
+    def _draw_habit(self) -> str:
+        if self.world.is_healed:
+            return "poll"
+        habits = self.world.plan.habits
+        return self.random.choices(list(habits), list(habits.values()))[0]
+
+    async def _act(self, habit: str) -> None:
+        try:
+            await getattr(self, habit)()
+        except Mishap:
+            self.world.tell(self.name, "its callback raised")
+        except (KohortError, OverflowError) as error:
+            if self._task is not asyncio.current_task():
+                return  # The process is gone.
+            if isinstance(error, StateError) and "not assigned" not in str(error):
+                # That of a partition which the background has lost, and the application has yet to hear of it.
+                raise LawBroken("NoSurprise", f"{habit} of {self.name} raised {error!r}") from error
+            self.world.tell(self.name, f"{habit}: {type(error).__name__}: {error}")
+
+    def _open(self) -> None:
+        plan = self.world.plan
+        self.world.opened[self.name] += 1
+        self.ownership = Ownership(self.name, self.group)
+        only_classic: Any = {}
+        if self.party.protocol == "classic":
+            only_classic = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}
+        if self.party.is_cooperative:
+            only_classic["partition_assignment_strategy"] = "cooperative-sticky"
+        self.consumer = Consumer(
+            bootstrap_servers=self.world.bootstrap,
+            group_id=self.party.group_id,
+            client_id=self.name,
+            group_protocol=self.party.protocol,
+            auto_offset_reset="earliest",
+            enable_auto_commit=self.party.auto_commit,
+            auto_commit_interval_ms=300,
+            max_poll_records=self.random.choice((1, 5, 50, 500)),
+            max_poll_interval_ms=int(MAX_POLL_INTERVAL_S * 1000),
+            fetch_buffer_bytes=plan.fetch_buffer_bytes,
+            max_partition_fetch_bytes=3_000,
+            fetch_max_wait_ms=plan.max_wait_ms,
+            fetch_carries_membership=plan.fetches_tell,
+            request_timeout_ms=4_000,
+            default_api_timeout_ms=6_000,
+            socket_connection_setup_timeout_ms=1_000,
+            retry_backoff_max_ms=500,
+            metadata_max_age_ms=10_000,
+            group_local_assignors=self._draw_assignors(),
+            **only_classic,
+        )
+        self._subscribe()
+
+    def _draw_assignors(self) -> list[Whimsical]:
+        """Draw the assignors of a member that runs some; one member in ten of a group has none."""
+        if self.party.protocol == "classic" or not self.world.plan.members_compute:
+            return []
+        return [Whimsical(self.random)] if self.random.random() < 0.9 else []
+
+    def _subscribe(self) -> None:
+        assert self.consumer is not None
+        self.world.tell(self.name, f"subscribes to {', '.join(self.topics)}")
+        self.consumer.subscribe(
+            list(self.topics),
+            on_assigned=self._callback("assigned", lambda _: self.ownership.gain),
+            on_revoked=self._callback("revoked", lambda _: self.ownership.lose),
+            on_lost=self._callback("lost", lambda _: self.ownership.lose),
+        )
+
+    def _callback(self, what: str, choose: Callable[[Any], Callable[[list[TopicPartition]], None]]) -> Any:
+        async def run(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self.world.tell(self.name, f"{what} {', '.join(f'{each.topic}-{each.partition}' for each in partitions)}")
+            choose(consumer)(partitions)
+            if what == "assigned" and self.world.plan.is_calm:
+                self.world.members.check_taken(self, partitions)
+            if self.world.is_healed or self.random.random() >= self.world.plan.callback_mishaps:
+                return
+            if self.random.random() < 0.3:
+                raise Mishap
+            seconds = self.random.choice((0.1, 1.0))
+            self._callback_s += seconds
+            await asyncio.sleep(seconds)
+
+        return run
+
+    async def _in_time(self, what: str, call: Awaitable[T], timeout_s: float) -> T:
+        """Await a call that has a timeout of its own."""
+        loop = asyncio.get_running_loop()
+        began_s, self._callback_s = loop.time(), 0.0
+        try:
+            async with asyncio.timeout(timeout_s + 60.0):
+                return await call
+        except TimeoutError as error:
+            if isinstance(error, KohortError) and not str(error).startswith("the call did not finish"):
+                raise
+            if isinstance(error, KohortError):
+                raise LawBroken("EndsInTime", f"the ticket of {what} of {self.name} has not ended") from error
+            raise LawBroken("EndsInTime", f"{what} of {self.name} has not ended after {timeout_s + 60:g} s") from None
+        finally:
+            took_s = loop.time() - began_s
+            if took_s > timeout_s + self._callback_s + GRACE_S:
+                why = f"{what} of {self.name} took {took_s:.3f} s; its timeout is {timeout_s:g} s"
+                raise LawBroken("EndsInTime", why)
+
+    def _take(self, records: list[Any]) -> None:
+        for record in records:
+            self.ownership.take(TopicPartition(record.topic, record.partition), record.offset)
+            self.world.on_handed_out(self, record)
+
+    # -- habits -----------------------------------------------------------------------------------------------------
+
+    def _come_back(self) -> None:
+        """Count everything handed out as done, where the consumer commits by itself."""
+        if self.party.auto_commit:
+            # A poll says that the records of the former one are processed.
+            self.ownership.finish()
+
+    async def poll(self) -> None:
+        assert self.consumer is not None
+        self._come_back()
+        self._take(await self._in_time("poll", self.consumer.poll(1.0), 1.0))
+
+    async def poll_one(self) -> None:
+        assert self.consumer is not None
+        self._come_back()
+        record = await self._in_time("poll_one", self.consumer.poll_one(0.5), 0.5)
+        self._take([] if record is None else [record])
+
+    async def be_slow(self) -> None:
+        await asyncio.sleep(self.random.choice((0.05, 0.3, 1.0)))
+
+    async def stop_polling(self) -> None:
+        self.world.tell(self.name, "stops polling")
+        await asyncio.sleep(MAX_POLL_INTERVAL_S * self.random.choice((0.8, 1.5)))
+
+    async def commit(self) -> None:
+        assert self.consumer is not None
+        self.ownership.finish()
+        try:
+            await self._in_time("commit", self.consumer.commit(timeout=3.0), 3.0)
+        except KohortTimeoutError as error:
+            if self.world.plan.is_well:
+                raise LawBroken("EachByItself", f"commit of {self.name}: {error}") from error
+            raise
+
+    async def commit_own(self) -> None:
+        """Commit the offset of a part of the records that were handed out."""
+        assert self.consumer is not None
+        chosen = {
+            each: offset
+            for each, offset in self.ownership.next.items()
+            if offset and offset > 1 and each.topic != FLEETING
+        }
+        if chosen:
+            partition = self.random.choice(sorted(chosen))
+            offset = self.random.randint(1, chosen[partition])
+            done = self.group.done
+            done[partition] = max(done.get(partition, 0), offset)
+            await self._in_time("commit", self.consumer.commit({partition: offset}, timeout=3.0), 3.0)
+
+    async def seek_back(self) -> None:
+        assert self.consumer is not None
+        known = {each: offset for each, offset in self.ownership.next.items() if offset and each.topic != FLEETING}
+        if known:
+            partition = self.random.choice(sorted(known))
+            offset = self.random.randint(max(0, known[partition] - 20), known[partition])
+            self.consumer.seek(partition, offset)
+            self.ownership.seek(partition, offset)
+
+    async def pause(self) -> None:
+        assert self.consumer is not None
+        held = sorted(self.consumer.assignment())
+        self.consumer.pause(self.random.sample(held, self.random.randint(0, len(held))))
+
+    async def resume(self) -> None:
+        assert self.consumer is not None
+        paused = sorted(self.consumer.paused())
+        self.consumer.resume(self.random.sample(paused, self.random.randint(0, len(paused))))
+
+    async def ask(self) -> None:
+        """Ask for positions, committed offsets and end offsets."""
+        if self.world.plan.members_compute and self.random.random() < 0.3 and self.consumer is not None:
+            self.consumer.enforce_rebalance("a whim")
+        assert self.consumer is not None
+        held = sorted(self.consumer.assignment())
+        if not held:
+            return
+        partition = self.random.choice(held)
+        match self.random.randint(0, 2):
+            case 0:
+                found = await self._in_time("position", self.consumer.position(partition, timeout=3.0), 3.0)
+                expected = self.ownership.next.get(partition)
+                if expected is not None and found != expected and partition.topic != FLEETING:
+                    raise LawBroken("HandedOutOnce", f"{self.name}: position of {partition} is {found}, not {expected}")
+            case 1:
+                await self._in_time("committed", self.consumer.committed([partition], 3.0), 3.0)
+            case _:
+                await self._in_time("end_offsets", self.consumer.end_offsets([partition], 3.0), 3.0)
+
+    async def wake_up(self) -> None:
+        """Wake up a waiting `poll`, which ends at once."""
+        assert self.consumer is not None
+        asyncio.get_running_loop().call_later(0.1, self.consumer.wakeup)
+        await self.poll()
+
+    async def change_subscription(self) -> None:
+        self.topics = self.world.draw_topics(self.random)
+        if self.world.plan.is_calm and self.world.plan.quality == GOOD:
+            self.world.members.check_subscription(self)
+        self._subscribe()
+
+    async def leave(self) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        consumer, self.consumer = self.consumer, None
+        opened = self.world.opened[self.name]
+        if consumer is not None:
+            self.world.tell(self.name, "closes")
+            self._come_back()
+            with suppress(Mishap):
+                await self._in_time("close", consumer.close(5.0), 5.0)
+            self.world.check_closed(self.name, opened)

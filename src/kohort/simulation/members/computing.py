@@ -1,0 +1,188 @@
+"""Assignors that simulated members run: some right, some wrong, repeated, late, or without result.
+
+Laws: a member that was told to compute asks for the input, however it goes on. Once it is healed it does what it shall.
+Source: KIP-848 as drafted; `kohort.coordinator.consumer.client_assignors`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.assign.assignors import built_in
+from kohort.assign.interface import Assignable
+from kohort.coordinator.commands import assignors as asked
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commands.values import ClientAssignor
+from kohort.errors import ErrorCode
+from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST
+
+if TYPE_CHECKING:
+    from kohort.simulation.members.consumer import ConsumerMember
+
+
+#: Possible behaviours by weight; the names are methods of `Computation`.
+_WEIGHTS: Final = {
+    "_right": 8,
+    "_whimsical": 3,
+    "_twice": 2,
+    "_failing": 2,
+    "_foreign": 2,
+    "_missing": 1,
+    "_too_many": 1,
+    "_of_another_epoch": 1,
+    "_to_nobody": 1,
+    "_hanging": 2,
+    "_dying": 1,
+}
+_USUAL_MS: Final = 300
+#: It is asked again so much later while it has another epoch than the coordinator.
+_AGAIN_MS: Final = 200
+
+
+class Computation:
+    """The assignor of one member, which computes when the coordinator asks."""
+
+    def __init__(self, member: ConsumerMember) -> None:
+        self._member: Final = member
+        self._random: Final = member.random
+        #: Between the word that it shall compute and the end of that.
+        self._is_busy = False
+        self._metadata = 0
+        self._reason = 0
+
+    def assignors(self) -> tuple[ClientAssignor, ...]:
+        """Return the assignors that the member names in its heartbeat."""
+        reason, self._reason = self._reason, 0
+        metadata = str(self._metadata).encode()
+        return (ClientAssignor("own", 0, 3, reason, 2, metadata), ClientAssignor("other", 1, 1, 0, 1, b""))
+
+    def change(self) -> None:
+        """Change the assignor's metadata, or give a reason to compute again."""
+        if self._random.random() < 0.5:
+            self._metadata += 1
+        else:
+            self._reason = 1
+
+    def begin(self) -> None:
+        """Compute as the coordinator has told, perhaps not for the first time."""
+        if not self._is_busy:
+            self._is_busy = True
+            self._prepare()
+
+    def forget(self) -> None:
+        """Forget the computation of a member that has left its group."""
+        self._is_busy = False
+
+    def _prepare(self) -> None:
+        member = self._member
+        command = asked.PrepareAssignment(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=member.group_id,
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+        )
+        member.ask(command, self._on_prepared, self._on_failure)
+
+    def _on_failure(self) -> None:
+        if self._is_busy:
+            self._prepare()
+
+    def _on_prepared(self, body: ReplyBody) -> None:
+        if isinstance(body, Refusal):
+            self._on_refused(body)
+            return
+        assert isinstance(body, asked.PrepareAssignmentReply), body
+        if not self._is_busy:
+            return
+        how = "_right"
+        if not self._member.world.broker.assignors.is_healed:
+            how = self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        self._member.tell(f"computes the assignment of epoch {body.group_epoch}, {how.strip('_').replace('_', ' ')}")
+        act: Callable[[asked.PrepareAssignmentReply], None] = getattr(self, how)
+        self._member.later(self._random.randint(0, _USUAL_MS), partial(act, body))
+
+    def _on_refused(self, body: Refusal) -> None:
+        if body.code == ErrorCode.STALE_MEMBER_EPOCH and self._is_busy:
+            # An answer to a heartbeat that tells the epoch is on its way.
+            self._member.later(_AGAIN_MS, self._on_failure)
+        else:
+            self._is_busy = False
+
+    def _install(self, given: asked.PrepareAssignmentReply, owners: array[int], **fields: Any) -> None:
+        member = self._member
+        names = [each.member_id for each in given.assignable.members]
+        command = asked.InstallAssignment(
+            cause=NO_CAUSE,
+            request=NO_REQUEST,
+            group_id=member.group_id,
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+            group_epoch=given.group_epoch,
+            owners=tuple(owners),
+            said=tuple((name, 1, f"{given.group_epoch}".encode()) for name in self._random.sample(names, 1)),
+        )
+        member.ask(replace(command, **fields), self._on_installed, self._on_failure)
+
+    def _on_installed(self, body: ReplyBody) -> None:
+        if isinstance(body, Refusal) and body.code == ErrorCode.STALE_MEMBER_EPOCH:
+            self._on_refused(body)
+        else:
+            self._is_busy = False
+
+    # How it goes.
+
+    def _right(self, given: asked.PrepareAssignmentReply) -> None:
+        """Compute an even and sticky assignment."""
+        self._install(given, _even(given.assignable))
+
+    def _whimsical(self, given: asked.PrepareAssignmentReply) -> None:
+        """Compute a legal assignment that is neither even nor sticky."""
+        owners, group = array("i"), given.assignable
+        for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
+            owners.extend(self._random.choice(subscribers) for _ in range(count))
+        self._install(given, owners)
+
+    def _twice(self, given: asked.PrepareAssignmentReply) -> None:
+        self._whimsical(given)
+        self._right(given)
+
+    def _failing(self, given: asked.PrepareAssignmentReply) -> None:
+        self._install(given, array("i"), error=3)
+
+    def _foreign(self, given: asked.PrepareAssignmentReply) -> None:
+        group = given.assignable
+        numbers = (self._random.randint(-1, len(group.members)) for _ in range(len(group.space)))
+        self._install(given, array("i", numbers))
+
+    def _missing(self, given: asked.PrepareAssignmentReply) -> None:
+        self._install(given, _even(given.assignable)[1:])
+
+    def _too_many(self, given: asked.PrepareAssignmentReply) -> None:
+        self._install(given, _even(given.assignable) + array("i", [0]))
+
+    def _of_another_epoch(self, given: asked.PrepareAssignmentReply) -> None:
+        self._install(given, _even(given.assignable), group_epoch=given.group_epoch - 1)
+
+    def _to_nobody(self, given: asked.PrepareAssignmentReply) -> None:
+        self._install(given, _even(given.assignable), said=(("nobody", 1, b""),))
+
+    def _hanging(self, given: asked.PrepareAssignmentReply) -> None:
+        """Send no result until the coordinator asks this member again."""
+        del given
+        self._is_busy = False
+
+    def _dying(self, given: asked.PrepareAssignmentReply) -> None:
+        del given
+        self._member.die()
+
+
+def _even(group: Assignable) -> array[int]:
+    uniform = built_in("uniform")
+    assert uniform is not None
+    return uniform.assign(group)

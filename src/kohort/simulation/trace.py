@@ -1,0 +1,98 @@
+"""The story of a simulated world, from which a person finds the cause of a failure.
+
+Laws: telling is cheap, since nearly every story is never read: values are kept as they are and become
+text only when a person reads the story.
+Source: architecture rule 9 (a story is a filter over the journal, attached to every invariant failure).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Final
+
+from kohort.coordinator.decision import ComputeTarget
+from kohort.errors import InvariantViolation
+from kohort.testing.clock import VirtualClock
+
+#: Fields that every command has, or that say nothing to a reader.
+_UNTOLD: Final = frozenset(
+    {"cause", "request", "group_id", "client_id", "client_host", "fresh_member_id", "image", "assignable"}
+)
+#: A row is no longer than this.
+_ROW_LENGTH: Final = 240
+
+
+class LawBroken(InvariantViolation):
+    """A broken law of one group; the world adds the story.
+
+    Args:
+        name: of the law, as `kohort.simulation.checkers` lists it.
+        why: what was seen, in words.
+    """
+
+    def __init__(self, name: str, why: str, *, group_id: str) -> None:
+        super().__init__(f"{name}: group {group_id}: {why}")
+        self.group_id = group_id
+
+
+class Row:
+    """An event of a story: its time, group, actor, text, and the values that it is about."""
+
+    __slots__ = ("about", "actor", "group_id", "time_ms", "what")
+
+    def __init__(self, time_ms: int, group_id: str, actor: str, what: str, about: tuple[object, ...]) -> None:
+        self.time_ms = time_ms
+        self.group_id = group_id
+        self.actor = actor
+        self.what = what
+        self.about = about
+
+
+class Story:
+    """Every event of a world, in order."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._rows: list[Row] = []
+        #: Topic id -> name, for words; a world tells every topic that it makes.
+        self.topic_names: dict[bytes, str] = {}
+
+    def tell(self, actor: str, what: str, *about: object, group_id: str = "") -> None:
+        """Note an event; without a group it concerns all of them."""
+        self._rows.append(Row(self._clock.now_ms(), group_id, actor, what, about))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def of(self, group_id: str = "", *, last: int = 80) -> list[str]:
+        """Return the latest events of one group, and those that concern every group, as text."""
+        rows = [row for row in self._rows if not group_id or row.group_id in ("", group_id)]
+        return [self._in_words(row) for row in rows[-last:]]
+
+    def _in_words(self, row: Row) -> str:
+        seconds = (row.time_ms - self._clock.start_ms) / 1000
+        about = " · ".join(self._describe(value) for value in row.about)
+        text = f"{seconds:9.3f} s  {row.actor:<12} {row.what}{' ' if about else ''}{about}"
+        return text if len(text) <= _ROW_LENGTH else f"{text[: _ROW_LENGTH - 1]}…"
+
+    def _describe(self, value: object) -> str:
+        if is_dataclass(value) and not isinstance(value, type):
+            if isinstance(value, ComputeTarget):
+                return f"{value.assignor} for epoch {value.epoch}"
+            told = ((field.name, getattr(value, field.name)) for field in fields(value))
+            words = ", ".join(f"{name}={self._describe(said)}" for name, said in told if _is_told(name, said))
+            return f"{type(value).__name__}({words})"
+        if isinstance(value, bytes):
+            known = self.topic_names.get(value)
+            return known if known is not None else f"{len(value)} bytes"
+        if isinstance(value, Mapping):
+            return "{" + ", ".join(f"{self._describe(k)}: {self._describe(v)}" for k, v in value.items()) + "}"
+        if isinstance(value, tuple | list | set | frozenset):
+            items: Iterable[object] = sorted(value) if isinstance(value, set | frozenset) else value
+            return "[" + ", ".join(self._describe(item) for item in items) + "]"
+        return getattr(value, "name", None) or str(value)
+
+
+def _is_told(name: str, value: object) -> bool:
+    return name not in _UNTOLD and value is not None and value not in ("", -1)

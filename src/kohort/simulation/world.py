@@ -1,0 +1,459 @@
+"""The world of a seed: one broker, a network, groups of members, and the faults between them.
+
+A run is: members start; for a while things go wrong; then everything is healed and the groups have to come to rest
+within bounded time and stay at rest; then all members die, and everything that waits has to be answered by timers.
+After each step the checkers look. A law that is broken raises `InvariantViolation` with the story of its group.
+
+Laws: a seed says everything; nothing reads a clock or draws from elsewhere, so that a failure happens again.
+Source: architecture rules 10 and 11; reliability: FoundationDB's and TigerBeetle's way of testing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from kohort.coordinator.commands import admin as asked
+from kohort.coordinator.commands import groups as groups_commands
+from kohort.coordinator.commands.base import GroupCommand
+from kohort.coordinator.commands.groups import LeavingMember
+from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
+from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.invariants import check_shared
+from kohort.coordinator.settings import GroupSettings
+from kohort.coordinator.shard import Shard
+from kohort.errors import InvariantViolation
+from kohort.ids import ZERO_TOPIC_ID
+from kohort.simulation.broker import SimulatedBroker
+from kohort.simulation.checkers import Checkers
+from kohort.simulation.faults import Perturbations
+from kohort.simulation.invariants.convergence import check_told, progress_of, why_not_at_rest
+from kohort.simulation.members.classic import ClassicMember
+from kohort.simulation.members.consumer import ConsumerMember, Wishes
+from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, Wire
+from kohort.simulation.network import Connection, SimulatedNetwork
+from kohort.simulation.runtime import compact, fold
+from kohort.simulation.scenario import PATTERNS, GroupPlan, Protocol, Scenario, draw_scenario
+from kohort.simulation.topics import TOPIC_NAMES, TopicShelf
+from kohort.simulation.trace import LawBroken, Story
+from kohort.testing.clock import VirtualClock
+
+#: After everything is healed a group is at rest within this time: a few rebalances that each wait for the dead.
+REST_WITHIN_MS = 120_000
+#: And stays at rest for as long as this.
+REST_FOR_MS = 5_000
+LOOK_EVERY_MS = 500
+#: What a KIP-848 client calls itself; heartbeats of a client without such a name are never held.
+SOFTWARE = ("librdkafka", "librdkafka", "apache-kafka-java", "kohort", "kohort", "")
+MEMBERS_PER_WIRE = 4
+#: What was under way when the world was healed has arrived by then, and may still have fenced a member.
+AFTERMATH_MS = 8_000
+#: After the last member died, every deadline has passed within this time.
+SILENCE_WITHIN_MS = 900_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The report of a run: how much happened in how much virtual time."""
+
+    seed: int
+    scenario: Scenario
+    steps: int
+    answers: int
+    virtual_ms: int
+    #: From the end of the perturbations to rest, milliseconds.
+    rest_after_ms: int
+
+
+class World:
+    """The world of one seed.
+
+    Args:
+        seed: decides everything.
+        scenario: what to play instead of what the seed draws.
+        build_shard: makes the broker's shards, for tests that plant a bug.
+        broker_class: the same for the runtime around them.
+
+    >>> World(seed=1).run().answers > 100
+    True
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        scenario: Scenario | None = None,
+        build_shard: Callable[[GroupSettings], Shard] = Shard,
+        broker_class: type[SimulatedBroker] = SimulatedBroker,
+    ) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        #: What members publish and when, beside everything else that is drawn.
+        self.publishing = Random(f"{seed} published")
+        #: What members say beside their heartbeats and when, in the same way.
+        self.words = Random(f"{seed} words")
+        self.scenario = draw_scenario(self.random) if scenario is None else scenario
+        self.clock = VirtualClock()
+        self.story = Story(self.clock)
+        self.topics = TopicShelf()
+        self.members: dict[str, MemberProcess] = {}
+        #: Nothing goes wrong any more, and what did has had its effects.
+        self.is_at_peace = False
+        self.network = SimulatedNetwork(self.clock, self.random)
+        self.administrator = Administrator(self)
+        self.checkers = Checkers(
+            self.topics.label_of,
+            self.members,
+            home_of=lambda group_id: self.broker.home_of(group_id).index,
+            now_ms=self.clock.now_ms,
+            is_first_of_its_name=self.topics.is_first_of_its_name,
+            is_by_administrator=self.administrator.has_asked,
+            is_clean=self.scenario.is_clean,
+        )
+        self.broker = broker_class(
+            self.clock,
+            self.network,
+            self.story,
+            self.checkers,
+            random=self.random,
+            settings=self.scenario.settings,
+            options={
+                "group.push.enable": self.scenario.is_pushing,
+                "group.push.clients": (),
+                "group.push.join.hold.ms": 1_000,
+                "queued.max.requests": self.scenario.open_requests,
+            },
+            shard_count=self.scenario.shard_count,
+            build_shard=build_shard,
+        )
+        self._perturbations = Perturbations(self)
+        self._member_counts: dict[str, int] = {}
+
+    def run(self) -> Report:
+        """Play the whole story.
+
+        Raises:
+            InvariantViolation: a law was broken; carries the story.
+        """
+        try:
+            return self._play()
+        except Exception as error:
+            raise self._with_story(error) from error
+
+    # What perturbations do.
+
+    def create_topic(self, name: str, partition_count: int) -> None:
+        """Create a topic."""
+        self.topics.create(name, partition_count)
+        facts = self.topics.image.by_name[name]
+        self.story.topic_names[facts.topic_id] = self.topics.label_of(facts.topic_id)
+        self.announce_topics(f"topic {self.topics.label_of(facts.topic_id)} has {partition_count} partitions")
+
+    def announce_topics(self, what: str) -> None:
+        """Tell the broker the present topics."""
+        self.story.tell("world", what)
+        self.broker.topics_changed(self.topics.image)
+
+    def start_member(
+        self,
+        plan: GroupPlan,
+        *,
+        instance_id: str | None = None,
+        protocol: Protocol | None = None,
+        is_static_allowed: bool = True,
+    ) -> MemberProcess:
+        """Start another process in a group; an instance id makes it follow former processes of that id."""
+        number = self._member_counts[plan.group_id] = self._member_counts.get(plan.group_id, 0) + 1
+        name = f"{plan.group_id}-{number}"
+        topics, settings = self.draw_topics(), self.scenario.members
+        if instance_id is None and is_static_allowed and self.random.random() < self.scenario.static_share:
+            instance_id = f"{plan.group_id}-static-{number}"
+        protocol = plan.draw_protocol(self.random) if protocol is None else protocol
+        if protocol == "consumer":
+            wishes = self._draw_wishes()
+            member: MemberProcess = ConsumerMember(
+                self,
+                name,
+                plan.group_id,
+                topics=topics,
+                settings=settings,
+                instance_id=instance_id,
+                wishes=wishes,
+                wire=self._draw_wire(name, wishes),
+            )
+        else:
+            member = ClassicMember(
+                self,
+                name,
+                plan.group_id,
+                topics=topics,
+                settings=settings,
+                is_cooperative=protocol == "cooperative",
+                requires_known_member_id=self.random.random() < 0.8,
+                instance_id=instance_id,
+            )
+        self.members[name] = member
+        member.start()
+        return member
+
+    def start_member_later(self, delay_ms: int, plan: GroupPlan) -> None:
+        """Start another process in a group after a delay."""
+
+        def start() -> None:
+            self.start_member(plan)
+
+        self.clock.after(delay_ms, start)
+
+    def has_younger_process(self, process: MemberProcess) -> bool:
+        """Whether a process with the same instance id started later."""
+        return process.instance_id is not None and self._bearers(process)[-1] is not process
+
+    def has_older_process(self, process: MemberProcess) -> bool:
+        """Whether a process with the same instance id started before."""
+        return process.instance_id is not None and self._bearers(process)[0] is not process
+
+    def _bearers(self, process: MemberProcess) -> list[MemberProcess]:
+        mine = (process.group_id, process.instance_id)
+        return [other for other in self.members.values() if (other.group_id, other.instance_id) == mine]
+
+    def draw_topics(self) -> tuple[str, ...]:
+        """Draw a member's topics: mostly those of the others."""
+        if self.scenario.same_topics:
+            return self.scenario.same_topics
+        if self.random.random() < 0.6:
+            return ("t", "u")
+        return tuple(sorted(self.random.sample(TOPIC_NAMES, self.random.randint(1, 3))))
+
+    def draw_pattern(self) -> str | None:
+        """Draw a KIP-848 member's topic pattern; `None`, most often: no pattern."""
+        is_drawn = self.random.random() < self.scenario.pattern_share
+        return self.random.choice(PATTERNS) if is_drawn else None
+
+    def _draw_wishes(self) -> Wishes:
+        random, assignors = self.random, self.scenario.settings.group_consumer_assignors
+        share = self.scenario.assignor_share
+        return Wishes(
+            pattern=self.draw_pattern(),
+            server_assignor=random.choice((None, None, None, *assignors)),
+            proposed_interval_ms=random.choice((-1, -1, 300, 2_500)),
+            runs_assignors=share > 0 and random.random() < share,
+            says_words=self.words.random() < self.scenario.word_share,
+        )
+
+    def _draw_wire(self, name: str, wishes: Wishes) -> Wire:
+        """Draw a process's connection: mostly its own, sometimes that of another process."""
+        if self.random.random() < self.scenario.shared_share:
+            wires = [p.wire for p in self.members.values() if isinstance(p, ConsumerMember) and p.is_alive]
+            shared = [wire for wire in dict.fromkeys(wires) if len(wire.users) < MEMBERS_PER_WIRE]
+            if shared:
+                return self.random.choice(shared)
+        software = self.random.choice(SOFTWARE)
+        # Stock clients do not know of assignors of their own.
+        return Wire(self.network, name, software="kohort" if software and wishes.runs_assignors else software)
+
+    def restart_broker(self) -> None:
+        """Restart the broker, and check that no member believes more than the log says.
+
+        Its clock may have been set meanwhile, forward or back.
+        """
+        if self.scenario.clock_jumps_ms and self.random.random() < 0.5:
+            self.broker.clock_offset_ms = self.random.randint(
+                -self.scenario.clock_jumps_ms, self.scenario.clock_jumps_ms
+            )
+        self.broker.restart()
+        for plan in self.scenario.groups:
+            self.checkers.check_owners(self.broker.home_of(plan.group_id), plan.group_id)
+
+    def on_ownership_changed(self, process: MemberProcess) -> None:
+        """Check the owners after a member's ownership has changed."""
+        if self.broker.is_up:
+            self.checkers.check_owners(self.broker.home_of(process.group_id), process.group_id)
+
+    # The run.
+
+    def _play(self) -> Report:
+        scenario = self.scenario
+        self.network.quality = scenario.quality
+        for name, count in scenario.topics.items():
+            self.create_topic(name, count)
+        for plan in scenario.groups:
+            for _ in range(plan.member_count):
+                self.start_member_later(self.random.randint(0, 3_000), plan)
+        self._perturbations.begin()
+        self.clock.run_until(self.clock.now_ms() + scenario.perturbed_ms)
+        self._perturbations.heal()
+        rest_after_ms = self._come_to_rest()
+        self._stay_at_rest()
+        self._fall_silent()
+        self._check_logs()
+        return Report(
+            seed=self.seed,
+            scenario=scenario,
+            steps=self.checkers.steps,
+            answers=self.broker.answered,
+            virtual_ms=self.clock.now_ms() - self.clock.start_ms,
+            rest_after_ms=rest_after_ms,
+        )
+
+    def _come_to_rest(self) -> int:
+        begun_ms = self.clock.now_ms()
+        self.clock.run_until(begun_ms + AFTERMATH_MS)
+        self.is_at_peace = True
+        while (unrest := self._unrest()) is not None:
+            if self.clock.now_ms() - begun_ms > REST_WITHIN_MS:
+                group_id, reason = unrest
+                why = f"is not at rest {REST_WITHIN_MS} ms after everything was healed: {reason}"
+                raise LawBroken("EventuallyConverges", why, group_id=group_id)
+            self.clock.run_until(self.clock.now_ms() + LOOK_EVERY_MS)
+        return self.clock.now_ms() - begun_ms
+
+    def _stay_at_rest(self) -> None:
+        before = {plan.group_id: self._progress(plan.group_id) for plan in self.scenario.groups}
+        self.clock.run_until(self.clock.now_ms() + REST_FOR_MS)
+        for group_id, progress in before.items():
+            if self._progress(group_id) != progress:
+                raise LawBroken("EventuallyConverges", "rebalanced although nothing happened", group_id=group_id)
+        for plan in self.scenario.groups:
+            living = [p for p in self.members.values() if p.group_id == plan.group_id and p.is_alive]
+            check_told(self.broker.home_of(plan.group_id).shard.groups, plan.group_id, living)
+        unrest = self._unrest()
+        if unrest is not None:
+            raise LawBroken("EventuallyConverges", f"did not stay at rest: {unrest[1]}", group_id=unrest[0])
+
+    def _fall_silent(self) -> None:
+        """Kill every member, so that sessions end, groups get empty, and no answer is awaited."""
+        for process in self.members.values():
+            if process.is_alive:
+                process.die()
+        self.clock.run_until(self.clock.now_ms() + SILENCE_WITHIN_MS)
+        for plan in self.scenario.groups:
+            reason = why_not_at_rest(self.broker.home_of(plan.group_id).shard.groups, plan.group_id, [], self.topics)
+            if reason is not None:
+                why = f"{reason}, although every session has ended"
+                raise LawBroken("EventuallyConverges", why, group_id=plan.group_id)
+        if self.broker.unanswered:
+            command = self.broker.unanswered[0]
+            raise LawBroken("AnsweredOnce", f"a request was never answered: {command}", group_id=command.group_id)
+        armed = [home.shard.next_deadline() for home in self.broker.homes]
+        if any(deadline is not None for deadline in armed):
+            raise InvariantViolation("DeadlinesEnd: deadlines are left although nobody is there")
+
+    def _check_logs(self) -> None:
+        for home in self.broker.homes:
+            check_shared(home.shard.groups)
+            entries, settings = home.disk.entries(), self.scenario.settings
+            whole = fold(entries, settings).state_digest()
+            if whole != home.shard.state_digest():
+                raise InvariantViolation("FoldIsLivingState: the log does not give the living state in the end")
+            if fold(compact(entries), settings).state_digest() != whole:
+                raise InvariantViolation("FoldIsLivingState: the compacted log does not give what the whole one does")
+
+    def _unrest(self) -> tuple[str, str] | None:
+        for plan in self.scenario.groups:
+            living = [p for p in self.members.values() if p.group_id == plan.group_id and p.is_alive]
+            if any(process.is_leaving for process in living):
+                return plan.group_id, "a member is still closing"
+            shard = self.broker.home_of(plan.group_id).shard
+            group = shard.groups.consumer.get(plan.group_id)
+            is_computed = group is not None and group.computing is not None
+            if is_computed or shard.timers.deadline(assignment_key(plan.group_id)) is not None:
+                return plan.group_id, "an assignment is due"
+            reason = why_not_at_rest(shard.groups, plan.group_id, living, self.topics)
+            if reason is not None:
+                return plan.group_id, reason
+        return None
+
+    def _progress(self, group_id: str) -> int:
+        return progress_of(self.broker.home_of(group_id).shard.groups, group_id)
+
+    def _with_story(self, error: Exception) -> InvariantViolation:
+        law = error.law if isinstance(error, InvariantViolation) else f"{type(error).__name__}: {error}"
+        detail = list(error.story) if isinstance(error, InvariantViolation) else []
+        rows = self.story.of(getattr(error, "group_id", ""))
+        return InvariantViolation(f"{law}\n  again with: make seed SEED={self.seed}", [*detail, *rows])
+
+
+# An administrator, which sends requests about groups as no member of them.
+
+
+class Administrator:
+    """An administrator that sends one request after the other."""
+
+    name = "admin"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._connection: Connection | None = None
+        #: The member to be removed, by each of its requests.
+        self._removals: list[tuple[LeavingMember, ...]] = []
+
+    def has_asked(self, command: groups_commands.LeaveGroup) -> bool:
+        """Whether the administrator has sent a request; the broker has numbered it since."""
+        return any(command.members is members for members in self._removals)
+
+    def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
+        """Ignore a reply: the story has it already."""
+
+    def on_broken(self, connection: Connection) -> None:
+        """Drop the connection; the next request opens another one."""
+        self._connection = None
+
+    def delete_offsets(self, group_id: str, partitions: tuple[tuple[str, int], ...]) -> None:
+        """Send OffsetDelete."""
+        self._ask(asked.DeleteOffsets(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, partitions=partitions))
+
+    def delete_group(self, group_id: str) -> None:
+        """Send DeleteGroups."""
+        self._ask(asked.DeleteGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
+
+    def remove_member(self, group_id: str, *, member_id: str, instance_id: str | None) -> None:
+        """Send LeaveGroup in the name of a member."""
+        leaving = LeavingMember(member_id=member_id, instance_id=instance_id)
+        self._removals.append((leaving,))
+        self._ask(
+            groups_commands.LeaveGroup(
+                cause=NO_CAUSE,
+                request=NO_REQUEST,
+                group_id=group_id,
+                members=self._removals[-1],
+                client_id=self.name,
+            )
+        )
+
+    def alter_configs(self, group_id: str, changes: dict[str, str | None]) -> None:
+        """Send IncrementalAlterConfigs of a group."""
+        self._ask(asked.AlterGroupConfigs(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, changes=changes))
+
+    def submit_moves(self, group_id: str, moves: list[tuple[str, int, str]]) -> None:
+        """Submit moves of partitions to members: topic, partition and member id of each."""
+        wanted = tuple(asked.AskedMove(topic=topic, partition=each, to_member_id=to) for topic, each, to in moves)
+        self._ask(asked.SubmitMoves(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id, moves=wanted))
+
+    def reset_offset(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """Commit an offset without a member, as tools do; only a group without members accepts it."""
+        wanted = OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
+        self._ask(
+            CommitOffsets(
+                cause=NO_CAUSE,
+                request=NO_REQUEST,
+                group_id=group_id,
+                member_id="",
+                generation_or_member_epoch=-1,
+                offsets=(wanted,),
+            )
+        )
+
+    def describe(self, group_id: str) -> None:
+        """Describe a group by every API: ConsumerGroupDescribe, DescribeGroups, and the moves under way."""
+        self._ask(asked.DescribeMoves(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
+        self._ask(asked.DescribeConsumerGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
+        self._ask(asked.DescribeClassicGroup(cause=NO_CAUSE, request=NO_REQUEST, group_id=group_id))
+
+    def _ask(self, command: GroupCommand) -> None:
+        if self._connection is None or not self._connection.is_open:
+            self._connection = self._world.network.connect(self)
+        if self._connection is not None:
+            self._world.story.tell(self.name, "asks", command, group_id=command.group_id)
+            self._connection.send(command)

@@ -1,1 +1,0 @@
-"""Maintenance of closed segments while a broker serves: compaction, and checks for damage."""

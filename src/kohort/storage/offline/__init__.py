@@ -1,1 +1,0 @@
-"""Directories that no broker works on: looked into, repaired, taken over from Apache Kafka."""

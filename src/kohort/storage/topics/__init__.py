@@ -1,1 +1,0 @@
-"""Topics made, changed and deleted, in the catalogue and on disk."""
