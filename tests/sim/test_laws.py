@@ -1,4 +1,4 @@
-"""What laws look at in particular; and every law has a proof, which docs/internals/simulation.md names."""
+"""What laws look at in particular; and every law has a proof, which docs/explanation/simulation.md names."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import MixedDialogue, assignment
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOL = ROOT / "tools" / "laws_table.py"
-DOCUMENT = (ROOT / "docs" / "internals" / "simulation.md").read_text()
+TOOL = ROOT / "tools" / "docs.py"
 
 
 def at_work() -> MixedDialogue:
@@ -148,11 +147,6 @@ def test_every_law_is_proved_by_a_planted_bug() -> None:
     """A law that nobody has seen fail may be one that cannot."""
     proofs = runpy.run_path(str(TOOL))["proofs"]()
     assert proofs.keys() == LAWS.keys()
-
-
-def test_table_of_laws_is_that_of_the_code() -> None:
-    """A law or a proof was added or renamed: put it into the document with the change."""
-    assert runpy.run_path(str(TOOL))["render"](DOCUMENT) == DOCUMENT, "run: python tools/laws_table.py"
 
 
 def test_answer_to_a_commit_that_an_administrator_overruled_promises_nothing() -> None:
