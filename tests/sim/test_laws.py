@@ -138,7 +138,10 @@ def test_what_is_raised_is_a_law_and_every_law_is_raised() -> None:
     rooms = (ROOT / "src" / "kohort" / room for room in ("coordinator", "simulation"))
     files = [path for room in rooms for path in room.rglob("*.py")]
     sources = [path.read_text() for path in files if path.parent.name not in ("clients", "queries")]
-    written = r'LawBroken\(\s*"(\w+)"|\blaw = "(\w+)"|InvariantViolation\(\s*f?"(\w+):|_fail(?:_classic)?\(group, "(\w+)"'
+    written = (
+        r'LawBroken\(\s*"(\w+)"|\blaw = "(\w+)"|InvariantViolation\(\s*f?"(\w+):'
+        r'|_fail(?:_classic)?\(group, "(\w+)"'
+    )
     named = {name for source in sources for names in re.findall(written, source) for name in names if name}
     assert named == set(LAWS)
 
