@@ -166,7 +166,7 @@ class Admin:
         self._io.raise_failure()
 
     def metrics(self) -> dict[str, float]:
-        """What this client has counted so far, by Kafka's names; see docs/client.md."""
+        """What this client has counted so far, by Kafka's names; see docs/how-to/read-metrics.md."""
         return self._io.traffic.metrics()
 
     def __enter__(self) -> Self:

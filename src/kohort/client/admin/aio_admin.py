@@ -158,7 +158,7 @@ class Admin:
         self._io.raise_failure()
 
     def metrics(self) -> dict[str, float]:
-        """What this client has counted so far, by Kafka's names; see docs/client.md."""
+        """What this client has counted so far, by Kafka's names; see docs/how-to/read-metrics.md."""
         return self._io.traffic.metrics()
 
     async def __aenter__(self) -> Self:
