@@ -158,7 +158,7 @@ def test_transactions_are_found_and_ended(cluster: ApacheCluster, admin: kohort.
 
 
 def test_calls_that_apache_kafka_has_are_those_of_the_text(admin: kohort.Admin, topic: str) -> None:
-    """docs/client.md."""
+    """docs/reference/admin.md."""
     table = admin_calls.table()
     found = {call: admin_calls.has(admin, call, topic, "Apache Kafka 4.3") for call in table}
     assert found == {call: row["Apache Kafka 4.3"] for call, row in table.items()}

@@ -174,8 +174,8 @@ def start(broker: Broker, protocol: str, name: str) -> Member:
 
 
 def refusals_told() -> dict[str, str]:
-    """Kind of member -> what it says without a name, as docs/groups.md has it."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "groups.md").read_text()
+    """Kind of member -> what it says without a name, as docs/explanation/static-groups.md has it."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "static-groups.md").read_text()
     return dict(re.findall(r"^\| ([\w-]+(?:, \w+)?) \| `([^`]+)` \|$", text, re.MULTILINE))
 
 

@@ -1,8 +1,8 @@
-"""The limits of a broker on its clients, one by one: the table of docs/limits.md.
+"""The limits of a broker on its clients, one by one: the table of docs/reference/limits.md.
 
 Laws: a default is read where it acts, so that the document cannot say another one; each limit names the test that
 exceeds it.
-Source: docs/limits.md is made of this by `tools/limits_table.py`.
+Source: docs/reference/limits.md is made of this by `tools/docs.py`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Laws: an entry is never given another meaning and never taken out, only marked a
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
 on, tagged fields, which stand where their messages are declared, from 10,000 on, so that no number that Kafka may give
 out is taken. API keys of ours are announced only to clients that name their software "kohort".
-Source: docs/private-protocol.md says what each entry is for; a test holds the two together.
+Source: docs/reference/private-protocol.md says what each entry is for; a test holds the two together.
 """
 
 from __future__ import annotations

@@ -272,7 +272,7 @@ def test_an_administrator_sees_which_assignor_is_used_and_how_it_fails(broker: B
 
 
 def test_only_clients_of_ours_are_told_of_the_apis(broker: Broker) -> None:
-    """docs/private-protocol.md: keys of ours are announced to clients that name their software "kohort"."""
+    """docs/reference/private-protocol.md: keys of ours are announced to clients that name their software "kohort"."""
     for software, is_ours in (("kohort", True), ("librdkafka", False)):
         with RawClient(broker.port) as client:
             request = ApiVersionsRequest(client_software_name=software, client_software_version="1")

@@ -113,7 +113,7 @@ class Watched(GroupDialogue):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_step_is_taken_that_the_tables_of_states_do_not_know(seed: int) -> None:
-    """The tables are those that docs/groups.md shows."""
+    """The tables are those that docs/explanation/two-protocols.md shows."""
     chaos = Chaos(seed)
     dialogue = chaos.dialogue
     dialogue.__class__ = Watched

@@ -1,4 +1,4 @@
-"""What a query in a group promises, by how it ends and what its sink keeps: docs/spark.md's table, a test a row.
+"""What a query in a group promises, by how it ends and what its sink keeps: a test a row of docs/reference/spark.md.
 
 A sink keeps the first or the last writing of a batch, or appends whatever comes.
 """

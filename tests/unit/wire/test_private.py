@@ -17,7 +17,7 @@ from kohort.wire.registry import ApiKey, is_flexible, request_class, response_cl
 from kohort.wire.schema import Array, Message, fields_of, schema_of
 from support.wire_messages import all_message_classes, message_classes
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "private-protocol.md").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "private-protocol.md").read_text()
 
 
 def structs_in(cls: type[Message]) -> set[type[Message]]:

@@ -114,9 +114,10 @@ class AdminDoor:
 
     def __init_subclass__(cls, by: Callable[[Any], Callable[..., object]] | None = None) -> None:
         # An application's own heir of a door has that door's methods.
-        for name, listed in vars(AdminDoor).items() if by is not None else ():
-            if isinstance(listed, Call):
-                setattr(cls, name, by(listed.call))
+        calls = {name: each.call for name, each in vars(AdminDoor).items() if isinstance(each, Call)}
+        if by is not None:
+            for name, call in calls.items():
+                setattr(cls, name, by(call))
 
     __reduce__ = refuse_copies
 
@@ -138,7 +139,7 @@ class AdminDoor:
         return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def metrics(self) -> dict[str, float]:
-        """What this client has counted so far, by Kafka's names; see docs/client.md."""
+        """What this client has counted so far, by Kafka's names; see docs/how-to/read-metrics.md."""
         counted: dict[str, float] = self._io.traffic.metrics()
         return counted
 

@@ -142,7 +142,7 @@ class ProducerSide:
         return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def metrics(self) -> dict[str, float]:
-        """Return this producer's counters by Kafka's names (docs/client.md); may be called from any thread."""
+        """Return this producer's counters by Kafka's names, from any thread; see docs/how-to/read-metrics.md."""
         return producer_metrics(self._io.traffic, self._tally, self._room)
 
     def __del__(self) -> None:

@@ -129,7 +129,7 @@ def _names(groups: GroupsState, members: tuple[DescribedConsumerMember, ...]) ->
     return {topic_id: by_id[topic_id].name for topic_id in sorted(mentioned) if topic_id in by_id}
 
 
-# State transitions of KIP-848 members and groups, with their causes: the tables of docs/groups.md.
+# State transitions of KIP-848 members and groups, with their causes: the tables of docs/explanation/hand-over.md.
 #
 # Laws: a transition outside of a table does not happen; a test checks random sequences against them. The states of
 # members are those of record type 8; a static member that is away (epoch -2) has a state of its own.

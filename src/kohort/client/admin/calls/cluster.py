@@ -127,7 +127,7 @@ class ClusterCalls:
         """How a broker of kohort's is doing: what it has, and the longest time for which it answered nobody.
 
         Returns:
-            Facts by name, in an order to be read; docs/cli.md says what they are.
+            Facts by name, in an order to be read; docs/reference/cli.md says what they are.
 
         Raises:
             UnsupportedFeatureError: the broker is not one of kohort's.
