@@ -187,6 +187,7 @@ def test_who_is_asked_hears_it_at_once_by_the_heartbeat_that_is_held() -> None:
         assert [member.member_id for member in given.members] == ["a", "b"]
 
 
+@pytest.mark.process
 def test_a_broker_that_is_killed_in_the_middle_asks_anew(tmp_path: Path) -> None:
     """What members said is in the log, and so is what was said to them; the computation is not."""
     config = {"group.consumer.assignment.window.ms": 0}

@@ -34,6 +34,8 @@ from support.coldness import make_cold
 from support.turning_broker import Turn, TurningBroker
 from support.waiting import until
 
+pytestmark = pytest.mark.process
+
 #: In one turn of the loop: 20 ms.
 MOST_CALLS = 160_000
 MANY = 2_000

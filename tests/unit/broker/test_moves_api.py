@@ -95,6 +95,7 @@ def test_who_waits_for_what_the_group_does_not_want_any_more_is_told_so(admin: A
         admin.wait_for_moves("g", moves)
 
 
+@pytest.mark.process
 def test_who_waits_hears_of_the_grant_though_the_broker_is_killed_meanwhile(tmp_path: Path) -> None:
     """Requirement H9: a schedule is carried out, and each move confirmed, whatever becomes of the process."""
     config = {"group.consumer.assignment.window.ms": 0}

@@ -448,6 +448,7 @@ print(refused)
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not is_compiled(), reason="the kernels are not compiled")
 def test_compiled_kernels_read_no_byte_beyond_the_buffer() -> None:
     """Hostile batches lie against pages that may not be read: one byte too far ends the process."""

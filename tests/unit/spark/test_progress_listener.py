@@ -219,6 +219,7 @@ def test_close_waits_for_what_comes_behind_the_last_batch(
     follower.close()
 
 
+@pytest.mark.process
 def test_program_that_does_not_close_it_commits_at_its_end(
     admin: kohort.Admin, topic: Callable[[int], str], address: str
 ) -> None:

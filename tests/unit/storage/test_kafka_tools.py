@@ -12,6 +12,8 @@ from kohort.storage.store import Store
 from support.apache_broker import run_kafka_tool
 from support.storage_logs import TOPIC_ID, batch, sequenced
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.apache
 def test_dump_log_segments_reads_our_files(tmp_path: Path) -> None:

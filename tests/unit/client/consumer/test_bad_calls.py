@@ -179,6 +179,7 @@ def test_a_close_says_what_can_become_of_a_membership(broker: Broker) -> None:
     consumer.close(group_membership="leave_group")
 
 
+@pytest.mark.process
 def test_a_fork_has_no_consumer(broker: Broker) -> None:
     """Each call in the child is refused at once, and the parent's goes on."""
     with build(broker) as consumer:
