@@ -244,6 +244,7 @@ def test_a_coordinator_that_moves_to_another_broker_asks_anew() -> None:
             assert answer.error_code == 0
 
 
+@pytest.mark.large
 def test_many_members_of_many_partitions_are_assigned_in_one_request_each(client: RawClient) -> None:
     client.create_topic("wide", partitions=5_000)
     wide = [client.create_topic(f"topic-{number}", partitions=2) for number in range(40)]

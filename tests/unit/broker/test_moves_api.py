@@ -264,6 +264,7 @@ def test_more_than_can_be_are_not_sent(admin: Admin) -> None:
         admin.submit_moves("g", {TopicPartition("t", 2**31): "b"})
 
 
+@pytest.mark.large
 def test_a_schedule_as_long_as_may_be_is_carried_out(admin: Admin, client: RawClient) -> None:
     client.create_topic("wide", partitions=MOST_MOVES)
     members = BeatingMembers(client, "wide")

@@ -24,6 +24,8 @@ from support.depth import IS_SOAK
 from support.wired_connection import WiredConnection, wired_broker
 from support.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
 
+pytestmark = pytest.mark.large
+
 #: In one turn of the loop: 50 ms.
 MOST_CALLS = 400_000
 #: What a request may take, by its bytes, and what any may: ten thousand answers as objects.

@@ -119,6 +119,7 @@ def test_a_verb_of_another_tool_is_answered_with_ours(
     assert ours in err
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("words", foreign_words(), ids=" ".join)
 def test_no_foreign_word_hides_one_of_ours(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:

@@ -207,6 +207,7 @@ def full() -> str:
     )
 
 
+@pytest.mark.large
 def test_the_page_is_whole_and_needs_nothing(full: str) -> None:
     outline = Outline()
     outline.feed(full)

@@ -58,6 +58,7 @@ def every_command() -> set[type]:
     return {kind for kind in found if isinstance(kind, type) and issubclass(kind, Command)} - {Command, GroupCommand}
 
 
+@pytest.mark.large
 def test_every_request_is_among_them_and_meets_every_kind_of_group() -> None:
     """The property says nothing about a request that nobody sends; a new one has to be added to `Chaos`."""
     heard: set[tuple[type, str]] = set()

@@ -61,6 +61,7 @@ def shard_of(members: int) -> Shard:
     return shard
 
 
+@pytest.mark.large
 def test_settled_heartbeat_takes_as_many_steps_in_a_large_group_as_in_a_small_one() -> None:
     """Deciding, arming the session anew, and asking for the next deadline."""
     assert steps_of_heartbeat(MANY) == steps_of_heartbeat(FEW)

@@ -70,6 +70,7 @@ def test_batch_is_the_one_that_the_simple_way_builds(rows: list[tuple[Any, ...]]
     assert {(record.key, record.value) for record in records} == {(None, None)}
 
 
+@pytest.mark.large
 @FORMS
 @given(rows=ROWS, index=st.sampled_from([0, 63, 64, 8_191, 8_192, 3_000_000]))
 def test_every_form_writes_the_same(kernels: ModuleType, rows: list[tuple[Any, ...]], index: int) -> None:

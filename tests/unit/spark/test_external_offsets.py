@@ -124,6 +124,7 @@ def test_orders_may_be_ignored(
     assert [f"goes on at offset {where}" in line for line in told(caplog)] == [True]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("offset", "read"),
     [

@@ -97,6 +97,7 @@ def test_start_after_a_kill_reads_every_log() -> None:
     store.close(clean=False)
 
 
+@pytest.mark.large
 def test_record_that_a_stop_has_promised_is_missed_after_a_kill() -> None:
     """Its end is not what a crash tore: it was durable, and is a hole and no cut."""
     disk = stopped()
@@ -240,6 +241,7 @@ def test_files_that_wait_to_be_removed_are_removed_by_the_next_start() -> None:
     store.close()
 
 
+@pytest.mark.large
 def test_power_may_fail_at_any_step_of_a_stop_and_of_the_next_start() -> None:
     step = 0
     while True:

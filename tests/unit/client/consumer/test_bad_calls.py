@@ -139,6 +139,7 @@ def arguments(method: Callable[..., object]) -> st.SearchStrategy[tuple[list[obj
     return draw_all()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", methods())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
