@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import kohort
-from support.apache_broker import run_kafka_tool
 from support.cli import run_kohort
 from support.doc_blocks import blocks_of, heading_of, run_block
+from support.kafka_tools import run_kafka_tool
 from support.waiting import until
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "groups.md"

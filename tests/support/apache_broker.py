@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from support.apache import CACHE, class_archive, in_cache, java_command, kafka_libs
+from support.kafka_tools import run_kafka_tool
 from support.ports import quiet_port
 
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -174,12 +175,3 @@ class ApacheKafka:
         self.stop()
         if self._is_temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def run_kafka_tool(main_class: str, *arguments: str, timeout: float = 90) -> str:
-    """Run a command line tool of Apache Kafka (against any broker); its output, or an error with all it said."""
-    command = java_command(main_class, *arguments)
-    run = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    if run.returncode != 0:
-        raise RuntimeError(f"{main_class} failed ({run.returncode}): {run.stdout[-1500:]} {run.stderr[-1500:]}")
-    return run.stdout
