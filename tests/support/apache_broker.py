@@ -108,7 +108,9 @@ class ApacheKafka:
     def format(self) -> None:
         """Give it an empty data directory; the first of all brokers leaves what all of them begin with."""
         if not BLANK.exists():
-            self.tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
+            # A Java of its own: the cache is locked, in which that of the other tools may have to be compiled.
+            command = java_command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=90)
             draft = Path(tempfile.mkdtemp(dir=CACHE, prefix="blank-"))
             shutil.move(self._logs, draft / "logs")
             draft.rename(BLANK)
