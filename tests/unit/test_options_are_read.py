@@ -89,6 +89,7 @@ def test_every_setting_of_the_clients_is_read(settings: type) -> None:
     assert {field.name for field in fields(settings)} - attributes("client") == set()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("options", [CONSUMER_OPTIONS, PRODUCER_OPTIONS], ids=lambda options: options.what)
 def test_every_option_of_the_clients_is_read(options: list[Option]) -> None:
     read = subscripts("client")

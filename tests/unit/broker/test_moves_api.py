@@ -286,6 +286,7 @@ def test_one_partition_named_three_thousand_times_is_not_moved(client: RawClient
     assert len(answer.results) == 3_000
 
 
+@pytest.mark.large
 def test_too_many_moves_are_refused_and_too_many_bytes_end_the_connection(broker: Broker, client: RawClient) -> None:
     client.create_topic("t")
     BeatingMembers(client, "g").join("a", topics=("t",))

@@ -82,6 +82,7 @@ def test_connections_that_break_leave_nothing() -> None:
     assert max(accepted) <= before + 2, "the last, and the one that follows"
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("call", ["poll", "poll_arrow"])
 def test_closed_consumer_holds_nothing_of_what_it_has_fetched(call: str) -> None:

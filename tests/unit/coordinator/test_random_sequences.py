@@ -26,6 +26,7 @@ from support.coordinator_dialogue import GroupDialogue
 from support.good_client import Client, check_owners
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("seed", range(50))
 def test_laws_hold_after_every_step(seed: int) -> None:
     """Invariants, `fold(log) == state`, one answer per request; the seed is the name of a failure."""
@@ -128,6 +129,7 @@ def test_no_step_is_taken_that_the_tables_of_states_do_not_know(seed: int) -> No
     assert changed <= states.GROUP_TRANSITIONS.keys() | between_classic
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("seed", range(40))
 def test_no_partition_has_two_owners_and_the_group_comes_to_rest(seed: int) -> None:
     """NoDoubleClientAssignment and EventuallyConverges of the TLA+ model, with answers that get lost."""

@@ -82,6 +82,7 @@ def steps_of_heartbeat(members: int) -> int:
     return steps_of(beat)
 
 
+@pytest.mark.large
 def test_one_join_into_a_large_group_is_one_pass_over_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     use_plain_kernels(monkeypatch)
     steps = {members: steps_of(lambda members=members: join_one_more(members)) for members in (FEW, MANY)}

@@ -49,6 +49,7 @@ def room_of(rows: list[tuple[Any, ...]]) -> int:
     return carried + headers + RECORD_ROOM_BYTES * len(rows)
 
 
+@pytest.mark.large
 @given(rows=ROWS, codec=st.sampled_from(["none", "gzip", "zstd"]))
 def test_batch_is_the_one_that_the_simple_way_builds(rows: list[tuple[Any, ...]], codec: str) -> None:
     """And the records have given away what they carried."""

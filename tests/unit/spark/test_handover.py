@@ -44,6 +44,7 @@ def follow_each_other(start: Start, name: str, fill: Any) -> tuple[Query, Checkp
 # -- a checkpoint that was put back ------------------------------------------------------------------------------------
 
 
+@pytest.mark.large
 def test_a_checkpoint_that_was_put_back_is_the_query_s_authority(start: Start, topic: Any, fill: Any) -> None:
     """The sink is put back with it: what came behind the copy is read again, though the group is beyond it."""
     name = topic(2)
@@ -125,6 +126,7 @@ def test_what_was_handed_over_behind_the_copy_is_not_lost(
     assert committed(admin, f"{name}-g") == {0: 8}
 
 
+@pytest.mark.large
 def test_a_run_that_ends_behind_a_repeated_batch_leaves_nothing_in_doubt(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin, *, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_run_that_ends_behind_a_repeated_batch_leaves_nothing_in_doubt(
 # -- in doubt ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.large
 def test_a_batch_in_doubt_waits_for_its_query(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
     """Stopped in a batch, it comes back within its session: the same member, the same partitions, no rebalance."""
     name = topic(2)

@@ -180,6 +180,7 @@ def test_a_topic_that_does_not_exist_is_said_at_once(start: Start, group: dict[s
         query.plan()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("group", [{}, {"kafka__group__id": "deleted"}], ids=["alone", "group"])
 def test_a_topic_that_is_deleted_ends_the_query(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin, group: dict[str, str]
@@ -304,6 +305,7 @@ def test_partitions_are_handed_over_between_batches(start: Start, topic: Any, fi
     assert second.checkpoint.sink
 
 
+@pytest.mark.large
 def test_a_query_that_stops_gives_its_partitions_back(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
     """With `inDoubt=release` in the middle of a batch too; its next owner starts where the group stands."""
     name, group = (made := topic(2)), f"{made}-g"
@@ -446,6 +448,7 @@ def test_available_now_waits_for_partitions_that_a_running_batch_holds(
     assert sorted(first.checkpoint.sink + second.checkpoint.sink) == places(name, {0: range(200), 1: range(200)})
 
 
+@pytest.mark.large
 def test_available_now_without_any_partition_is_an_error(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin
 ) -> None:

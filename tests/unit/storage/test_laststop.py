@@ -62,6 +62,7 @@ def is_whole(log: PartitionLog) -> bool:
     return offsets(log.read(0, 1_000)) == [0, 1] and log.epochs.starts == ((0, 0),)
 
 
+@pytest.mark.large
 def test_stop_and_start_of_many_logs_open_none_of_their_files() -> None:
     disk = stopped()
     assert disk.opened == []
@@ -184,6 +185,7 @@ def test_rows_of_a_stop_before_the_last_one_promise_nothing() -> None:
     store.close()
 
 
+@pytest.mark.large
 def test_log_that_was_mended_is_not_promised_again() -> None:
     """A kill in the middle of mending begins anew, with what the files say."""
     disk = stopped()

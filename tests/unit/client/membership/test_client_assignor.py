@@ -57,6 +57,7 @@ def pairs_of(result: dict[str, dict[str, list[int]]]) -> dict[str, set[tuple[str
     }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", ["range", "roundrobin", "cooperative-sticky"])
 @given(subscriptions=subscriptions, counts=partition_counts)
 def test_each_partition_goes_to_one_member_that_wants_it(
