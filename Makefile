@@ -2,11 +2,15 @@
 PY := .venv/bin/python
 # Byte code is kept, whatever the shell says: to compile the sources anew is half of what a process takes to start.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: demo test soak bench docs seed clean
+.PHONY: demo quick test soak bench docs seed clean
 
 demo:  ## the main job: flights through the broker, a consumer group and Spark
 	@tools/setup.sh
 	$(PY) -m kohort.cli.main demo
+
+quick:  ## unit tests and the rules of the KIPs that start no process, in 2 minutes
+	@tools/setup.sh
+	@exec $(PY) -m pytest -n 2 --dist loadfile --no-process -m "not large" tests/unit tests/kips
 
 # Long files first, and four at a time on two cores: half of the time tests wait. What `make soak` alone runs is left out.
 test:  ## everything that must hold, under 15 minutes

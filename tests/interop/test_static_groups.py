@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kohort import Admin, Broker
-from support.apache_broker import run_kafka_tool
 from support.confluent_member import Member
 from support.depth import IS_SOAK
+from support.kafka_tools import run_kafka_tool
 from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, SESSION_MS, TOPIC, StaticGroup
 from support.waiting import until
 

@@ -187,6 +187,7 @@ def test_who_is_asked_hears_it_at_once_by_the_heartbeat_that_is_held() -> None:
         assert [member.member_id for member in given.members] == ["a", "b"]
 
 
+@pytest.mark.process
 def test_a_broker_that_is_killed_in_the_middle_asks_anew(tmp_path: Path) -> None:
     """What members said is in the log, and so is what was said to them; the computation is not."""
     config = {"group.consumer.assignment.window.ms": 0}
@@ -243,6 +244,7 @@ def test_a_coordinator_that_moves_to_another_broker_asks_anew() -> None:
             assert answer.error_code == 0
 
 
+@pytest.mark.large
 def test_many_members_of_many_partitions_are_assigned_in_one_request_each(client: RawClient) -> None:
     client.create_topic("wide", partitions=5_000)
     wide = [client.create_topic(f"topic-{number}", partitions=2) for number in range(40)]

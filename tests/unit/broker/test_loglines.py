@@ -10,6 +10,8 @@ import pytest
 
 from support.cli import started_python
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("before", "expected"),

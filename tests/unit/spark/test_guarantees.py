@@ -16,6 +16,8 @@ from support.spark_groups import of_group
 from support.spark_query import Checkpoint, Place, Start, places
 from support.waiting import until
 
+pytestmark = pytest.mark.large
+
 Sink = Literal["first", "last", "all"]
 SINKS: list[Sink] = ["first", "last", "all"]
 
