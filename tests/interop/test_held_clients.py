@@ -14,7 +14,7 @@ import pytest
 
 from kohort import Broker
 from kohort.broker import context
-from kohort.simulation.clients.invariants import HoldsFor
+from kohort.simulation.clients.program_world import HoldsFor
 from support.depth import IS_SOAK
 from support.held_scenarios import CALM, CLIENTS, ROUGH, SHARES, SHORT_SESSIONS, Case, play
 

@@ -11,7 +11,8 @@ import pytest
 
 from kohort.errors import InvariantViolation
 from kohort.ids import TopicPartition
-from kohort.simulation.queries.query_world import QueryPlan, QueryWorld
+from kohort.simulation.queries.query_world import QueryWorld
+from kohort.simulation.queries.streaming_query import QueryPlan
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.member import core, lineage
 from kohort.spark.member.core import Doubts, Membership

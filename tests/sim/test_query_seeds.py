@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort.errors import InvariantViolation
-from kohort.simulation.queries.query_world import GROUP, QueryPlan, QueryWorld
+from kohort.simulation.queries.query_world import QueryWorld
 from kohort.simulation.queries.seed import main, run_seeds
+from kohort.simulation.queries.streaming_query import GROUP, QueryPlan
 from support.seed_pool import Outcomes, played
 
 #: `make soak` plays 5,000.

@@ -14,11 +14,10 @@ from kohort.assign.assignors import built_in
 from kohort.assign.interface import UNLIMITED
 from kohort.coordinator.settings import MOVE_ORDERS, GroupSettings
 from kohort.simulation.assignors import OWN_ASSIGNOR
-from kohort.simulation.members.process import MemberSettings
 from kohort.simulation.network import GOOD, NetworkQuality
 
 #: The protocol of a process.
-Protocol = Literal["consumer", "eager", "cooperative"]
+MemberProtocol = Literal["consumer", "eager", "cooperative"]
 #: What the processes of a group speak; those of the last two speak KIP-848 or that, and change over time.
 Kind = Literal["consumer", "eager", "cooperative", "rolling eager", "rolling cooperative"]
 
@@ -37,6 +36,22 @@ QUALITIES = (
 
 #: So many of the members of a world have names by draw, and no group rolls: then all have, and the groups are static.
 STATIC_FROM = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """The configs and the behaviour of a member; times in milliseconds."""
+
+    session_timeout_ms: int = 6_000
+    rebalance_timeout_ms: int = 8_000
+    heartbeat_interval_ms: int = 1_000
+    request_timeout_ms: int = 3_000
+    retry_backoff_ms: int = 100
+    commit_interval_ms: int = 1_500
+    process_interval_ms: int = 700
+    #: A callback takes up to that long.
+    callback_ms: int = 200
+
 
 #: Faults, by weight; the names are methods of `Perturbations`.
 WEIGHTS = {
@@ -103,12 +118,12 @@ class GroupPlan:
     kind: Kind
     member_count: int
 
-    def draw_protocol(self, random: Random) -> Protocol:
+    def draw_protocol(self, random: Random) -> MemberProtocol:
         """Draw the protocol of the group's next process."""
         return random.choice(self.protocols)
 
     @property
-    def protocols(self) -> tuple[Protocol, ...]:
+    def protocols(self) -> tuple[MemberProtocol, ...]:
         """Return the protocols that the group's processes may use."""
         match self.kind:
             case "rolling eager":

@@ -139,7 +139,7 @@ def test_reader_of_a_stream_is_told_of_the_archive_that_kohort_came_in(
     assert session.environment == {}
     archive = tmp_path / "kohort.zip"
     archive.touch()
-    monkeypatch.setattr(kohort, "__file__", str(archive / "kohort" / "__init__.py"))
+    monkeypatch.setattr(kohort.base, "__file__", str(archive / "kohort" / "base" / "__init__.py"))
     session.environment["PYTHONPATH"] = "/mine"
     for _ in range(2):
         kohort.spark.register(session)

@@ -14,7 +14,7 @@ A seed says everything; nothing reads a clock or draws from elsewhere, so that a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
@@ -59,15 +59,16 @@ class ClientWorld(ProgramWorld[ClientReport]):
             drawn = replace(draw_plan(random), hold_share=share)
             plan = replace(drawn, fetches_tell=seed % 4 != 1, members_compute=seed % 5 == 2)
         super().__init__(seed, random=random, plan=plan)
-        self.members: Final = Members(self)
-        #: Every group is at rest, and no fault is active.
-        self.is_at_peace = False
         self.groups: Final = {each.group_id: GroupLedger(each.group_id) for each in self.plan.parties}
         self.readers: Final[list[Reader]] = []
         self.writers: Final[list[Writer]] = []
         self.times: Final = ReadingTimes()
         #: (reader, partition, offset) that is awaited -> done.
-        self.awaited: dict[tuple[str, TopicPartition, int], asyncio.Event] = {}
+        self._awaited: Final[dict[tuple[str, TopicPartition, int], asyncio.Event]] = {}
+        self._members: Final = Members(self, self.readers, self.groups.keys())
+        self._aftermath: Final = Aftermath(
+            self, groups=self.groups, readers=self.readers, writers=self.writers, awaited=self._awaited
+        )
         #: (topic id, partition) -> values of its log, of each topic that had the name of the one that is made again.
         self._fleeting: Final[dict[tuple[TopicId, int], list[bytes]]] = {}
 
@@ -88,9 +89,21 @@ class ClientWorld(ProgramWorld[ClientReport]):
         partition = TopicPartition(record.topic, record.partition)
         self.times.hand_out(reader.consumer.member_id, partition, self.brokers.shared.clock.now_ms())
         key = (reader.name, TopicPartition(record.topic, record.partition), record.offset)
-        awaited = self.awaited.pop(key, None)
+        awaited = self._awaited.pop(key, None)
         if awaited is not None:
             awaited.set()
+
+    def on_killed(self, member_id: str) -> None:
+        """Forget when a member has read: its process is gone."""
+        self.times.die(member_id, self.brokers.shared.clock.now_ms())
+
+    def on_taken(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
+        """Check `OneOwner` after a reader was assigned partitions."""
+        self._members.check_taken(reader, partitions)
+
+    def on_subscribed(self, reader: Reader) -> None:
+        """Check `HeardAtOnce` after a reader has changed its subscription."""
+        self._members.check_subscription(reader)
 
     def note_fleeting(self) -> None:
         """Note the records of the recreated topic before it is deleted."""
@@ -116,7 +129,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
 
     async def _play(self) -> ClientReport:
         loop = self.loop
-        self.members.watch(self.brokers.runtime)
+        self._members.watch(self.brokers.runtime)
         loop.internet.quality = self.plan.quality
         for party in self.plan.parties:
             for _ in range(party.readers):
@@ -131,8 +144,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
             await self.pass_time(self.plan.every_s)
             await mishaps.happen()
         await self._come_to_rest(mishaps)
-        await Aftermath(self).follow()
-        self.is_at_peace = False
+        await self._aftermath.follow()
         await self._end()
         self._check_logs()
         self._check_told()
@@ -147,7 +159,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
     def add_reader(self, group_id: str) -> Reader:
         """Add a member to a group without starting it."""
         party = next(each for each in self.plan.parties if each.group_id == group_id)
-        reader = Reader(self, f"{group_id}-{len(self.readers) + 1}", party)
+        reader = Reader(self, f"{group_id}-{len(self.readers) + 1}", party, self.groups[group_id], self)
         self.readers.append(reader)
         return reader
 
@@ -158,8 +170,8 @@ class ClientWorld(ProgramWorld[ClientReport]):
             group.check_fleeting(self._stored(group.group_id).get(FLEETING, {}).values())
         for reader in self.readers:
             self._check_buffer(reader)
-        if self.is_at_peace:
-            self.members.check_beats()
+        if self._aftermath.is_at_peace:
+            self._members.check_beats()
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Return a group's committed offsets from the coordinator's state."""

@@ -9,34 +9,24 @@ Laws held here, by name:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.base.clock import Clock
-from kohort.broker.connections.memberconnections import MemberKey
-from kohort.broker.connections.request import Peer, Request
-from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.delayed_heartbeats import Pushing
-from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.groups.runtime import Runtime
 from kohort.broker.groups.shard_log import Home
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
-from kohort.coordinator.decision import Decision, Reply, TimerKey
-from kohort.coordinator.delayed_heartbeats import find_member
+from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup
-from kohort.errors import ErrorCode
 from kohort.ids import TopicPartition
 from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING
+from kohort.simulation.clients.program_world import LOOK_EVERY_S, ProgramWorld
 from kohort.simulation.clients.reader import Reader
-from kohort.testing.clusternodes import NodeCoordination
-from kohort.wire.messages.membership import MemberNews
 
 if TYPE_CHECKING:
-    from kohort.simulation.clients.client_world import ClientWorld
+    from kohort.simulation.clients.ledger import GroupLedger
+    from kohort.simulation.clients.writer import Writer
 
 
 #: After everything is healed all is read within this time: sessions end, callbacks return, connections are given up.
@@ -47,23 +37,37 @@ PROMPT_S: Final = 0.4
 PEACE_S: Final = 5.0
 #: A buffer from here on has room for every fetch that there may be.
 AMPLE_BYTES: Final = 1 << 20
-#: How often the laws are looked at, s.
-LOOK_EVERY_S: Final = 0.25
 
 
 class Aftermath:
     """The final phase of a world, without faults."""
 
-    def __init__(self, world: ClientWorld) -> None:
+    def __init__(
+        self,
+        world: ProgramWorld[Any],
+        *,
+        groups: Mapping[str, GroupLedger],
+        readers: Sequence[Reader],
+        writers: Sequence[Writer],
+        awaited: dict[tuple[str, TopicPartition, int], asyncio.Event],
+    ) -> None:
         self._world: Final = world
+        self._groups: Final = groups
+        self._readers: Final = readers
+        self._writers: Final = writers
+        #: (reader, partition, offset) that is awaited -> done.
+        self._awaited: Final = awaited
+        #: Every group is at rest, and no fault is active.
+        self.is_at_peace = False
 
     async def follow(self) -> None:
         """Check that every record is read, groups come to rest, and new records are read at once."""
         await self._read_everything()
         await self._wait_for_peace()
-        self._world.is_at_peace = True
+        self.is_at_peace = True
         await self._read_everything()
         await self._be_prompt()
+        self.is_at_peace = False
 
     async def _read_everything(self) -> None:
         began_s = self._world.loop.time()
@@ -82,11 +86,11 @@ class Aftermath:
         raise LawBroken("EverythingIsRead", "partitions go on moving although nothing happens")
 
     def _moves(self) -> int:
-        return sum(reader.ownership.changes for reader in self._world.readers)
+        return sum(reader.ownership.changes for reader in self._readers)
 
     def _unread(self) -> str | None:
         for party in self._world.plan.parties:
-            readers = [each for each in self._world.readers if each.party is party]
+            readers = [each for each in self._readers if each.party is party]
             wanted = {topic for each in readers for topic in each.topics}
             owned: dict[TopicPartition, Reader] = {}
             for reader in readers:
@@ -100,7 +104,7 @@ class Aftermath:
                     continue
                 if each not in owned:
                     return f"nobody of {party.group_id} owns {each}"
-                handed = self._world.groups[party.group_id].handed.get(each, 0)
+                handed = self._groups[party.group_id].handed.get(each, 0)
                 if each.topic != FLEETING and handed < log.high_watermark:
                     return f"{party.group_id} has read {handed} of {log.high_watermark} of {each}"
                 at = owned[each].ownership.next[each]
@@ -114,7 +118,7 @@ class Aftermath:
             await self._pause_some()
             await self._expect_records()
             await self._expect_seeks()
-        for reader in self._world.readers:
+        for reader in self._readers:
             if reader.consumer is not None:
                 PROGRAM.set(reader.name)
                 reader.consumer.resume(sorted(reader.consumer.paused()))
@@ -124,8 +128,8 @@ class Aftermath:
 
     async def _pause_some(self) -> None:
         """Pause some partitions, with more records than any buffer takes."""
-        writer, backlog = self._world.writers[0], []
-        for reader in self._world.readers:
+        writer, backlog = self._writers[0], []
+        for reader in self._readers:
             held = sorted(each for each in reader.ownership.next if each.topic != FLEETING)
             if reader.consumer is not None and len(held) > 1:
                 paused = self._world.random.sample(held, self._world.random.randint(0, len(held) - 1))
@@ -141,7 +145,7 @@ class Aftermath:
         await self._world.pass_time(1.0)
 
     async def _expect_records(self) -> None:
-        writer, waiting = self._world.writers[0], {}
+        writer, waiting = self._writers[0], {}
         PROGRAM.set(writer.name)
         for each in self._world.partitions():
             if each.topic == FLEETING or self._world.random.random() < 0.5:
@@ -158,7 +162,7 @@ class Aftermath:
 
     async def _expect_seeks(self) -> None:
         waiting = {}
-        for reader in self._world.readers:
+        for reader in self._readers:
             held = [each for each in sorted(reader.ownership.next) if self._may_seek(reader, each)]
             if held and reader.consumer is not None:
                 each = self._world.random.choice(held)
@@ -182,7 +186,7 @@ class Aftermath:
         """List the readers that must receive a new record of a partition."""
         return [
             reader
-            for reader in self._world.readers
+            for reader in self._readers
             if reader.consumer is not None
             and partition in reader.ownership.next
             and partition not in reader.consumer.paused()
@@ -194,7 +198,7 @@ class Aftermath:
         if (reader.ownership.next.get(partition) or 0) > offset:
             event.set()
         else:
-            self._world.awaited[reader.name, partition, offset] = event
+            self._awaited[reader.name, partition, offset] = event
         return event
 
     async def _all_within(self, waiting: dict[tuple[str, TopicPartition, int], Any], limit_s: float, what: str) -> None:
@@ -205,11 +209,11 @@ class Aftermath:
             if not event.is_set():
                 why = f"{what} has not reached {name} within {limit_s:g} s: offset {offset} of {partition}"
                 raise LawBroken("NobodyStarves", why)
-        self._world.awaited.clear()
+        self._awaited.clear()
 
     def _check_empty(self) -> None:
         """Check that no record is left in a buffer, and none counted there but those of open fetches."""
-        for reader in self._world.readers:
+        for reader in self._readers:
             if reader.consumer is None:
                 continue
             buffer = reader.consumer._context.host._machine._sender.buffer
@@ -224,7 +228,6 @@ class Aftermath:
 # Laws held here, by name, of members of the consumer protocol where nothing goes wrong around them:
 # - `BeatsInTime`: a member is heard of within its interval, however its heartbeats are held.
 # - `HeardAtOnce`: what it subscribes to is known to the coordinator at once, though a heartbeat of it is held.
-# - `ToldAlike`: what a member is told by a fetch or a commit is what a heartbeat of it would be told then.
 # - `OneOwner`: what an application is told to be its own no other one of its group holds.
 
 #: Time by which a heartbeat may exceed its interval: a round trip, and the steps of the world's looks, ms.
@@ -233,76 +236,13 @@ _GRACE_MS: Final = 100
 _AT_ONCE_S: Final = 0.1
 
 
-class HoldsFor(Pushing):
-    """A policy that holds heartbeats for a share, 0 to below 1, of a member's interval; 0: never."""
-
-    def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
-        super().__init__(values, clock)
-        self._share: Final = share
-
-    def bears(self, request: Request) -> bool:
-        """Return whether a request's client bears a hold, as `Pushing` does."""
-        return self._share > 0 and super().bears(request)
-
-    def hold_ms(self, connection: Peer, member: MemberKey) -> int:
-        """Return the time of a hold: the chosen share of the member's interval."""
-        return int(connection.told_intervals.get(member, 0) * self._share)
-
-
-class TellsAlike(Listening):
-    """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
-
-    def __init__(
-        self, fail: Callable[[Exception], None], runtime: Coordination, on_news: Callable[[MemberKey], None]
-    ) -> None:
-        super().__init__(runtime, on_news)
-        self._fail: Final = fail
-
-    def _translate(self, command: WatchMember) -> Callable[[Any, Any], MemberNews]:
-        translate = super()._translate(command)
-
-        def checked(asker: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MemberNews:
-            self._check(command, body)
-            return translate(asker, body)
-
-        return checked
-
-    def _check(self, command: WatchMember, body: ConsumerGroupHeartbeatReply | Refusal) -> None:
-        if isinstance(body, Refusal) and body.code is ErrorCode.NOT_COORDINATOR:
-            return
-        assert isinstance(self._runtime, NodeCoordination)
-        runtime = self._runtime._runtime
-        shard, now_ms = runtime._homes[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
-        member = find_member(shard.groups, command.group_id, command.member_id)
-        heartbeat = ConsumerGroupHeartbeat(
-            cause=command.cause,
-            request=command.request,
-            group_id=command.group_id,
-            member_id=command.member_id,
-            member_epoch=max(command.member_epoch if member is None else member.member_epoch, 1),
-            client_id="" if member is None else member.client_id,
-            client_host="" if member is None else member.client_host,
-            tells_all=True,
-        )
-        replies = [each for each in shard.handle(heartbeat, now_ms=now_ms).effects if isinstance(each, Reply)]
-        told = replies[0].body
-        if isinstance(body, Refusal):
-            is_alike = isinstance(told, Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
-        elif body.assignment is None:
-            return
-        else:
-            is_alike = isinstance(told, ConsumerGroupHeartbeatReply) and (
-                (told.member_epoch, told.assignment) == (body.member_epoch, body.assignment)
-            )
-        if not is_alike:
-            self._fail(LawBroken("ToldAlike", f"{command.member_id} is told {body}, and by a heartbeat {told}"))
-
-
 class Members:
     """The coordinator's view of the readers of a world."""
 
-    def __init__(self, world: ClientWorld) -> None:
+    def __init__(self, world: ProgramWorld[Any], readers: Sequence[Reader], group_ids: Collection[str]) -> None:
         self._world: Final = world
+        self._readers: Final = readers
+        self._group_ids: Final = group_ids
 
     def watch(self, runtime: Runtime) -> None:
         """Note each reader whose session ends, for `FreedIsLetGo`."""
@@ -321,7 +261,7 @@ class Members:
     def _reader_of(self, home: Home, ended: TimerKey | None) -> Reader | None:
         """Find the reader that is still the member of an ended session; `None`: no reader is."""
         assert ended is not None
-        for reader in self._world.readers:
+        for reader in self._readers:
             if reader.consumer is not None and reader.party.group_id == ended.group_id:
                 identity = reader.consumer._context.deliveries.identity
                 if identity.member_id == ended.member_id and identity.epoch >= 0:
@@ -332,7 +272,7 @@ class Members:
         """Check `BeatsInTime` for every present member."""
         runtime = self._world.brokers.runtime
         now_ms = runtime._clock.now_ms()
-        for group_id in self._world.groups:
+        for group_id in self._group_ids:
             shard = runtime._homes[runtime.index_of(group_id)].shard
             settings = shard.settings_for(group_id)
             group = shard.groups.consumer.get(group_id)
@@ -362,7 +302,7 @@ class Members:
 
     def check_taken(self, reader: Reader, partitions: Iterable[TopicPartition]) -> None:
         """Check `OneOwner` for partitions that the reader is told are its own."""
-        for other in self._world.readers:
+        for other in self._readers:
             doubled = other.ownership.next.keys() & set(partitions)
             if doubled and other is not reader and other.party is reader.party:
                 raise LawBroken("OneOwner", f"{reader.name} takes {sorted(doubled)}, which {other.name} has")

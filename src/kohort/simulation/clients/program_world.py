@@ -12,26 +12,38 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from random import Random
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from kohort.base.clock import Clock
+from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.request import Peer, Request
+from kohort.broker.groups.coordination import Coordination
+from kohort.broker.groups.delayed_heartbeats import Pushing
+from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.errors import InvariantViolation
+from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
+from kohort.coordinator.decision import Reply
+from kohort.coordinator.delayed_heartbeats import find_member
+from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.invariants import LOOK_EVERY_S, HoldsFor, TellsAlike
 from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM, Standstill, VirtualLoop, run_virtually
 from kohort.simulation.clients.plan import Plan
 from kohort.simulation.trace import Story
 from kohort.storage.partitions.partition import PartitionLog
-from kohort.testing.clusternodes import Brokers
+from kohort.testing.clusternodes import Brokers, NodeCoordination
+from kohort.wire.messages.membership import MemberNews
 
 R = TypeVar("R")
+#: How often the laws are looked at, s.
+LOOK_EVERY_S: Final = 0.25
 
 CONFIG: Final = {
     "group.consumer.min.session.timeout.ms": 1_000,
@@ -308,3 +320,68 @@ def _silence() -> Iterator[None]:
 
 def _story_of(world: ProgramWorld[R]) -> str:
     return "\n".join([*world.story.of(last=len(world.story)), ""])
+
+
+class HoldsFor(Pushing):
+    """A policy that holds heartbeats for a share, 0 to below 1, of a member's interval; 0: never."""
+
+    def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
+        super().__init__(values, clock)
+        self._share: Final = share
+
+    def bears(self, request: Request) -> bool:
+        """Return whether a request's client bears a hold, as `Pushing` does."""
+        return self._share > 0 and super().bears(request)
+
+    def hold_ms(self, connection: Peer, member: MemberKey) -> int:
+        """Return the time of a hold: the chosen share of the member's interval."""
+        return int(connection.told_intervals.get(member, 0) * self._share)
+
+
+class TellsAlike(Listening):
+    """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
+
+    def __init__(
+        self, fail: Callable[[Exception], None], runtime: Coordination, on_news: Callable[[MemberKey], None]
+    ) -> None:
+        super().__init__(runtime, on_news)
+        self._fail: Final = fail
+
+    def _translate(self, command: WatchMember) -> Callable[[Any, Any], MemberNews]:
+        translate = super()._translate(command)
+
+        def checked(asker: object, body: ConsumerGroupHeartbeatReply | Refusal) -> MemberNews:
+            self._check(command, body)
+            return translate(asker, body)
+
+        return checked
+
+    def _check(self, command: WatchMember, body: ConsumerGroupHeartbeatReply | Refusal) -> None:
+        if isinstance(body, Refusal) and body.code is ErrorCode.NOT_COORDINATOR:
+            return
+        assert isinstance(self._runtime, NodeCoordination)
+        runtime = self._runtime._runtime
+        shard, now_ms = runtime._homes[runtime.index_of(command.group_id)].shard, runtime._clock.now_ms()
+        member = find_member(shard.groups, command.group_id, command.member_id)
+        heartbeat = ConsumerGroupHeartbeat(
+            cause=command.cause,
+            request=command.request,
+            group_id=command.group_id,
+            member_id=command.member_id,
+            member_epoch=max(command.member_epoch if member is None else member.member_epoch, 1),
+            client_id="" if member is None else member.client_id,
+            client_host="" if member is None else member.client_host,
+            tells_all=True,
+        )
+        replies = [each for each in shard.handle(heartbeat, now_ms=now_ms).effects if isinstance(each, Reply)]
+        told = replies[0].body
+        if isinstance(body, Refusal):
+            is_alike = isinstance(told, Refusal) or body.code is ErrorCode.FENCED_MEMBER_EPOCH
+        elif body.assignment is None:
+            return
+        else:
+            is_alike = isinstance(told, ConsumerGroupHeartbeatReply) and (
+                (told.member_epoch, told.assignment) == (body.member_epoch, body.assignment)
+            )
+        if not is_alike:
+            self._fail(LawBroken("ToldAlike", f"{command.member_id} is told {body}, and by a heartbeat {told}"))

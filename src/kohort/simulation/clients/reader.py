@@ -10,11 +10,11 @@ Laws held here, by name:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kohort.aio import Consumer
 from kohort.errors import KohortError, KohortTimeoutError, StateError
@@ -26,7 +26,8 @@ from kohort.simulation.clients.plan import FLEETING, Party
 from kohort.simulation.network import GOOD
 
 if TYPE_CHECKING:
-    from kohort.simulation.clients.client_world import ClientWorld
+    from kohort.simulation.clients.ledger import GroupLedger
+    from kohort.simulation.clients.program_world import ProgramWorld
 
 
 T = TypeVar("T")
@@ -39,16 +40,43 @@ class Mishap(Exception):
     """An exception raised by a callback of the application."""
 
 
+class ReaderWatch(Protocol):
+    """The part of a world that draws what readers subscribe to and checks them."""
+
+    def draw_topics(self, random: Random) -> tuple[str, ...]:
+        """Draw the topics that a reader subscribes to."""
+        ...
+
+    def on_handed_out(self, reader: Reader, record: Any) -> None:
+        """Check a record that a reader was handed."""
+        ...
+
+    def on_taken(self, reader: Reader, partitions: Sequence[TopicPartition]) -> None:
+        """Check a reader that was assigned partitions."""
+        ...
+
+    def on_subscribed(self, reader: Reader) -> None:
+        """Check a reader that has changed its subscription."""
+        ...
+
+    def on_killed(self, member_id: str) -> None:
+        """Forget a member whose process is gone."""
+        ...
+
+
 class Reader:
     """A reader of a group; after a crash or a leave it starts again with another consumer."""
 
-    def __init__(self, world: ClientWorld, name: str, party: Party) -> None:
+    def __init__(
+        self, world: ProgramWorld[Any], name: str, party: Party, group: GroupLedger, watch: ReaderWatch
+    ) -> None:
         self.world: Final = world
         self.name: Final = name
         self.party: Final = party
         self.random = Random(world.random.random())
-        self.group = world.groups[party.group_id]
-        self.topics: tuple[str, ...] = world.draw_topics(self.random)
+        self.group = group
+        self._watch: Final = watch
+        self.topics: tuple[str, ...] = watch.draw_topics(self.random)
         self.consumer: Consumer | None = None
         self.ownership = Ownership(name, self.group)
         self._task: asyncio.Task[None] | None = None
@@ -84,7 +112,7 @@ class Reader:
         consumer, self.consumer = self.consumer, None
         self.world.tell(self.name, what)
         if consumer is not None:
-            self.world.times.die(consumer.member_id, self.world.brokers.shared.clock.now_ms())
+            self._watch.on_killed(consumer.member_id)
             consumer._context.host.stop()  # the process is gone without leaving the group
             consumer._context.is_closed = True
         self.ownership = Ownership(self.name, self.group)
@@ -168,7 +196,7 @@ class Reader:
             self.world.tell(self.name, f"{what} {', '.join(f'{each.topic}-{each.partition}' for each in partitions)}")
             choose(consumer)(partitions)
             if what == "assigned" and self.world.plan.is_calm:
-                self.world.members.check_taken(self, partitions)
+                self._watch.on_taken(self, partitions)
             if self.world.is_healed or self.random.random() >= self.world.plan.callback_mishaps:
                 return
             if self.random.random() < 0.3:
@@ -201,7 +229,7 @@ class Reader:
     def _take(self, records: list[Any]) -> None:
         for record in records:
             self.ownership.take(TopicPartition(record.topic, record.partition), record.offset)
-            self.world.on_handed_out(self, record)
+            self._watch.on_handed_out(self, record)
 
     # -- habits -----------------------------------------------------------------------------------------------------
 
@@ -300,9 +328,9 @@ class Reader:
         await self.poll()
 
     async def change_subscription(self) -> None:
-        self.topics = self.world.draw_topics(self.random)
+        self.topics = self._watch.draw_topics(self.random)
         if self.world.plan.is_calm and self.world.plan.quality == GOOD:
-            self.world.members.check_subscription(self)
+            self._watch.on_subscribed(self)
         self._subscribe()
 
     async def leave(self) -> None:

@@ -9,14 +9,15 @@ Source: Java's `ConsumerCoordinator` and `AbstractCoordinator`; KIP-394, KIP-429
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.base import GroupCommand, Refusal
 from kohort.coordinator.commands.offsets import CommitOffsets, FetchOffsets, OffsetToCommit
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
-from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned, Wire
+from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberWorld, Owned, Wire
+from kohort.simulation.scenario import MemberSettings
 from kohort.wire.embedded import (
     Subscription,
     decode_assignment,
@@ -24,10 +25,6 @@ from kohort.wire.embedded import (
     encode_assignment,
     encode_subscription,
 )
-
-if TYPE_CHECKING:
-    from kohort.simulation.world import World
-
 
 #: The answer of a heartbeat is waited for at least so long, as a part of the session: longer than a broker holds it (a
 #: quarter), and short enough for another one. Java's waits 30 s, librdkafka's for the whole session.
@@ -44,7 +41,7 @@ class ClassicMember(MemberProcess):
 
     def __init__(
         self,
-        world: World,
+        world: MemberWorld,
         name: str,
         group_id: str,
         *,

@@ -22,7 +22,7 @@ from kohort.errors import ErrorCode
 from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST
 
 if TYPE_CHECKING:
-    from kohort.simulation.members.consumer import ConsumerMember
+    from kohort.simulation.members.process import MemberProcess
 
 
 #: Possible behaviours by weight; the names are methods of `Computation`.
@@ -47,8 +47,10 @@ _AGAIN_MS: Final = 200
 class Computation:
     """The assignor of one member, which computes when the coordinator asks."""
 
-    def __init__(self, member: ConsumerMember) -> None:
+    def __init__(self, member: MemberProcess, epoch: Callable[[], int]) -> None:
         self._member: Final = member
+        #: Returns the member's present epoch.
+        self._epoch: Final = epoch
         self._random: Final = member.random
         #: Between the word that it shall compute and the end of that.
         self._is_busy = False
@@ -85,7 +87,7 @@ class Computation:
             request=NO_REQUEST,
             group_id=member.group_id,
             member_id=member.member_id,
-            member_epoch=member.member_epoch,
+            member_epoch=self._epoch(),
         )
         member.ask(command, self._on_prepared, self._on_failure)
 
@@ -122,7 +124,7 @@ class Computation:
             request=NO_REQUEST,
             group_id=member.group_id,
             member_id=member.member_id,
-            member_epoch=member.member_epoch,
+            member_epoch=self._epoch(),
             group_epoch=given.group_epoch,
             owners=tuple(owners),
             said=tuple((name, 1, f"{given.group_epoch}".encode()) for name in self._random.sample(names, 1)),

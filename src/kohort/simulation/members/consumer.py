@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 from re import fullmatch
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kohort.coordinator.commands import groups as group_commands
 from kohort.coordinator.commands import offsets as asked
@@ -23,13 +23,11 @@ from kohort.coordinator.commands.replies import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.simulation.members.computing import Computation
-from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberSettings, Owned, Wire
+from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberWorld, Owned, Wire
 from kohort.simulation.network import Exchange, NumberedReply
+from kohort.simulation.scenario import MemberSettings
 from kohort.simulation.topics import TOPIC_NAMES
 from kohort.simulation.trace import LawBroken
-
-if TYPE_CHECKING:
-    from kohort.simulation.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class ConsumerMember(MemberProcess):
 
     def __init__(
         self,
-        world: World,
+        world: MemberWorld,
         name: str,
         group_id: str,
         *,
@@ -70,7 +68,7 @@ class ConsumerMember(MemberProcess):
         self.member_id = name
         self.wishes = wishes
         #: The part that runs its own assignors, `None` if it has none.
-        self.computation = Computation(self) if wishes.runs_assignors else None
+        self.computation = Computation(self, lambda: self.member_epoch) if wishes.runs_assignors else None
         self._has_new_assignors = False
         #: The pattern that it subscribes to besides names.
         self.pattern = wishes.pattern

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kohort.coordinator.commands import offsets as asked
 from kohort.coordinator.commands.base import GroupCommand, Refusal
@@ -26,7 +25,11 @@ from kohort.simulation.topics import name_of
 from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
-    from kohort.simulation.world import World
+    from kohort.simulation.broker import SimulatedBroker
+    from kohort.simulation.scenario import MemberSettings, Scenario
+    from kohort.simulation.topics import TopicShelf
+    from kohort.simulation.trace import Story
+    from kohort.testing.clock import VirtualClock
 
 
 #: What a member asks before the broker gives it a number.
@@ -38,19 +41,46 @@ RESEND_CHANCE = 0.3
 Owned = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSettings:
-    """The configs and the behaviour of a member; times in milliseconds."""
+class MemberWorld(Protocol):
+    """The world around a member, as its process sees it."""
 
-    session_timeout_ms: int = 6_000
-    rebalance_timeout_ms: int = 8_000
-    heartbeat_interval_ms: int = 1_000
-    request_timeout_ms: int = 3_000
-    retry_backoff_ms: int = 100
-    commit_interval_ms: int = 1_500
-    process_interval_ms: int = 700
-    #: A callback takes up to that long.
-    callback_ms: int = 200
+    random: Random
+    #: What members publish and when, beside everything else that is drawn.
+    publishing: Random
+    #: What members say beside their heartbeats and when, in the same way.
+    words: Random
+    scenario: Scenario
+    clock: VirtualClock
+    story: Story
+    topics: TopicShelf
+    network: SimulatedNetwork
+    broker: SimulatedBroker
+    #: Nothing goes wrong any more, and what did has had its effects.
+    is_at_peace: bool
+
+    def has_younger_process(self, process: MemberProcess) -> bool:
+        """Whether a later process bears the same name."""
+        ...
+
+    def has_older_process(self, process: MemberProcess) -> bool:
+        """Whether an earlier process of the same name is still alive."""
+        ...
+
+    def draw_pattern(self) -> str | None:
+        """Draw the pattern of a subscription; `None` for one by names."""
+        ...
+
+    def on_ownership_changed(self, process: MemberProcess) -> None:
+        """Check the owners after a member's ownership has changed."""
+        ...
+
+    def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """Check the offset from which a member begins to process."""
+        ...
+
+    def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """Check the next offset of a member that has processed records."""
+        ...
 
 
 class MemberProcess:
@@ -58,7 +88,7 @@ class MemberProcess:
 
     def __init__(
         self,
-        world: World,
+        world: MemberWorld,
         name: str,
         group_id: str,
         *,
@@ -297,7 +327,7 @@ class MemberProcess:
                 for wanted, found in zip(partitions, body.offsets, strict=True):
                     if wanted in self.owned and wanted not in self.positions:
                         self.positions[wanted] = max(found.offset, 0)
-                        self._tell_checkers(self.world.checkers.offsets.on_begun, wanted)
+                        self._tell_checkers(self.world.on_begun, wanted)
                 return
             # A member whose epoch is not current is told so; it learns the rest by its heartbeat.
             again()
@@ -327,7 +357,7 @@ class MemberProcess:
     def _process(self) -> None:
         for partition in sorted(self.positions):
             self.positions[partition] += self.random.randint(0, 5)
-            self._tell_checkers(self.world.checkers.offsets.on_processed, partition)
+            self._tell_checkers(self.world.on_processed, partition)
         self.later(self.settings.process_interval_ms, self._process)
 
     def _tell_checkers(self, law: Callable[[str, str, int, int], None], partition: Owned) -> None:

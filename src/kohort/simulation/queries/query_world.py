@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kohort.errors import FencedError
 from kohort.ids import TopicPartition
@@ -28,41 +28,14 @@ from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.plan import Party, Plan
 from kohort.simulation.clients.program_world import ProgramWorld
 from kohort.simulation.clients.writer import Writer
-from kohort.simulation.queries.streaming_query import ReaderProcess, StreamingQuery, read_of
+from kohort.simulation.queries.streaming_query import GROUP, QueryPlan, ReaderProcess, StreamingQuery, read_of
 from kohort.spark.offsets import Span
 
-GROUP: Final = "blue"
-#: Faults, by weight; the names are methods of `QueryWorld`.
-WEIGHTS: Final = {
-    "stop": 4,
-    "kill_reader": 2,
-    "kill_container": 2,
-    "copy": 3,
-    "restore": 2,
-    "add_query": 2,
-    "retire": 1,
-    "restart_broker": 1,
-    "stall_broker": 1,
-    "grow_topic": 1,
-}
 #: The session of a member, s (`program_world.CONFIG`), and how much of it may have passed when its process ends.
 SESSION_S: Final = 3.0
 _HEARD_S: Final = 0.8
 #: So long everything may take when nothing goes wrong any more, s.
 _PATIENCE_S: Final = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryPlan:
-    """A world before it begins."""
-
-    protocol: Literal["consumer", "classic"] = "consumer"
-    queries: int = 2
-    trigger_s: float = 0.5
-    weights: dict[str, int] = field(default_factory=lambda: WEIGHTS)
-    every_s: float = 1.0
-    perturbed_s: float = 15.0
-    group_id: str = GROUP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +297,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
 
     async def add_query(self) -> None:
         if len(self.running) < 4:
-            query = StreamingQuery(self, f"query-{len(self._everybody()) + 1}")
+            query = StreamingQuery(self, f"query-{len(self._everybody()) + 1}", self)
             self.running.append(query)
             query.start()
 
@@ -356,7 +329,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
             since = {query.name: len(query.checkpoint.offsets) for query in self._everybody()}
             order = _Order(partition=partition, offset=offset, end=log.log_end_offset, since=since)
             self.tell("world", f"{partition} is set to {offset}")
-            async with ReaderProcess(self, "tool", self.random).build(group_id=GROUP) as tool:
+            async with ReaderProcess(self, "tool", self.random, self).build(group_id=GROUP) as tool:
                 with suppress(FencedError):
                     # A query that was stopped on its way into the group may be a member for a moment more.
                     await tool.commit({partition: offset})

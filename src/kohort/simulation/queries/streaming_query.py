@@ -13,7 +13,7 @@ from contextvars import copy_context
 from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from kohort.aio import Consumer
 from kohort.errors import FencedError, KohortError, StateError
@@ -28,7 +28,57 @@ from kohort.spark.member.requests import NoAssignment, Places, Steps
 from kohort.spark.offsets import OffsetJson, Span, from_json, share_limit, to_json
 
 if TYPE_CHECKING:
-    from kohort.simulation.queries.query_world import QueryWorld
+    from kohort.simulation.clients.program_world import ProgramWorld
+
+
+GROUP: Final = "blue"
+#: Faults, by weight; the names are methods of `QueryWorld`.
+WEIGHTS: Final = {
+    "stop": 4,
+    "kill_reader": 2,
+    "kill_container": 2,
+    "copy": 3,
+    "restore": 2,
+    "add_query": 2,
+    "retire": 1,
+    "restart_broker": 1,
+    "stall_broker": 1,
+    "grow_topic": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """A world before it begins."""
+
+    protocol: Literal["consumer", "classic"] = "consumer"
+    queries: int = 2
+    trigger_s: float = 0.5
+    weights: dict[str, int] = field(default_factory=lambda: WEIGHTS)
+    every_s: float = 1.0
+    perturbed_s: float = 15.0
+    group_id: str = GROUP
+
+
+class QueryWatch(Protocol):
+    """The part of a world that queries ask about their group and that checks them."""
+
+    @property
+    def queries(self) -> QueryPlan:
+        """The plan of the queries."""
+        ...
+
+    def names(self) -> set[str]:
+        """Return the names of the group's present members, as a coordinator describes them."""
+        ...
+
+    def on_reader_ends(self, query: StreamingQuery, reader: ReaderProcess) -> None:
+        """Note the batch of an ended reader."""
+        ...
+
+    def on_fenced(self, reader: ReaderProcess) -> None:
+        """Excuse the open batch of a fenced query."""
+        ...
 
 
 @dataclass
@@ -53,8 +103,9 @@ class StreamingQuery:
     checkpoint is. `listens`: the driver tells when a batch is finished.
     """
 
-    def __init__(self, world: QueryWorld, name: str) -> None:
+    def __init__(self, world: ProgramWorld[Any], name: str, watch: QueryWatch) -> None:
         self.world: Final = world
+        self._watch: Final = watch
         self.name: Final = name
         self.random: Final = Random(world.random.random())
         self.keeps_first = self.random.random() < 0.5
@@ -81,7 +132,7 @@ class StreamingQuery:
         program = f"{self.name}-{self._lives}"
         context = copy_context()
         context.run(PROGRAM.set, program)
-        self.reader = ReaderProcess(self.world, program, self.random)
+        self.reader = ReaderProcess(self.world, program, self.random, self._watch)
         self._task = self.world.loop.create_task(self._run(self.reader), name=program, context=context)
         self._task.add_done_callback(self.world.on_task_done)
         self.world.tell(self.name, "starts")
@@ -95,7 +146,7 @@ class StreamingQuery:
             self.world.tell(self.name, "is stopped")
             await self._end_thread()
             reader = self.reader
-            self.world.on_reader_ends(self, reader)
+            self._watch.on_reader_ends(self, reader)
             self.world.keep(self.world.loop.create_task(reader.terminate(lambda: self._look(reader))))
             self.reader = None
 
@@ -104,7 +155,7 @@ class StreamingQuery:
         if self.reader is not None:
             self.world.tell(self.name, f"{what} is killed")
             reader, self.reader = self.reader, None
-            self.world.on_reader_ends(self, reader)
+            self._watch.on_reader_ends(self, reader)
             reader.kill()
             await self._end_thread()
 
@@ -137,7 +188,7 @@ class StreamingQuery:
         except QueryFailed as error:
             self.world.tell(self.name, f"fails: {error}")
             # Spark calls `stop` when a call has failed.
-            self.world.on_reader_ends(self, reader)
+            self._watch.on_reader_ends(self, reader)
             self.reader = None
             self.world.keep(self.world.loop.create_task(reader.terminate(lambda: self._look(reader))))
 
@@ -147,7 +198,7 @@ class StreamingQuery:
             spans = await reader.partitions(self._start(reader), json.loads(checkpoint.offsets[-1]))
             await self._run_batch(reader, spans)
         while True:
-            await self._pass(self.world.queries.trigger_s)
+            await self._pass(self._watch.queries.trigger_s)
             start = self._start(reader)
             end = await reader.latest_offset(start)
             if end == start:
@@ -226,8 +277,9 @@ class QueryFailed(Exception):
 class ReaderProcess:
     """One life of a reader's process: from its first call to its end."""
 
-    def __init__(self, world: QueryWorld, program: str, random: Random) -> None:
+    def __init__(self, world: ProgramWorld[Any], program: str, random: Random, watch: QueryWatch) -> None:
         self.world: Final = world
+        self._watch: Final = watch
         self.program: Final = program
         self.core: Membership | None = None
         #: The end of the batch that this process has planned last.
@@ -330,7 +382,7 @@ class ReaderProcess:
     def _open(self, name: str) -> Membership:
         if self.core is not None:
             return self.core
-        plan = self.world.queries
+        plan = self._watch.queries
         self.core = Membership(name, waits=True, join_patience_ms=8_000, doubt_patience_ms=600_000)
         self._consumer = self.build(
             group_id=plan.group_id,
@@ -406,7 +458,7 @@ class ReaderProcess:
     async def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assert self.core is not None
         self._tell(f"loses {', '.join(map(str, partitions))}")
-        self.world.on_fenced(self)
+        self._watch.on_fenced(self)
         self.core.on_lost(partitions)
 
     async def _call(self, begin: Callable[[], Steps[T]], *, limit: int | None = None) -> T:
@@ -458,7 +510,7 @@ class ReaderProcess:
                 async with self.build(group_id=self._notes(name)) as notes:
                     return from_offsets(await notes.committed(partitions, metadata=True), {})
             case requests.Names():
-                return self.world.names()
+                return self._watch.names()
             case requests.Existing():
                 return self.world.partitions()
             case requests.Choose(places=places):
@@ -476,7 +528,7 @@ class ReaderProcess:
         return share_limit(spans, limit)
 
     def _notes(self, name: str) -> str:
-        return group_of_notes(self.world.queries.group_id, name)
+        return group_of_notes(self._watch.queries.group_id, name)
 
     def _tell(self, what: str) -> None:
         self.world.tell(self.program, what)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-import kohort
+from kohort import base
 from kohort.errors import ConfigError, MissingDependencyError
 from kohort.spark.driver.java import use_java, use_this_python
 from kohort.spark.driver.pythons import is_python_free, use_file_sockets, worker_python
@@ -150,7 +150,7 @@ def _share_cores(spark: SparkSession) -> None:
 def _hand_on_archive(context: Any) -> None:
     """Tell stream readers the archive that kohort came in."""
     # The reader of a stream gets no `--py-files`, as other workers do.
-    archive = Path(kohort.__file__).parents[1]
+    archive = Path(base.__file__).parents[2]
     paths = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     if archive.is_file() and str(archive) not in paths:
         context.environment["PYTHONPATH"] = os.pathsep.join([str(archive), *filter(None, paths)])
