@@ -27,7 +27,7 @@ from kohort.coordinator.commands.groups import (
     WatchMember,
 )
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
-from kohort.coordinator.consumer.heartbeat import decide_member
+from kohort.coordinator.consumer.heartbeat import decide_member, decide_settled
 from kohort.coordinator.consumer.member_metadata import EditionIssued, watches
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
@@ -74,11 +74,15 @@ def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, 
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if command.member_epoch > member.member_epoch:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH)
-    if is_offline(groups, command.group_id, command.member_id):
+    # Only static groups have clocks.
+    if groups.clocks and is_offline(groups, command.group_id, command.member_id):
         return _tell_nothing(command)
     is_known = command.member_epoch == member.member_epoch and _is_same(member.assigned, command.assigned)
     heartbeat = _heartbeat_of(member, command, tells_all=not is_known)
-    decision = decide_member(groups, heartbeat, settings, now_ms=now_ms)
+    # Most looks come with a commit of a member without news.
+    decision = decide_settled(groups, heartbeat, settings, now_ms=now_ms)
+    if decision is None:
+        decision = decide_member(groups, heartbeat, settings, now_ms=now_ms)
     decision = hold_heartbeat(groups, heartbeat, decision, now_ms=now_ms)
     body = next(
         effect.body for effect in decision.effects if isinstance(effect, Reply) and effect.request == command.request

@@ -174,7 +174,7 @@ SETTLE_SECONDS: Final = 1.0
 class AnswerMemory:
     """Shares out the memory for answers with records."""
 
-    __slots__ = ("_held", "_loop", "_timer", "is_short")
+    __slots__ = ("_held", "_loop", "_timer", "is_short", "most_long")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, held: HeldBytes) -> None:
         self._loop: Final = loop
@@ -182,19 +182,17 @@ class AnswerMemory:
         self._timer: asyncio.TimerHandle | None = None
         #: Whether half of `HELD_BYTES` is held.
         self.is_short = False
+        #: Requests with long answers that a connection may have open now.
+        self.most_long = MOST_LONG
 
     def share(self) -> int:
         """Return the bytes that one more answer may hold; 0 means one batch."""
         left = HELD_BYTES - self._held.used
         self.is_short = left <= HELD_BYTES // 2
+        self.most_long = 1 if self.is_short else MOST_LONG
         if self._timer is None:
             self._timer = self._loop.call_later(SETTLE_SECONDS, self._settle)
         return max(left // ONE_OF, 0)
-
-    @property
-    def most_long(self) -> int:
-        """Requests with long answers that a connection may have open now."""
-        return 1 if self.is_short else MOST_LONG
 
     def stop(self) -> None:
         """Stop the timer."""

@@ -56,15 +56,27 @@ def decide_heartbeat(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Answer one heartbeat; raises `Refused`."""
-    # The common case first: neither side has news, and the work does not grow with the group.
-    found = _find_calm(groups, command)
-    if found is not None:
-        session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
-        return Decision((), (Reply(command.request, build_settled_reply(command, settings, *found)), session))
+    settled = decide_settled(groups, command, settings, now_ms=now_ms)
+    if settled is not None:
+        return settled
     check_heartbeat(command, settings)
     if command.member_epoch < JOIN_EPOCH:
         return decide_leave(groups, command, settings, now_ms=now_ms)
     return decide_member(groups, command, settings, now_ms=now_ms)
+
+
+def decide_settled(
+    groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
+) -> Decision | None:
+    """Decide the common heartbeat, in which neither side has news; `None` for any other.
+
+    The work does not grow with the group.
+    """
+    found = _find_calm(groups, command)
+    if found is None:
+        return None
+    session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
+    return Decision((), (Reply(command.request, build_settled_reply(command, settings, *found)), session))
 
 
 def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:

@@ -176,35 +176,31 @@ class Courses:
 
     def __init__(self) -> None:
         #: Group -> its course, in the order in which the groups were noted.
-        self._courses: Final[dict[str, Course]] = {}
+        self.by_group: Final[dict[str, Course]] = {}
         #: Number of partitions in a move, over all groups.
         self._size = 0
 
     def follow_clock(self, by_ms: int) -> None:
         """Shift all times by a step of the clock."""
-        for course in self._courses.values():
+        for course in self.by_group.values():
             course.follow_clock(by_ms)
-
-    def find(self, group_id: str) -> Course | None:
-        """Return the course of a group, `None` if it has none."""
-        return self._courses.get(group_id)
 
     def of(self, group_id: str) -> Course:
         """Return the course of a group, a new one if it has none."""
-        course = self._courses.get(group_id)
+        course = self.by_group.get(group_id)
         if course is None:
-            course = self._courses[group_id] = Course()
+            course = self.by_group[group_id] = Course()
         return course
 
     def end(self, group_id: str) -> None:
         """Forget a group."""
-        course = self._courses.pop(group_id, None)
+        course = self.by_group.pop(group_id, None)
         if course is not None:
             self._size -= course.counted
 
     def tidy(self, group_id: str) -> None:
         """Forget a course that has ended, and courses beyond the limits."""
-        course = self._courses.get(group_id)
+        course = self.by_group.get(group_id)
         if course is None:
             return
         # At rest, and no partition is without an owner: nothing is left to remember.
@@ -214,8 +210,8 @@ class Courses:
         self._size += len(course.passages) - course.counted
         course.counted = len(course.passages)
         # Beyond the limits the group that was noted first is forgotten.
-        while len(self._courses) > _GROUPS_LIMIT or self._size > _PARTITIONS_LIMIT:
-            self.end(next(iter(self._courses)))
+        while len(self.by_group) > _GROUPS_LIMIT or self._size > _PARTITIONS_LIMIT:
+            self.end(next(iter(self.by_group)))
 
 
 # Times between two readers of a partition: the last fetch of the old owner, the first of the new.

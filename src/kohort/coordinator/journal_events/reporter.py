@@ -174,7 +174,7 @@ class Reporter:
         # Unless a member waits to read partitions, commits say nothing new about readers.
         if self.reads.awaited and records:
             self._on_commit(journal, command, records, now_ms=now_ms)
-        course = self._courses.find(command.group_id)
+        course = self._courses.by_group.get(command.group_id)
         member_id = "" if course is None else _member_of(command)
         since_ms = None if course is None else course.awaited.get(member_id)
         if course is None or since_ms is None:

@@ -105,7 +105,8 @@ def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Consu
     if epoch < 0 and not group.members:
         return None
     # KIP-345: a member that lost its instance id to another process is fenced, and does not merely join again.
-    bearer_of(group, command.instance_id, command.member_id)
+    if command.instance_id is not None:
+        bearer_of(group, command.instance_id, command.member_id)
     member = group.members.get(command.member_id)
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")

@@ -99,8 +99,6 @@ def follow_clocks(
         is_by_hand: its moves were submitted, which gives new members no partitions.
         now_ms: coordinator time.
     """
-    if not groups.clocks or not decision.records:
-        return decision
     records: list[Record] = []
     effects: list[Effect] = []
     for group_id in dict.fromkeys(record.group_id for record in decision.records):
