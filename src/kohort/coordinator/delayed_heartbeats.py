@@ -38,8 +38,7 @@ from kohort.errors import ErrorCode, Refused
 # News that members get beside their heartbeats, and the watches that wait for it.
 #
 # Laws: none of this is written; a restart forgets it, as connections close. News told aside is told by the member's
-# next
-# heartbeat as well, unless the member has shown before that it knows it.
+# next heartbeat as well, unless the member has shown before that it knows it.
 # Source: requirement H10.
 
 

@@ -141,11 +141,9 @@ def _is_same(grants: Grants, known: Partitions) -> bool:
 
 # Held heartbeats and watches for which a decision may be news.
 #
-# Only the members that a decision concerns are looked at: those whose target has a released partition, those with a
-# new
+# Only the members that a decision concerns are looked at: those whose target has a released partition, those with a new
 # target, those that another member's request changed. So the cost of a change depends on its moves, and not on the
-# number
-# of held heartbeats.
+# number of held heartbeats.
 #
 # Laws: every member with news is found; a member that is found without news goes on waiting.
 # Source: requirements H1, G7.

@@ -128,11 +128,6 @@ class Journal:
         """Whether the journal keeps rows."""
         return self._limit > 0
 
-    @property
-    def first_sequence(self) -> int:
-        """Return the sequence number of the first row since the start."""
-        return self._first
-
     def record(self, entries: Iterable[Entry], *, cause: int, now_ms: int) -> None:
         """Append the rows of one input; `now_ms` is the time of day."""
         entries = list(entries)

@@ -69,13 +69,11 @@ def _name(context: BrokerContext, topic_id: bytes) -> str:
 
 # One fetch, from its first look at the logs to its answer: read now, or wait for data or the disk.
 #
-# Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading
-# it,
+# Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading it,
 # until there is enough; then all rows are read once more for the answer.
 #
 # Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
-# row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What
-# all
+# row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all
 # answers together hold in memory is bounded (`answermemory`).
 # Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
 

@@ -1,4 +1,4 @@
-"""One shard of the coordinator and the log in which it is kept.
+"""One shard of the coordinator and the log in which it is kept: its loading, and its limit of groups.
 
 Laws: of a log that is not known whole no group is served, since an answer out of what is left would be wrong: a commit
 that is not known begins a group anew, perhaps behind unread records.

@@ -1,4 +1,4 @@
-"""The memory for incomplete requests, over all connections of a broker.
+"""The memory limits over all connections: incomplete requests, waiting requests, and answers.
 
 Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once. Long requests
 leave a part for short ones, whatever they hold; what is only kept for the next request goes first; one request that
@@ -154,10 +154,8 @@ class ParkedBytes:
 
 # The memory of answers with records until their clients have taken them, over all connections.
 #
-# Laws: what all of them hold is bounded, but each may have one batch; a connection has a few of them at a time, and
-# one
-# where memory is short, of which its transport has little more than the system takes. What is held no more goes back
-# to
+# Laws: what all of them hold is bounded, but each may have one batch; a connection has a few of them at a time, and one
+# where memory is short, of which its transport has little more than the system takes. What is held no more goes back to
 # the system within seconds, whether anything is read or not.
 # Source: Kafka's brokers read no request of a connection before the answer to the one before has left.
 

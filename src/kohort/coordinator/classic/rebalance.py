@@ -211,10 +211,9 @@ def _build_empty(group: ClassicGroup, *, now_ms: int) -> ClassicGroupStored:
 # New members parked outside of a static group until its next rebalance.
 #
 # These are members of other protocol types than "consumer", for which only their leader could write an empty
-# assignment,
-# and members that do not support the generation's protocol. A JoinGroup is parked for as long as all clients allow.
-# Then
-# it is refused with a code by which clients take the coordinator for not ready yet, and repeat the request.
+# assignment, and members that do not support the generation's protocol. A JoinGroup is parked for as long as all
+# clients allow. Then it is refused with a code by which clients take the coordinator for not ready yet, and repeat the
+# request.
 #
 # Laws: a parked client is no member. The next rebalance admits all of them.
 # Source: requirement S1; the time that clients give a JoinGroup (aiokafka: 40 s).
@@ -310,8 +309,7 @@ def _answer(draft: Draft, found: ParkedNewcomer, error: ErrorCode) -> None:
 # Record of an open rebalance of a static group, by which a restart begins it again.
 #
 # In a dynamic group the session timeout removes a member again that was removed before a restart. In a static group
-# that
-# would take the registration timeout, and new members would wait for a window that is closed.
+# that would take the registration timeout, and new members would wait for a window that is closed.
 #
 # Laws: the record is in the log from the beginning of the rebalance until its result is written.
 # Source: requirement S1.

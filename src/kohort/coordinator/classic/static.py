@@ -174,8 +174,7 @@ def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
 # A consumer is put into the present generation with an empty assignment, heartbeats like any other member, and rejoins
 # when it is told to. Members of other protocol types are parked (pending_joins.py).
 #
-# Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does
-# not
+# Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does not
 # wait for new members.
 # Source: KIP-345's draft (expansion timeout); requirement S1.
 

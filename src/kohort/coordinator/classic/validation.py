@@ -81,8 +81,7 @@ def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in
 
 # Validation of commits to a classic group.
 #
-# Laws: a current member's commit is accepted in every state of the group, so that no member is stuck behind the
-# barrier
+# Laws: a current member's commit is accepted in every state of the group, so that no member is stuck behind the barrier
 # of a rebalance: until the next assignment, no other member can own the partition.
 # Source: Apache Kafka's `ClassicGroup.validateOffsetCommit`, but for CompletingRebalance, where Kafka refuses.
 

@@ -427,8 +427,7 @@ def _unknown_member(command: ConsumerGroupHeartbeat) -> Refused:
 
 # New members of a static KIP-848 group, without partitions until the expansion window is over.
 #
-# Laws: neither the group's epoch nor a member's target changes by such a member. An empty group's first member does
-# not
+# Laws: neither the group's epoch nor a member's target changes by such a member. An empty group's first member does not
 # wait, and a member that joins while a target is about to be computed is part of it.
 # Source: KIP-345's draft (expansion timeout); S1.
 

@@ -481,8 +481,7 @@ CLASSIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] 
 
 # Journal entries of members of a static group that go offline or come back, in either protocol.
 #
-# Laws: no decision is made here. `member_away` alone reports a member of a KIP-848 group that leaves for a while, or
-# is
+# Laws: no decision is made here. `member_away` alone reports a member of a KIP-848 group that leaves for a while, or is
 # silent. A removed member, or one with a session again as its group is dynamic now, is not reported as back.
 # Source: requirements G4, J1 and S1.
 

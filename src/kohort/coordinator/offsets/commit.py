@@ -308,11 +308,9 @@ def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:
 # OffsetFetch: committed offsets.
 #
 # Laws: a member whose group or membership is gone gets an error; "nothing committed" would send it to
-# auto.offset.reset.
-# A request for stable offsets gets none that an open transaction may replace (KIP-447).
+# auto.offset.reset. A request for stable offsets gets none that an open transaction may replace (KIP-447).
 # Source: KIP-848; Apache Kafka's `OffsetMetadataManager.fetchOffsets`. The previous epoch is accepted, too: the
-# response
-# with the current one may still be on its way (KAFKA-20765).
+# response with the current one may still be on its way (KAFKA-20765).
 
 
 def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
@@ -379,8 +377,7 @@ def _committed(topic: str, partition: int, found: OffsetCommitted | None, known_
 # Changes of committed offsets by records: live decisions and recovery both come here.
 #
 # Laws: the order of the log decides. A commit of a transaction takes effect with its marker, unless a later commit in
-# the
-# log is in effect already.
+# the log is in effect already.
 # Source: Apache Kafka's `OffsetMetadataManager.replay` and `replayEndTransactionMarker`.
 
 

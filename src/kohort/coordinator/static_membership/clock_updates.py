@@ -43,8 +43,7 @@ from kohort.errors import ErrorCode, Refused
 # Replaced processes of static groups, which lost their instance ids: all their requests are refused.
 #
 # Most clients do not send their instance id with each heartbeat, and join again when they are unknown: two processes
-# with
-# one instance id would take it from each other many times a second.
+# with one instance id would take it from each other many times a second.
 #
 # Laws: no present member is refused here. The memory is bounded, and a restart forgets it.
 # Source: requirement S2; seen with librdkafka (KIP-848) and aiokafka (classic).

@@ -402,8 +402,7 @@ class PartitionLog:
 
 # The coordination of threads that write index files and checkpoints beside the segments of a log.
 #
-# Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of
-# the
+# Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of the
 # new one. Once the folder has left its name, which another topic may have by then, no thread writes there. All methods
 # except `do` and `give_up` are called on the loop.
 # Source: of ours; Apache Kafka takes a lock of the log for both.

@@ -47,9 +47,8 @@ from kohort.storage.topicconfig import LogConfig
 # The transactions in a partition of Apache Kafka's: which of their records count.
 #
 # Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
-# Records of one that was aborted never count; those of one that is open count only where its coordinator had decided
-# on a
-# commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
+# Records of one that was aborted never count; those of one that is open count only where its coordinator had decided on
+# a commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
 # Source: KIP-98; Apache Kafka's ProducerAppendInfo, TransactionLogValue and TransactionState.
 
 #: The topic in which the transaction coordinator keeps its decisions.
