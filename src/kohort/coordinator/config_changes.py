@@ -172,11 +172,9 @@ def _rearm(
 
 
 def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, members: int, *, now_ms: int) -> int:
-    """Return when a disconnected member is removed once its session timeout is longer.
-
-    The end of the shorter session may have cut its grace, and no one knows by how much: the grace ends as late as
-    possible, at most one grace from now.
-    """
+    """Return when a disconnected member is removed once its session timeout is longer."""
+    # The end of the shorter session may have cut its grace, and no one knows by how much: the grace ends as late as
+    # possible, at most one grace from now.
     if new.group_disconnect_grace_ms < 0:
         return 2**63 - 1
     next_heartbeat_ms = deadline_ms - old.group_consumer_session_timeout_ms + settled_interval_ms(old, members, -1)

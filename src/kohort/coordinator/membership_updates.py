@@ -324,10 +324,8 @@ def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | 
 
 
 def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
-    """Whether a newer target may be news even if the member's own part is unchanged.
-
-    It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
-    """
+    """Whether a newer target may be news even if the member's own part is unchanged."""
+    # It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
     return isinstance(command, Heartbeat) or command.member_epoch == JOIN_EPOCH
 
 

@@ -207,10 +207,8 @@ def _id_of_gone(name: str) -> TopicId:
 
 
 def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
-    """Return member id -> partitions that it may still process, and has to revoke.
-
-    Apache Kafka takes these partitions for free.
-    """
+    """Return member id -> partitions that it may still process, and has to revoke."""
+    # Apache Kafka takes these partitions for free.
     taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
     found: dict[str, dict[TopicId, list[int]]] = {}
     # KIP-792: of two members that list one partition, the one with the newer generation has it.

@@ -164,11 +164,9 @@ def decide_expiry(
 def decide_loaded(
     group: ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
-    """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs.
-
-    A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
-    partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
-    """
+    """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs."""
+    # A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
+    # partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
     draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
     for member in group.members.values():
         if not draft.is_offline(member.member_id):

@@ -141,11 +141,9 @@ def _topics(metadata: bytes) -> tuple[str, ...]:
 
 
 def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
-    """Whether the leader took a partition that others get only once the member has rejoined without it.
-
-    Its successor owns no partitions, so no other member will cause that rebalance (KIP-429; Apache Kafka leaves those
-    partitions without an owner until another rebalance).
-    """
+    """Whether the leader took a partition that others get only once the member has rejoined without it."""
+    # Its successor owns no partitions, so no other member will cause that rebalance (KIP-429; Apache Kafka leaves those
+    # partitions without an owner until another rebalance).
     said, given = read_subscription(metadata), read_assignment(assignment)
     if said is None or given is None:
         # Partitions that it listed and was not given: in a cooperative rebalance the others still wait for them.
@@ -154,12 +152,10 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
 
 
 def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
-    """Answer the JoinGroup at once with the present generation.
-
-    KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member asks
-    for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its former id
-    leads, and then no member watches (any leader whose JoinGroup is below version 9, as librdkafka's).
-    """
+    """Answer the JoinGroup at once with the present generation."""
+    # KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member
+    # asks for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its
+    # former id leads, and then no member watches (any leader whose JoinGroup is below version 9, as librdkafka's).
     reply = build_join_reply(draft.group, member)
     is_skipping = command.supports_skip_assignment and draft.group.leader == member.member_id
     draft.reply(command.request, replace(reply, skip_assignment=is_skipping))

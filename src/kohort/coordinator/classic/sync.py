@@ -117,12 +117,10 @@ def _note(
 
 
 def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings, member: ClassicMember) -> Decision:
-    """Rebalance as the static leader of a Stable group has returned and topics have changed.
-
-    The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
-    that (Apache Kafka goes on without those partitions, or with deleted ones). Any other leader has compared them
-    before.
-    """
+    """Rebalance as the static leader of a Stable group has returned and topics have changed."""
+    # The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
+    # that (Apache Kafka goes on without those partitions, or with deleted ones). Any other leader has compared them
+    # before.
     draft.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.arm("session", member.session_timeout_ms, member.member_id)
     begin_rebalance(draft, settings, reason=f"{member.member_id} leads, and topics have changed")
@@ -130,11 +128,9 @@ def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings, m
 
 
 def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Decision:
-    """Store the leader's assignment and answer all parked SyncGroups.
-
-    In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
-    to revoke (offline_members.py).
-    """
+    """Store the leader's assignment and answer all parked SyncGroups."""
+    # In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
+    # to revoke (offline_members.py).
     group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
     # The assignments become one batch of the log.

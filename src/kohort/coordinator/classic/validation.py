@@ -50,10 +50,8 @@ def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | 
 
 
 def check_generation(group: ClassicGroup, generation_id: int) -> None:
-    """Refuse another generation than the current one with ILLEGAL_GENERATION.
-
-    Members of a former KIP-848 group know the epochs that they had reached, up to its last one.
-    """
+    """Refuse another generation than the current one with ILLEGAL_GENERATION."""
+    # Members of a former KIP-848 group know the epochs that they had reached, up to its last one.
     if generation_id != group.generation and not (group.was_consumer_group and 0 < generation_id < group.generation):
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
 

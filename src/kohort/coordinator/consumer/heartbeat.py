@@ -354,10 +354,8 @@ def _decide_step(
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
-    """Merge the member's subscription with the changed fields of the heartbeat.
-
-    A join replaces all fields.
-    """
+    """Merge the member's subscription with the changed fields of the heartbeat."""
+    # A join replaces all fields.
     names = command.subscribed_topic_names
     regex = command.subscribed_topic_regex
     timeout_ms = command.rebalance_timeout_ms

@@ -89,11 +89,10 @@ def examine_partitions(
 
 
 def _unknown_id(group: ConsumerGroup | None, topic_id: TopicId) -> ErrorCode:
-    """Return the code for an unknown topic id: a topic deleted while the group consumed it, or none ever.
-
-    Kafka returns UNKNOWN_TOPIC_ID for both. The Java consumer takes that for outdated metadata, and repeats the commit
-    before it revokes the partition until its max.poll.interval is over; it accepts at once that a topic is deleted.
-    """
+    """Return the code for an unknown topic id: a topic deleted while the group consumed it, or none ever."""
+    # Kafka returns UNKNOWN_TOPIC_ID for both. The Java consumer takes that for outdated metadata, and repeats the
+    # commit before it revokes the partition until its max.poll.interval is over; it accepts at once that a topic is
+    # deleted.
     is_deleted = group is not None and topic_id in group.holders
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.UNKNOWN_TOPIC_ID
 

@@ -161,10 +161,8 @@ def _gone(records: Iterable[Record]) -> set[str]:
 
 
 def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
-    """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group.
-
-    They were removed while the group was loaded, when no records are written.
-    """
+    """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group."""
+    # They were removed while the group was loaded, when no records are written.
     if not any(isinstance(record, ClassicGroupForgotten) for record in records):
         return set()
     coming = {record.member_id for record in records if isinstance(record, ConsumerMemberSubscribed)}
