@@ -17,7 +17,7 @@ from kohort.coordinator import shard
 from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
-from kohort.coordinator.membership_updates import News
+from kohort.coordinator.membership_updates import UpdatedMembers
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.shard import Shard
 from kohort.simulation.scenario import GroupPlan, Kind
@@ -106,14 +106,14 @@ def test_hold_that_ends_with_another_interval_than_its_member_would_be_told(monk
 
 
 def test_news_of_one_that_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    note = News.note
+    note = UpdatedMembers.note
 
-    def note_all(news: News, groups: GroupsState, records: Any, freed: Any) -> None:
+    def note_all(news: UpdatedMembers, groups: GroupsState, records: Any, freed: Any) -> None:
         note(news, groups, records, freed)
         for group_id in {group_id for group_id, _ in news._places}:
             news._places.update({(group_id, each): True for each in groups.holds.get(group_id, ())})
 
-    monkeypatch.setattr(News, "note", note_all)
+    monkeypatch.setattr(UpdatedMembers, "note", note_all)
 
     assert law_that_finds(scenario=HELD) == "NobodyIsToldForNothing"
 

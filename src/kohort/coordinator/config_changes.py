@@ -12,7 +12,7 @@ from typing import Final
 from kohort.base.options import as_text
 from kohort.base.timers import TimerTable
 from kohort.coordinator.classic.join import decide_join
-from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_decision import PendingDecision
 from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands.admin import (
@@ -195,7 +195,7 @@ def decide_classic_mode(
     group: ClassicGroup, old: GroupSettings, new: GroupSettings, groups: GroupsState, *, now_ms: int
 ) -> Decision:
     """Decide the effects of a change of a group's settings from `old` to `new` on its members."""
-    draft = Draft(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     _change_classic_mode(draft, old, new, groups)
     return draft.decision()
 
@@ -208,13 +208,13 @@ def decide_fallback(
     Raises:
         Refused: what `decide_join` refuses.
     """
-    draft = Draft(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     _change_classic_mode(draft, old, new, groups)
     changed, joined = draft.decision(), decide_join(draft.group, command, new, now_ms=now_ms, image=groups.image)
     return Decision((*changed.records, *joined.records), (*changed.effects, *joined.effects))
 
 
-def _change_classic_mode(draft: Draft, old: GroupSettings, new: GroupSettings, groups: GroupsState) -> None:
+def _change_classic_mode(draft: PendingDecision, old: GroupSettings, new: GroupSettings, groups: GroupsState) -> None:
     group = draft.group
     is_at_work = group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
     if old.is_static and not new.is_static:

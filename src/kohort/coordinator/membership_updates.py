@@ -208,7 +208,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
     return freed
 
 
-class News:
+class UpdatedMembers:
     """Members that there may be news for."""
 
     __slots__ = ("_paced", "_places", "_wanted")

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Final
 
 from kohort.coordinator.classic.join import decide_join
-from kohort.coordinator.classic.pending_decision import Draft, build_sync_error
+from kohort.coordinator.classic.pending_decision import PendingDecision, build_sync_error
 from kohort.coordinator.classic.rebalance import begin_rebalance, dismiss_parked
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, MemberPut, build_stored_member
 from kohort.coordinator.classic.subscriptions import (
@@ -417,7 +417,7 @@ def decide_downgrade(
         coordinator allows.
     """
     assert can_downgrade(group, gone, settings)
-    draft = Draft(None, group.group_id, now_ms=now_ms, known=groups)
+    draft = PendingDecision(None, group.group_id, now_ms=now_ms, known=groups)
     members = [
         _build_member(left, left.classic, groups.image)
         for member_id in sorted(group.members.keys() - set(gone))
@@ -514,7 +514,7 @@ def _elect(group_id: str, members: Sequence[ClassicMember], *, now_ms: int) -> s
     if not common:
         return None
     ballot = ClassicGroup(group_id)
-    draft = Draft(ballot, group_id, now_ms=now_ms)
+    draft = PendingDecision(ballot, group_id, now_ms=now_ms)
     for member in members:
         draft.record(MemberPut(group_id=group_id, protocol_type=CONSUMER_PROTOCOL_TYPE, member=member))
     return draft.group.elect_protocol()

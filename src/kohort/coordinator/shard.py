@@ -36,7 +36,7 @@ from kohort.coordinator.consumer.reconciliation.revocation_timeout import build_
 from kohort.coordinator.consumer.reconciliation.track_moves import follow_moves
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey, TimerKind
 from kohort.coordinator.liveness import settled_interval_ms
-from kohort.coordinator.membership_updates import News, drop_watch, find_freed
+from kohort.coordinator.membership_updates import UpdatedMembers, drop_watch, find_freed
 from kohort.coordinator.model import ConsumerGroup, GroupsState, digest_state
 from kohort.coordinator.offsets import commit as offsets_apply
 from kohort.coordinator.records import types as facts
@@ -92,7 +92,7 @@ class Shard:
         #: Work decided to be done outside of this shard that the shell has not taken yet.
         self._errands: Final[list[ComputeTarget | MeasureLogs]] = []
         #: Members with a held heartbeat for which there may be news.
-        self._news: Final = News()
+        self._news: Final = UpdatedMembers()
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """Return the settings of one group: the broker's, overridden by the group's own configs."""

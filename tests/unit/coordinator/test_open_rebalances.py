@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.journal_events import entries, open_rebalances
-from kohort.coordinator.journal_events.open_rebalances import Courses
+from kohort.coordinator.journal_events.open_rebalances import OpenRebalances
 from kohort.journal.rows import Entry
 from support.coordinator_dialogue import GroupDialogue
 from support.hold_dialogue import HoldDialogue
@@ -241,7 +241,7 @@ def test_news_that_a_held_heartbeat_brings_say_so() -> None:
 def test_what_is_remembered_of_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_rebalances, "_GROUPS_LIMIT", 3)
     monkeypatch.setattr(open_rebalances, "_PARTITIONS_LIMIT", 10)
-    remembered = Courses()
+    remembered = OpenRebalances()
     for group_id in ("a", "b", "c", "d"):
         remembered.of(group_id).begin("member joined", now_ms=1)
         remembered.tidy(group_id)
@@ -253,7 +253,7 @@ def test_what_is_remembered_of_groups_is_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_group_at_rest_that_lacks_nothing_is_forgotten() -> None:
-    remembered = Courses()
+    remembered = OpenRebalances()
     course = remembered.of("g")
     course.begin("member left", now_ms=1)
     course.release("m", {("t", 0): None}, now_ms=1)

@@ -95,7 +95,7 @@ class PartitionLog:
         self.leader_epoch = 0
         self.epochs = LeaderEpochs()
         #: Threads that write beside segments; `replace` is called when there are none.
-        self.filing = Filing()
+        self.filing = IndexWriter()
         #: Whether segments have left the log; their files may still be there.
         self.has_dropped = False
         #: The offset at which the state for a start was last written.
@@ -410,7 +410,7 @@ class PartitionLog:
 T = TypeVar("T")
 
 
-class Filing:
+class IndexWriter:
     """Work that is under way for one log, and callbacks that wait for its end."""
 
     __slots__ = ("_is_given_up", "_lock", "_pending", "_waiting")
