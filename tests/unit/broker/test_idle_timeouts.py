@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.limits import idle_timeouts
+from kohort.broker.connections import idle_timeouts
 from kohort.simulation.clients.network import VirtualLoop, run_virtually
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from kohort import __version__
+from kohort.cli.arguments import parse_pairs
 from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, connection, settle_connection
-from kohort.cli.main import VERBS, build_parser, main, parse_pairs
+from kohort.cli.main import VERBS, build_parser, main
 from kohort.cli.parser import EXAMPLES, foreign_words
 from kohort.errors import ConfigError
 from kohort.records.kernel_form import tell_kernels

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-import kohort
+from kohort.base import VERSION
 from kohort.client.admin.admin_machine import MovedError
 from kohort.client.admin.questions import Calls, Outcome, carry_out, check, error_of
 from kohort.client.admin.results import cluster as shapes
@@ -78,7 +78,7 @@ class ClusterCalls(Calls):
         [('group.version', 1)]
         """
         response = await self._questions.ask_checked(
-            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION),
             ApiVersionsResponse,
             during="describing features",
             min_version=3,

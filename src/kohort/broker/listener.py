@@ -20,10 +20,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from kohort.broker.connections.connection import Connection
+from kohort.broker.connection import Connection
+from kohort.broker.connections.idle_timeouts import WatchedConnection
+from kohort.broker.dispatch import Routes
 
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
+
 
 log = logging.getLogger("kohort.broker")
 
@@ -41,6 +44,7 @@ class Listener:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context: Final = context
+        self._routes: Final = Routes()
         self._backlog: Final[int] = context.settings.values["socket.listen.backlog.size"]
         self._listening: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -65,7 +69,9 @@ class Listener:
                 self._listening = listening
             else:
                 # A simulated network has no descriptors: it lets clients in by itself.
-                self._server = await context.loop.create_server(lambda: Connection(context), sock=listening)
+                self._server = await context.loop.create_server(
+                    lambda: Connection(context, self._routes), sock=listening
+                )
         except BaseException:
             listening.close()
             raise
@@ -137,7 +143,7 @@ class Listener:
 
     async def _enter(self, accepted: socket.socket) -> None:
         """Create the transport of an accepted socket; the socket closes with it."""
-        await self._context.loop.connect_accepted_socket(lambda: Connection(self._context), accepted)
+        await self._context.loop.connect_accepted_socket(lambda: Connection(self._context, self._routes), accepted)
 
     def _on_entered(self, accepted: socket.socket, entering: asyncio.Task[object]) -> None:
         """Close an accepted socket that got no transport, even if its task never ran."""
@@ -166,7 +172,7 @@ class Listener:
         for connection in self._in_order():
             connection.abort()
 
-    def _in_order(self) -> list[Connection]:
+    def _in_order(self) -> list[WatchedConnection]:
         return sorted(self._context.connections, key=lambda connection: connection.number)
 
 

@@ -29,6 +29,8 @@ from kohort.wire.foreign import HTTP_ANSWER, impossible_length
 
 if TYPE_CHECKING:
     from kohort.broker.context import BrokerContext
+    from kohort.broker.dispatch import Routes
+
 
 log = logging.getLogger("kohort.broker")
 
@@ -55,8 +57,9 @@ _HEADER: Final = Struct(">hhih")
 class Connection(asyncio.BufferedProtocol):
     """The broker's end of one client connection."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, routes: Routes) -> None:
         self._context: Final = context
+        self._routes: Final = routes
         #: Rises with each connection that is accepted.
         self.number = context.next_connection_number()
         #: Set while connected.
@@ -348,12 +351,12 @@ class Connection(asyncio.BufferedProtocol):
             if body > len(frame):
                 raise RemoteProtocolError("a request header that ends inside its client id")
             client_id = str(frame[MIN_FRAME_BYTES:body], "utf-8")
-        context = self._context
-        route = context.routes.get((api_key << 16) | (version & 0xFFFF))
+        context, routes = self._context, self._routes
+        route = routes.get((api_key << 16) | (version & 0xFFFF))
         if route is None:
-            route = context.routes.resolve(api_key, version)
+            route = routes.resolve(api_key, version)
         if route.has_flexible_header:
-            body = context.routes.skip_header_tags(frame, body)
+            body = routes.skip_header_tags(frame, body)
         message = route.decode(frame, body)[0]
         request = Request(self, route, correlation_id, client_id)
         context.watch.during = route.name

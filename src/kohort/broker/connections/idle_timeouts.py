@@ -14,12 +14,15 @@ import logging
 from collections import Counter, deque
 from collections.abc import Collection
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import ref
 
+from kohort.broker.connections.request import Peer
+
 if TYPE_CHECKING:
-    from kohort.broker.connections.connection import Connection
+    from kohort.broker.connections.buffers import ReceiveBuffer
     from kohort.broker.limits.memory import ByteBudget
+
 
 log = logging.getLogger("kohort.broker")
 
@@ -46,13 +49,76 @@ _TOGETHER_SECONDS: Final = 0.25
 _LATE_SECONDS: Final = 2.0
 
 
+class WatchedConnection(Peer, Protocol):
+    """The connection of a client, as its time limits and the listener see it."""
+
+    #: Bytes received from the client.
+    received_bytes: int
+    #: Rises with each action of the client.
+    progress: int
+    #: Whether the rest of an incomplete request is waited for.
+    is_watched: bool
+
+    @property
+    def input(self) -> ReceiveBuffer:
+        """Bytes that were received and are not handled."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """The client's address and port, for logs."""
+        ...
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the client waits for an answer of this broker."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client does not read its answers."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is connected."""
+        ...
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the broker reads from the client."""
+        ...
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of answers that the client has taken."""
+        ...
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes of answers that are kept because the client does not read them."""
+        ...
+
+    def finish(self) -> None:
+        """Handle no further request."""
+        ...
+
+    def abort(self) -> None:
+        """Close without waiting for a client that does not read."""
+        ...
+
+    def give_up(self, reason: str) -> None:
+        """Close a connection for a client that does not act in time, and log the reason."""
+        ...
+
+
 class Patience:
     """The time limits of the connections of one broker."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        connections: Collection[Connection],
+        connections: Collection[WatchedConnection],
         budget: ByteBudget,
         *,
         max_idle_ms: int,
@@ -64,18 +130,18 @@ class Patience:
         self._stall: Final = min(STALL_SECONDS, self._max_idle)
         self._silence: Final = min(SILENCE_SECONDS, self._max_idle)
         #: New connections, and when their first byte is due; oldest first.
-        self._new: Final[deque[tuple[float, ref[Connection]]]] = deque()
+        self._new: Final[deque[tuple[float, ref[WatchedConnection]]]] = deque()
         #: Connections with an incomplete request: next look, bytes received and bytes handled at the last look.
-        self._halves: Final[deque[tuple[float, ref[Connection], int, int]]] = deque()
+        self._halves: Final[deque[tuple[float, ref[WatchedConnection], int, int]]] = deque()
         self._look_timer: asyncio.TimerHandle | None = None
         #: The timer of the look at connections that hold memory for which others wait.
         self._short_timer: asyncio.TimerHandle | None = None
         budget.on_short = self._on_short
         #: Connection -> (its progress and taken bytes at the last look, when these last changed).
-        self._seen: dict[Connection, tuple[int, float]] = {}
+        self._seen: dict[WatchedConnection, tuple[int, float]] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
         #: Connections whose clients do not read at once -> bytes that they had taken at the last look.
-        self._untaken: Final[dict[Connection, int]] = {}
+        self._untaken: Final[dict[WatchedConnection, int]] = {}
         self._taking_timer: asyncio.TimerHandle | None = None
         #: Limit -> connections that were closed by it since the start.
         self.reached: Final[Counter[str]] = Counter()
@@ -96,18 +162,18 @@ class Patience:
             if timer is not None:
                 timer.cancel()
 
-    def expect_first_byte(self, connection: Connection) -> None:
+    def expect_first_byte(self, connection: WatchedConnection) -> None:
         """Expect a first byte of a new connection soon."""
         self._new.append((self._loop.time() + self._silence, ref(connection)))
         self._arm()
 
-    def expect_rest(self, connection: Connection) -> None:
+    def expect_rest(self, connection: WatchedConnection) -> None:
         """Expect the rest of an incomplete request of `connection`."""
         connection.is_watched = True
         self._watch(connection)
         self._arm()
 
-    def expect_taking(self, connection: Connection) -> None:
+    def expect_taking(self, connection: WatchedConnection) -> None:
         """Expect the client to read: `connection` has more to send than it takes at once."""
         if connection not in self._untaken:
             self._untaken[connection] = connection.taken_bytes
@@ -131,7 +197,7 @@ class Patience:
             else:
                 self.expect_taking(connection)
 
-    def _watch(self, connection: Connection) -> None:
+    def _watch(self, connection: WatchedConnection) -> None:
         due = self._loop.time() + min(LOOK_SECONDS, self._max_idle)
         self._halves.append((due, ref(connection), connection.received_bytes, _handled(connection)))
 
@@ -171,7 +237,7 @@ class Patience:
         if self._new or self._halves:
             self._arm()
 
-    def _give_up(self, connection: Connection, limit: str, reason: str) -> None:
+    def _give_up(self, connection: WatchedConnection, limit: str, reason: str) -> None:
         self.reached[limit] += 1
         connection.give_up(reason)
 
@@ -186,7 +252,7 @@ class Patience:
             }
             self._short_timer = self._loop.call_at(due, self._look_at_holders, due, holders)
 
-    def _look_at_holders(self, due: float, holders: dict[Connection, tuple[int, int]]) -> None:
+    def _look_at_holders(self, due: float, holders: dict[WatchedConnection, tuple[int, int]]) -> None:
         self._short_timer = None
         if not self._budget.is_short:
             return
@@ -214,6 +280,6 @@ class Patience:
         self._sweep_timer = self._loop.call_later(self._stall / 2, self._sweep)
 
 
-def _handled(connection: Connection) -> int:
+def _handled(connection: WatchedConnection) -> int:
     """Return the bytes of a connection's handled requests."""
     return connection.received_bytes - connection.input.have
