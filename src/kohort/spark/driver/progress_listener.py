@@ -319,17 +319,14 @@ def _members(group: str) -> StateError:
     )
 
 
-# The offsets to commit for watched queries: each one's position, and each group's known offsets.
-#
-# Laws: pure; a group's offset never moves backwards; where several running queries of one group read a partition, the
-# slowest counts; a query that has ended counts until its last offsets are committed.
-
 Offsets = dict[TopicPartition, int]
 
 #: A query that has never committed anything; below every offset.
 NONE: Final = -1
 
 
+# Pure. A group's offset never moves backwards; where several running queries of one group read a partition, the slowest
+# counts; a query that has ended counts until its last offsets are committed.
 class Standings:
     """Groups and the queries followed for them; a query is any value that survives its restarts."""
 
