@@ -53,7 +53,6 @@ class DecisionView:
         "computed_by",
         "configs",
         "consumer",
-        "course",
         "forgotten_offsets",
         "former",
         "group_id",
@@ -62,6 +61,7 @@ class DecisionView:
         "members",
         "now_ms",
         "pace",
+        "rebalance",
         "records",
         "settings",
         "step",
@@ -90,7 +90,7 @@ class DecisionView:
             group_id: the reported group.
             records: of the group, in order.
             former_topics: names of deleted topics.
-            course: of the group; updated by what is reported.
+            rebalance: the open one of the group; updated by what is reported.
             reads: last readers of partitions; updated by what is reported.
             ends: known ends of members' connections.
             settings: of the group.
@@ -176,7 +176,7 @@ class DecisionView:
     ) -> dict[str, str]:
         """Note that a member has released partitions, each with the epoch of its grant.
 
-        `asked_ms`: when the member was told to, where the course of its partitions does not have it.
+        `asked_ms`: when the member was told to, where the open rebalance does not have it.
 
         Returns:
             Details for a row: until when all of them were read.

@@ -175,7 +175,7 @@ class OpenRebalances:
     """All groups in a rebalance, or with partitions without an owner."""
 
     def __init__(self) -> None:
-        #: Group -> its course, in the order in which the groups were noted.
+        #: Group -> its open rebalance, in the order in which the groups were noted.
         self.by_group: Final[dict[str, OpenRebalance]] = {}
         #: Number of partitions in a move, over all groups.
         self._size = 0
@@ -186,7 +186,7 @@ class OpenRebalances:
             rebalance.follow_clock(by_ms)
 
     def of(self, group_id: str) -> OpenRebalance:
-        """Return the course of a group, a new one if it has none."""
+        """Return the open rebalance of a group, a new one if it has none."""
         rebalance = self.by_group.get(group_id)
         if rebalance is None:
             rebalance = self.by_group[group_id] = OpenRebalance()
@@ -199,7 +199,7 @@ class OpenRebalances:
             self._size -= rebalance.counted
 
     def tidy(self, group_id: str) -> None:
-        """Forget a course that has ended, and courses beyond the limits."""
+        """Forget a rebalance that has ended, and rebalances beyond the limits."""
         rebalance = self.by_group.get(group_id)
         if rebalance is None:
             return
