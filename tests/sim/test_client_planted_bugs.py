@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.groups.membership_updates import Listening
+from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.client.consumer.application_events import Chunk
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.deliveries import Deliveries
@@ -416,7 +416,7 @@ def test_partition_that_is_told_to_be_read_until_its_member_is_given_up(monkeypa
 
 
 def test_first_fetch_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Listening, "fetched", do_nothing)
+    monkeypatch.setattr(MembershipUpdates, "fetched", do_nothing)
     assert law_that_finds(SHARED) == "UnreadAsTold"
 
 

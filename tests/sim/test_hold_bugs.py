@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.connections.heartbeats import Holds
+from kohort.broker.connections.heartbeats import HeldHeartbeats
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Buffer, ReplyQueue, SlotState
 from kohort.broker.groups import delayed_heartbeats
-from kohort.broker.groups.delayed_heartbeats import Pushing, Terms
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats, Terms
 from kohort.coordinator import delayed_heartbeats as delayed
 from kohort.coordinator import shard
 from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
@@ -43,12 +43,12 @@ def test_hold_that_nothing_ends() -> None:
 def test_hold_that_takes_all_the_time_its_client_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka closes the connection when the announced interval has passed: its answer needs some of it, too."""
 
-    def terms(pushing: Pushing, request: Any, member: MemberKey, **_: Any) -> Terms:
+    def terms(pushing: DelayedHeartbeats, request: Any, member: MemberKey, **_: Any) -> Terms:
         connection = request.connection
         told_ms = connection.told_intervals.get(member, 0) if connection.software else -1
         return Terms(told_ms, -1, pushing.counts_requests(connection))
 
-    monkeypatch.setattr(Pushing, "terms", terms)
+    monkeypatch.setattr(DelayedHeartbeats, "terms", terms)
 
     assert law_that_finds(scenario=HELD) == "HoldsEndInTime"
 
@@ -143,13 +143,13 @@ def test_answer_that_overtakes_those_to_a_client_that_counts_them(monkeypatch: p
 
 
 def test_answer_that_waits_behind_a_held_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Holds, "release_overtaken", always(None))
+    monkeypatch.setattr(HeldHeartbeats, "release_overtaken", always(None))
 
     assert law_that_finds(scenario=HELD) == "HeldInNobodysWay"
 
 
 def test_connection_that_is_full_of_held_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more would be read of it."""
-    monkeypatch.setattr(Holds, "add", lambda holds, request: holds._held.append(request))
+    monkeypatch.setattr(HeldHeartbeats, "add", lambda holds, request: holds._held.append(request))
 
     assert law_that_finds(scenario=replace(HELD, shared_share=0.95)) == "HeldInNobodysWay"

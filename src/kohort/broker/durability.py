@@ -59,7 +59,7 @@ class Durability:
         *,
         on_readable: Callable[[PartitionLog], None],
         on_failure: Callable[[Exception], None],
-        outage: Outage,
+        outage: DiskFull,
     ) -> None:
         """Create the scheduler of syncs.
 
@@ -231,7 +231,7 @@ log = logging.getLogger("kohort.broker")
 _QUIET_MS: Final = 60_000
 
 
-class Outage:
+class DiskFull:
     """Tracks refused appends and, during an outage, successful ones."""
 
     def __init__(self, clock: Clock) -> None:

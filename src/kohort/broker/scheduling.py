@@ -26,7 +26,7 @@ from kohort.wire.registry import ApiKey
 # Source: architecture rule 18: 20 ms.
 
 
-class Slices:
+class CooperativeWork:
     """The long work of one loop."""
 
     __slots__ = ("_loop", "_under_way")
@@ -40,7 +40,7 @@ class Slices:
         """Take the first step now, and each further one when it is its turn.
 
         >>> loop = asyncio.new_event_loop()
-        >>> Slices(loop).run(print(number) for number in range(1))
+        >>> CooperativeWork(loop).run(print(number) for number in range(1))
         0
         >>> loop.close()
         """
@@ -90,7 +90,7 @@ class TakesTurns(Protocol):
         ...
 
 
-class Passes:
+class FairQueue:
     """The passes of one loop."""
 
     __slots__ = ("_is_due", "_left", "_loop", "_readable", "_readers", "_waiting")

@@ -22,7 +22,7 @@ from typing import Final
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
-from kohort.broker.fetch.purgatory import ParkedFetch
+from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -141,7 +141,7 @@ class Fetching:
         self._tries = 0
         #: Row -> available bytes, of the rows that have any.
         self._found: Final[dict[int, int]] = {}
-        self._parked: ParkedFetch | None = None
+        self._parked: DelayedFetch | None = None
         #: Whether to answer now: there is an error, a truncated log, or its time is over.
         self._wants_answer = message.max_wait_ms <= 0
         self._is_over = False

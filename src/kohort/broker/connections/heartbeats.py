@@ -16,7 +16,7 @@ from typing import Final
 from kohort.broker.connections.request import Peer, ReplyQueue, ReplySlot, Request, SlotState, Standing
 
 
-class Holds:
+class HeldHeartbeats:
     """The held heartbeats with a place in the order of answers, oldest first.
 
     The oldest is held; some of those behind it may be answered already.
@@ -101,7 +101,7 @@ _ANSWER_ID_END: Final = 8
 _ID: Final = Struct(">i")
 
 
-class Repeat:
+class CachedHeartbeat:
     """One request of a connection without its correlation id, and the source of its answer."""
 
     __slots__ = ("_answer_head", "_answer_tail", "_body", "_client_id", "_head", "_route", "_standing", "_tail", "size")

@@ -36,7 +36,7 @@ class Guest(Protocol):
         ...
 
 
-class Admission:
+class ConnectionQuotas:
     """Counts the connections of one broker."""
 
     def __init__(self, now_s: Callable[[], float], *, limit: int, limit_per_host: int) -> None:

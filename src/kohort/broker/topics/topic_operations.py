@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
     done: Callable[[Outcome], None]
 
 
-class TopicWork:
+class TopicOperations:
     """Carries out requested changes: at once until `begin`, beside the loop from then on."""
 
     def __init__(self, changes: TopicChanges, *, on_settled: Callable[[], None]) -> None:
@@ -192,7 +192,7 @@ class TopicWork:
 
 def ask_within(
     loop: asyncio.AbstractEventLoop,
-    work: TopicWork,
+    work: TopicOperations,
     wanted: Iterable[Wanted],
     *,
     timeout_ms: int,
