@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from kohort import __version__
-from kohort.cli.bootstrap import settle_connection
+from kohort.cli.bootstrap import add_bootstrap, settle_connection
 from kohort.cli.output import complain
 from kohort.cli.parser import Parser, instead_of_words
 from kohort.errors import ConfigError, KohortError
@@ -54,6 +54,13 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
         room = "kohort.cli" if verb in {"demo", "report"} else "kohort.cli.verbs"
         import_module(f"{room}.{verb}").add_parser(subparsers)
     return parser
+
+
+def add_common(*parsers: argparse.ArgumentParser) -> None:
+    """Add the options of every verb that asks a cluster for data."""
+    for parser in parsers:
+        add_bootstrap(parser)
+        add_json(parser)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

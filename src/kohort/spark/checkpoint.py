@@ -137,7 +137,7 @@ _LOG_FILE: Final = re.compile(r"(/.*)/(?:offsets|commits)/\.{1,2}\d+\.[0-9a-f-]{
 # file is open, milliseconds, the kernel shows its path (proc(5)) to the reader, a child of the JVM and a process of the
 # same user. A reader that looks all the time meets it, unless the machine is busy: then there is the commit log, to
 # which Spark writes behind the tasks. Once is enough for the life of the process.
-class Lookout:
+class CheckpointDiscovery:
     """The search on a thread, for a moment after each plan, until it has the folder.
 
     Args:
@@ -170,7 +170,7 @@ class Lookout:
             return
         self._left -= 1
         self._is_logged.clear()
-        self._thread = threading.Thread(target=self._watch, args=(end,), name="kohort-spark-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._watch, args=(end,), name="kohort-spark-checkpoint", daemon=True)
         self._thread.start()
 
     def note_logged(self) -> None:

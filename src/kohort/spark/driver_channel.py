@@ -73,7 +73,7 @@ def fingerprint(end: Mapping[str, object] | str) -> str:
     return hashlib.sha256(json.dumps(offset, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-class Mailbox:
+class DriverChannel:
     """The reader's end; `open` never fails, and a mailbox that cannot be is always empty."""
 
     def __init__(self, door: socket.socket | None, path: Path | None) -> None:
@@ -81,7 +81,7 @@ class Mailbox:
         self._path = path
 
     @classmethod
-    def open(cls, name: str, *, folder: Path | None = None) -> Mailbox:
+    def open(cls, name: str, *, folder: Path | None = None) -> DriverChannel:
         """Open a mailbox for the messages posted to this name.
 
         Args:

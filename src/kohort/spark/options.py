@@ -31,10 +31,10 @@ from kohort.spark.option_table import (
     OF_MEMBERS,
     OF_STREAMS,
     OPTIONS,
+    REFUSED,
     SINK_OPTIONS,
     OwnReadOptions,
 )
-from kohort.spark.option_table import REFUSED as REFUSED_OPTIONS
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class SourceOptions:
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Parse the options of one `load()`; `ConfigError` names the wrong one and the expected form."""
     found = split_options(
-        given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED_OPTIONS, idle=IDLE, instead_of_path="subscribe"
+        given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED, idle=IDLE, instead_of_path="subscribe"
     )
     client, values, remarks = found.kafka, OPTIONS.parse(found.own), [*found.remarks, *_passed_over(found.own)]
     checked = CONSUMER_OPTIONS.parse(client)
@@ -499,7 +499,7 @@ def _answer_unknown(found: Given, name: str, settings: OptionSet) -> None:
 
 
 #: Kafka settings that the sink owns; giving them is an error, as in Spark's Kafka sink.
-REFUSED: Final = {
+SINK_REFUSED: Final = {
     "interceptor.classes": "change rows by Spark's functions",
     "ssl.context": "an object cannot travel: name files by ssl.ca.location and ssl.certificate.location",
     "key.serializer": "keys are written as they are; cast or encode the column key",
@@ -530,7 +530,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         _without_those_of_queries(given),
         own=SINK_OPTIONS,
         settings=PRODUCER_OPTIONS,
-        refused=REFUSED,
+        refused=SINK_REFUSED,
         idle={},
         instead_of_path="topic",
     )

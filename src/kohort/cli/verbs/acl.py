@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.errors import ConfigError
 
@@ -62,8 +62,7 @@ def add_parser(subparsers: Any) -> None:
 
     for parser in (listing, add, remove):
         _add_words(parser, is_filter=parser is not add)
-        add_bootstrap(parser)
-        add_json(parser)
+        add_common(parser)
 
 
 def _add_words(parser: Any, *, is_filter: bool) -> None:

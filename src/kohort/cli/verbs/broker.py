@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common
 from kohort.cli.output import print_json, print_table
 
 
@@ -20,8 +20,7 @@ def add_parser(subparsers: Any) -> None:
     status = actions.add_parser(
         "status", help="version, address, what it has, the longest time for which nobody was answered", run=run_status
     )
-    add_bootstrap(status)
-    add_json(status)
+    add_common(status)
 
 
 def run_status(options: argparse.Namespace) -> int:

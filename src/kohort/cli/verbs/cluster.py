@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.base.jsontext import parse_json
 from kohort.cli.arguments import input_name, parse_pairs, read_input
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError, PartlyDoneError
@@ -39,9 +39,7 @@ def add_parser(subparsers: Any) -> None:
     )
     actions = cluster.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    for parser in (*_add_looks(actions), *_add_changes(actions)):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(*_add_looks(actions), *_add_changes(actions))
 
 
 def _add_looks(actions: Any) -> list[Any]:

@@ -10,8 +10,8 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.arguments import parse_pairs
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common
 from kohort.cli.output import print_json, print_table
 from kohort.errors import ConfigError
 
@@ -53,9 +53,7 @@ def add_parser(subparsers: Any) -> None:
     alter.add_argument("--subtract", action="append", default=[], metavar="CONFIG=ENTRY", help="take out of a list")
     alter.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
 
-    for parser in (describe, alter):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(describe, alter)
 
 
 def _add_resource(parser: Any) -> None:

@@ -20,8 +20,8 @@ from kohort.cli.arguments import (
     parse_topic,
     read_input,
 )
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, text
 from kohort.cli.verbs.grouphistory import add_history
 from kohort.cli.verbs.groupmove import add_move
@@ -76,9 +76,7 @@ def add_parser(subparsers: Any) -> None:
     delete.add_argument("groups", metavar="GROUP", nargs="+")
 
     changes = (add_reset(actions), add_delete_offsets(actions), add_remove_members(actions))
-    for parser in (listing, describe, history, why, move, *membership, config, delete, *changes):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(listing, describe, history, why, move, *membership, config, delete, *changes)
 
 
 def run_list(options: argparse.Namespace) -> int:

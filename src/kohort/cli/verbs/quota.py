@@ -9,8 +9,8 @@ import argparse
 from typing import Any, Final
 
 from kohort.cli.arguments import parse_pairs
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common
 from kohort.cli.output import print_json, print_table
 from kohort.errors import ConfigError
 
@@ -52,8 +52,7 @@ def add_parser(subparsers: Any) -> None:
             choice.add_argument(
                 f"--default-{kind}", action="store_true", help=f"every {kind} that has no limit of its own"
             )
-        add_bootstrap(parser)
-        add_json(parser)
+        add_common(parser)
 
 
 def run_list(options: argparse.Namespace) -> int:

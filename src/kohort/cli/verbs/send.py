@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.advice import nearest
-from kohort.cli.bootstrap import add_bootstrap, connection, open_admin
-from kohort.cli.main import add_json, exit_code
+from kohort.cli.bootstrap import connection, open_admin
+from kohort.cli.main import add_common, exit_code
 from kohort.cli.output import complain, print_json
 from kohort.cli.recordformat import add_key_separator
 from kohort.errors import ConfigError, KohortError
@@ -57,8 +57,7 @@ def add_parser(subparsers: Any) -> None:
     send.add_argument(
         "-Z", "--tombstone", action="store_true", help="send an empty value as null, which deletes its key"
     )
-    add_bootstrap(send)
-    add_json(send)
+    add_common(send)
 
 
 def parse_header(text: str) -> tuple[str, bytes]:

@@ -20,8 +20,8 @@ from kohort.cli.arguments import (
     parse_time,
     parse_topic,
 )
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import complain, print_json, print_table
 from kohort.errors import PartlyDoneError
 from kohort.ids import TopicPartition
@@ -69,9 +69,7 @@ def add_parser(subparsers: Any) -> None:
     delete = actions.add_parser("delete", help="delete topics and their records", run=run_delete)
     delete.add_argument("topics", metavar="TOPIC", nargs="+")
 
-    for parser in (create, listing, describe, grow, add_offsets(actions), add_delete_records(actions), delete):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(create, listing, describe, grow, add_offsets(actions), add_delete_records(actions), delete)
 
 
 def _add_assign(parser: Any, text: str) -> None:

@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError
@@ -51,9 +51,7 @@ def add_parser(subparsers: Any) -> None:
     fence.add_argument("ids", metavar="ID", nargs="+", help="a transactional id")
     add_execute(fence)
 
-    for parser in (listing, describe, hanging, abort, fence):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(listing, describe, hanging, abort, fence)
 
 
 def run_list(options: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kohort.cli.arguments import input_name
-from kohort.cli.bootstrap import add_bootstrap, open_admin
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.errors import ConfigError
 
@@ -61,9 +61,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument(
             "--mechanism", dest="mechanisms", action="append", choices=_MECHANISMS, help=f"may be repeated ({what})"
         )
-    for parser in (listing, change, remove):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(listing, change, remove)
 
 
 def run_list(options: argparse.Namespace) -> int:

@@ -73,7 +73,7 @@ class Membership:
         self._waits = waits
         self._follows_orders = follows_orders
         self._join_patience_ms = join_patience_ms
-        self._doubts = Doubts(name, self.notes, waits=waits, patience_ms=doubt_patience_ms)
+        self._uncertain = UncertainBatches(name, self.notes, waits=waits, patience_ms=doubt_patience_ms)
         #: Owned partitions that are being planned at this moment: a revocation of these waits, too.
         self._picking: set[TopicPartition] = set()
         #: Owned partitions of a finished batch of which the group has not heard yet: these wait as well.
@@ -393,7 +393,7 @@ class Membership:
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
         fetched: dict[TopicPartition, Ledger] = (yield Fetch(tuple(wanted))) if wanted else {}
         found = self._heed({**self._ledgers, **fetched})
-        held = yield from self._doubts.find_held(found, readable & found.keys(), now_ms)
+        held = yield from self._uncertain.find_held(found, readable & found.keys(), now_ms)
         if held and held == readable and self.is_bounded and not is_last:
             return None
         places: Places = {
@@ -530,7 +530,7 @@ TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
 
 # A planned batch is left to its query while that is in the group, or away for a while (KIP-345: it keeps its name until
 # its session ends), and for a bounded time. A query that takes it then logs which offsets may be read twice.
-class Doubts:
+class UncertainBatches:
     """The open batches of other queries for which one query waits.
 
     Args:
