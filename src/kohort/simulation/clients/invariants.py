@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.groups.runtime import Runtime
-from kohort.broker.groups.shard_log import Home
+from kohort.broker.groups.shard_log import ShardLog
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup
@@ -248,7 +248,7 @@ class Members:
         """Note each reader whose session ends, for `FreedIsLetGo`."""
         commit = runtime._commit
 
-        def watched(home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
+        def watched(home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
             is_over = decision.due is not None and decision.due.kind == "session"
             found = self._reader_of(home, decision.due) if is_over else None
             is_taken = commit(home, stimulus, decision, now_ms, **more)
@@ -258,7 +258,7 @@ class Members:
 
         runtime._commit = watched  # type: ignore[method-assign]
 
-    def _reader_of(self, home: Home, ended: TimerKey | None) -> Reader | None:
+    def _reader_of(self, home: ShardLog, ended: TimerKey | None) -> Reader | None:
         """Find the reader that is still the member of an ended session; `None`: no reader is."""
         assert ended is not None
         for reader in self._readers:

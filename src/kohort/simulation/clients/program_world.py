@@ -23,8 +23,8 @@ from kohort.base.clock import Clock
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.delayed_heartbeats import Pushing
-from kohort.broker.groups.membership_updates import Listening
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
+from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.coordinator.commands.base import Refusal
@@ -322,7 +322,7 @@ def _story_of(world: ProgramWorld[R]) -> str:
     return "\n".join([*world.story.of(last=len(world.story)), ""])
 
 
-class HoldsFor(Pushing):
+class HoldsFor(DelayedHeartbeats):
     """A policy that holds heartbeats for a share, 0 to below 1, of a member's interval; 0: never."""
 
     def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
@@ -330,7 +330,7 @@ class HoldsFor(Pushing):
         self._share: Final = share
 
     def bears(self, request: Request) -> bool:
-        """Return whether a request's client bears a hold, as `Pushing` does."""
+        """Return whether a request's client bears a hold, as `DelayedHeartbeats` does."""
         return self._share > 0 and super().bears(request)
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
@@ -338,7 +338,7 @@ class HoldsFor(Pushing):
         return int(connection.told_intervals.get(member, 0) * self._share)
 
 
-class TellsAlike(Listening):
+class TellsAlike(MembershipUpdates):
     """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
 
     def __init__(
