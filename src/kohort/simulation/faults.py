@@ -52,7 +52,9 @@ SLOW_SYNC_MS = 1_500
 class PerturbedWorld(MemberWorld, Protocol):
     """The world around members, as its faults see it."""
 
+    #: Name -> process, dead ones included.
     members: dict[str, MemberProcess]
+    #: Sends requests that no member sends.
     administrator: Administrator
 
     def start_member(

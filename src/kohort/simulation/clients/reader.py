@@ -75,6 +75,7 @@ class Reader:
         self.party: Final = party
         self.random = Random(world.random.random())
         self.group = group
+        #: Draws the subscription, and checks the laws about this reader.
         self._watch: Final = watch
         self.topics: tuple[str, ...] = watch.draw_topics(self.random)
         self.consumer: Consumer | None = None

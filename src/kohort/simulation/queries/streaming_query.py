@@ -105,6 +105,7 @@ class StreamingQuery:
 
     def __init__(self, world: ProgramWorld[Any], name: str, watch: QueryWatch) -> None:
         self.world: Final = world
+        #: Answers for the group, and is told of readers that end.
         self._watch: Final = watch
         self.name: Final = name
         self.random: Final = Random(world.random.random())
@@ -279,6 +280,7 @@ class ReaderProcess:
 
     def __init__(self, world: ProgramWorld[Any], program: str, random: Random, watch: QueryWatch) -> None:
         self.world: Final = world
+        #: Answers for the group, and is told of readers that end.
         self._watch: Final = watch
         self.program: Final = program
         self.core: Membership | None = None
