@@ -85,7 +85,9 @@ class Cluster:
         #: name -> topic, for the wanted topics that an answer has named.
         self.topics: dict[str, TopicInfo] = {}
         #: id -> name, of the topics above.
-        self._names: dict[TopicId, str] = {}
+        self._names: dict[bytes, str] = {}
+        #: Returns the name of a topic id; `None`: no answer has named it.
+        self.topic_name: Final[Callable[[bytes], str | None]] = self._names.get
         #: name -> ids of the latest topic of that name, and of the one before.
         self._ids: dict[str, tuple[TopicId, TopicId]] = {}
         self._wanted: set[str] = set()
@@ -121,10 +123,6 @@ class Cluster:
         requests.on_end = self._on_any_end
 
     # -- metadata -----------------------------------------------------------------------------------------------
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic id; `None`: no answer has named it."""
-        return self._names.get(TopicId(topic_id))
 
     def topic_id(self, name: str) -> TopicId:
         """Return the id of a topic; zero if unknown."""
@@ -359,7 +357,7 @@ class Cluster:
             return
         is_named = to in self.brokers.values()
         if not isinstance(answer, RequestFailed):
-            was_cut_off = self.is_cut_off
+            was_cut_off = not self.is_reached and self.is_cut_off
             self._absent.pop(to, None)
             self._answered = to
             self.is_reached |= is_named
