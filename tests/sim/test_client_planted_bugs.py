@@ -382,10 +382,11 @@ def test_member_that_counts_its_session_from_an_answer_which_was_held(monkeypatc
     """The coordinator counts from when the heartbeat came."""
     on_answer = ConsumerMember._on_answer
 
-    def count_from_answer(self: ConsumerMember, answer: Any, endpoint: Any, now_ms: int, beat: Any) -> None:
+    def count_from_answer(self: ConsumerMember, answer: Any, response: Any, *rest: Any) -> None:
+        _, now_ms, _ = rest
         with monkeypatch.context() as patched:
             patched.setattr(self, "_on_heard", lambda _: ConsumerMember._on_heard(self, now_ms))
-            on_answer(self, answer, endpoint, now_ms, beat)
+            on_answer(self, answer, response, *rest)
 
     monkeypatch.setattr(ConsumerMember, "_on_answer", count_from_answer)
     assert law_that_finds(TORN) == "FreedIsLetGo"

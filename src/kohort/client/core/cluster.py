@@ -70,9 +70,8 @@ class Cluster:
         on_unreachable: Callable[[BrokersUnreachableError, int], None],
     ) -> None:
         assert bootstrap, "no address to start from"
-        self._requests = requests
+        self._requests, self._retry = requests, retry
         self._bootstrap: Final = tuple(bootstrap)
-        self._retry = retry
         self._max_age_ms = max_age_ms
         #: Whether a request for a missing topic may create it.
         self.may_create = False
@@ -84,9 +83,8 @@ class Cluster:
         self.cluster_id: str | None = None
         #: name -> topic, for the wanted topics that an answer has named.
         self.topics: dict[str, TopicInfo] = {}
-        #: id -> name, of the topics above.
+        #: id -> name, of the topics above; and the question for it, `None`: no answer has named the id.
         self._names: dict[bytes, str] = {}
-        #: Returns the name of a topic id; `None`: no answer has named it.
         self.topic_name: Final[Callable[[bytes], str | None]] = self._names.get
         #: name -> ids of the latest topic of that name, and of the one before.
         self._ids: dict[str, tuple[TopicId, TopicId]] = {}

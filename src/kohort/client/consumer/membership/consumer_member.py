@@ -381,11 +381,10 @@ class ConsumerMember(UnansweredMember):
             if self._in_flight:
                 self._on_overtaken(answer, now_ms, was_full=is_full)
             elif 0 < epoch < self.epoch and is_fenced(answer):
-                # The member has heard of a newer epoch since this heartbeat was sent: that one counts.
+                # It has heard of a newer epoch since: that one counts.
                 self._is_full, self._due_ms = True, answered_ms
             else:
-                is_cut = self._requests.is_followed(endpoint, token)
-                beat = _Beat(now_ms, interval_ms, is_cut, is_full)
+                beat = _Beat(now_ms, interval_ms, self._requests.is_followed(endpoint, token), is_full)
                 self._on_answer(answer, response, endpoint, answered_ms, beat)
             self._lookup.hearing.on_said(answered_ms)
 
