@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.groups.membership_updates import Listening
+from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.client.consumer.application_events import Chunk
 from kohort.client.consumer.core.consumer_machine import ConsumerMachine
 from kohort.client.consumer.deliveries import Deliveries
@@ -26,7 +26,7 @@ from kohort.client.producer.core.accumulator import BatchState
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import Sender
 from kohort.coordinator import membership_updates
-from kohort.coordinator.journal_events.decision_view import ConnectionEnd, Scene
+from kohort.coordinator.journal_events.decision_view import ConnectionEnd, DecisionView
 from kohort.coordinator.journal_events.open_rebalances import Reads
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.simulation.clients.client_world import ClientWorld
@@ -412,12 +412,12 @@ def test_member_that_is_lost_and_whose_records_are_handed_out(monkeypatch: pytes
 def test_partition_that_is_told_to_be_read_until_its_member_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody noticed is left out: 7.8 s without a reader were told as 118 ms."""
     monkeypatch.setattr(Reads, "note", do_nothing)
-    monkeypatch.setattr(Scene, "_signs", lambda self, _: ConnectionEnd(0, self.now_ms))
+    monkeypatch.setattr(DecisionView, "_signs", lambda self, _: ConnectionEnd(0, self.now_ms))
     assert law_that_finds(SHARED) == "UnreadAsTold"
 
 
 def test_first_fetch_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Listening, "fetched", do_nothing)
+    monkeypatch.setattr(MembershipUpdates, "fetched", do_nothing)
     assert law_that_finds(SHARED) == "UnreadAsTold"
 
 

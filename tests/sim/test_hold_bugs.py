@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.connections.heartbeats import Holds
+from kohort.broker.connections.heartbeats import HeldHeartbeats
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Buffer, ReplyQueue, SlotState
 from kohort.broker.groups import delayed_heartbeats
-from kohort.broker.groups.delayed_heartbeats import Pushing, Terms
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats, Terms
 from kohort.coordinator import delayed_heartbeats as delayed
 from kohort.coordinator import shard
 from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
-from kohort.coordinator.membership_updates import News
+from kohort.coordinator.membership_updates import UpdatedMembers
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.shard import Shard
 from kohort.simulation.scenario import GroupPlan, Kind
@@ -43,12 +43,12 @@ def test_hold_that_nothing_ends() -> None:
 def test_hold_that_takes_all_the_time_its_client_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka closes the connection when the announced interval has passed: its answer needs some of it, too."""
 
-    def terms(pushing: Pushing, request: Any, member: MemberKey, **_: Any) -> Terms:
+    def terms(pushing: DelayedHeartbeats, request: Any, member: MemberKey, **_: Any) -> Terms:
         connection = request.connection
         told_ms = connection.told_intervals.get(member, 0) if connection.software else -1
         return Terms(told_ms, -1, pushing.counts_requests(connection))
 
-    monkeypatch.setattr(Pushing, "terms", terms)
+    monkeypatch.setattr(DelayedHeartbeats, "terms", terms)
 
     assert law_that_finds(scenario=HELD) == "HoldsEndInTime"
 
@@ -106,14 +106,14 @@ def test_hold_that_ends_with_another_interval_than_its_member_would_be_told(monk
 
 
 def test_news_of_one_that_is_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    note = News.note
+    note = UpdatedMembers.note
 
-    def note_all(news: News, groups: GroupsState, records: Any, freed: Any) -> None:
+    def note_all(news: UpdatedMembers, groups: GroupsState, records: Any, freed: Any) -> None:
         note(news, groups, records, freed)
         for group_id in {group_id for group_id, _ in news._places}:
             news._places.update({(group_id, each): True for each in groups.holds.get(group_id, ())})
 
-    monkeypatch.setattr(News, "note", note_all)
+    monkeypatch.setattr(UpdatedMembers, "note", note_all)
 
     assert law_that_finds(scenario=HELD) == "NobodyIsToldForNothing"
 
@@ -143,13 +143,13 @@ def test_answer_that_overtakes_those_to_a_client_that_counts_them(monkeypatch: p
 
 
 def test_answer_that_waits_behind_a_held_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Holds, "release_overtaken", always(None))
+    monkeypatch.setattr(HeldHeartbeats, "release_overtaken", always(None))
 
     assert law_that_finds(scenario=HELD) == "HeldInNobodysWay"
 
 
 def test_connection_that_is_full_of_held_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more would be read of it."""
-    monkeypatch.setattr(Holds, "add", lambda holds, request: holds._held.append(request))
+    monkeypatch.setattr(HeldHeartbeats, "add", lambda holds, request: holds._held.append(request))
 
     assert law_that_finds(scenario=replace(HELD, shared_share=0.95)) == "HeldInNobodysWay"

@@ -12,7 +12,7 @@ import pytest
 
 from kohort.coordinator import commandtable, shard
 from kohort.coordinator.consumer import leave, member_metadata
-from kohort.coordinator.consumer.metadata_log import Board
+from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberMetadataForgotten
 from support.planted_bugs import PUBLISHED, always, law_that_finds
@@ -37,8 +37,8 @@ def test_publishing_that_raises_the_epoch(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_change_that_no_watcher_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """An edition leaves out what was changed first."""
-    since = Board.changes_since
-    monkeypatch.setattr(Board, "changes_since", lambda board, version: list(since(board, version))[1:])
+    since = MetadataLog.changes_since
+    monkeypatch.setattr(MetadataLog, "changes_since", lambda board, version: list(since(board, version))[1:])
 
     assert law_that_finds() == "PublishedIsTold"
 

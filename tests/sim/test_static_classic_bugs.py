@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kohort.coordinator.classic import join, rebalance, sessions, static
-from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_decision import PendingDecision
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.errors import ErrorCode
@@ -47,7 +47,7 @@ def test_worlds_are_worth_their_time() -> None:
 
 
 def test_member_that_goes_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_up(draft: Draft, settings: GroupSettings, heard_ms: dict[str, int]) -> None:
+    def give_up(draft: PendingDecision, settings: GroupSettings, heard_ms: dict[str, int]) -> None:
         for member_id in heard_ms:
             rebalance.remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         rebalance.go_on_without(draft, settings, reason="planted")
@@ -97,6 +97,6 @@ def test_return_that_makes_the_others_rebalance(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_rebalance_that_waits_for_who_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Draft, "offline", property(always([])))
+    monkeypatch.setattr(PendingDecision, "offline", property(always([])))
 
     assert law_that_finds(scenario=NAMED) == "NobodyWaitsForTheOffline"

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from kohort.base.clock import SystemClock
-from kohort.broker.durability import Durability, Outage
+from kohort.broker.durability import DiskFull, Durability
 from kohort.broker.groups.runtime import Runtime
 from kohort.coordinator.commands import offsets as commands
 from kohort.coordinator.commands.base import GroupCommand
@@ -25,7 +25,7 @@ class RunningCoordinator:
             raise AssertionError(f"the coordinator failed: {error}")
 
         loop, clock = asyncio.get_running_loop(), SystemClock()
-        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail, outage=Outage(clock))
+        self.durability = Durability(loop, on_readable=lambda _: None, on_failure=fail, outage=DiskFull(clock))
         self.runtime = Runtime(loop, clock, self.durability, on_failure=fail)
         topic = TopicFacts(name="t", topic_id=TopicId(bytes(16)), partition_count=1)
         self.runtime.start(settings or GroupSettings(), [log], TopicImage.of([topic], version=1))

@@ -41,9 +41,8 @@ class Range:
 
 # The round-robin assignor: all partitions of all topics in one line, dealt to the members in turns.
 #
-# Laws: computed anew each time, so that one member more can move most partitions: `sticky` and `uniform` move fewer.
-# A member that does not subscribe to a topic misses its turn there. `imbalance` has no meaning here; `max_moves`
-# delays
+# Laws: computed anew each time, so that one member more can move most partitions: `sticky` and `uniform` move fewer. A
+# member that does not subscribe to a topic misses its turn there. `imbalance` has no meaning here; `max_moves` delays
 # moves.
 # Source: Apache Kafka's round-robin assignor (client side), over topics in the order of their names.
 
@@ -76,11 +75,9 @@ class RoundRobin:
 # The sticky assignor: even loads, but no move that does not pay.
 #
 # It differs from `uniform` where members subscribe to different topics. There the last step to the best balance can
-# take
-# a chain: one member gives a partition to a second one, which gives another to a third, and two members are
-# interrupted
-# to even out one partition. `uniform` does that, `sticky` does not. Where all members want the same, the two are
-# equal.
+# take a chain: one member gives a partition to a second one, which gives another to a third, and two members are
+# interrupted to even out one partition. `uniform` does that, `sticky` does not. Where all members want the same, the
+# two are equal.
 #
 # Laws: of two members, one never has 2 partitions or more beyond the other if it could give one of them to it. A chain
 # of n moves evens out loads that differ by more than n. Racks and co-partitioned topics play no part.

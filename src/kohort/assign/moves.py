@@ -71,8 +71,7 @@ def limit_moves(group: Assignable, wanted: array[int]) -> array[int]:
 # The check of an assignor's answer, before it is used.
 #
 # Laws: the answer may be any object; nothing is written. An answer without fault is safe for the compiled kernels,
-# which
-# trust their arrays.
+# which trust their arrays.
 
 
 def find_fault(group: Assignable, answer: object) -> str:

@@ -85,10 +85,9 @@ def assign_homogeneous(owner: array[int], member_count: int, *, max_moves: int =
 # partitions of each class each member has. First every class is evened out by itself, over and over, then along chains
 # over several classes, then moves that were not needed are taken back.
 #
-# Laws: given enough work, the sum of the squares of the loads is the least possible, and with that the number of
-# moves;
-# the work is bounded by a multiple of the subscriptions, so that a group of members with all different topics costs
-# no more than a moment, too.
+# Laws: given enough work, the sum of the squares of the loads is the least possible, and with that the number of moves;
+# the work is bounded by a multiple of the subscriptions, so that a group of members with all different topics costs no
+# more than a moment, too.
 # Source: convex cost flow, see `chain_kernels`.
 
 #: Work that any group may cost, and how much more per edge (subscription of a class); each in edges looked at.
@@ -279,8 +278,7 @@ class _Classes:
 
 # Loads as levels: the moves needed to even them out, and the loads after such moves.
 #
-# Laws: loads are changed in place; partitions are taken from the largest loads and given to the smallest. Among
-# members
+# Laws: loads are changed in place; partitions are taken from the largest loads and given to the smallest. Among members
 # of equal load the first ones keep and get more.
 
 #: level -> how many partitions lie above it, or are missing below it, over all loads.

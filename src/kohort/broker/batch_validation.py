@@ -54,7 +54,7 @@ class _Job:
     then: Then
 
 
-class Preparation:
+class BatchValidation:
     """The batches that are being validated; belongs to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

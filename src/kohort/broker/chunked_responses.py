@@ -124,8 +124,7 @@ class _Parts(Generic[Asked, Row]):
 # The body of an answer of many rows, encoded a few rows at a time.
 #
 # Laws: the bytes are those of the whole answer encoded at once. Nothing in it but the number of rows depends on the
-# rows,
-# and what stands behind them is as long in each answer of a version.
+# rows, and what stands behind them is as long in each answer of a version.
 # Source: architecture rule 18: 20 ms.
 
 

@@ -19,7 +19,7 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, cast
 
 from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
-from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, Holds, Repeat
+from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat, HeldHeartbeats
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import ReplyQueue, Request
 from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
@@ -95,9 +95,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_finishing = False
         #: The client's software name, the intervals told to its members and the holds that they cut (see `Peer`).
         self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
-        self._holds: Final = Holds(self._replies)
+        self._holds: Final = HeldHeartbeats(self._replies)
         #: The last request that may come again.
-        self._repeat: Repeat | None = None
+        self._repeat: CachedHeartbeat | None = None
 
     # ---- asyncio's side
 
@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
         self._transport = transport
         context.connections.add(self)
-        context.patience.expect_first_byte(self)
+        context.idle_timeouts.expect_first_byte(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection and its open requests (asyncio)."""
@@ -313,13 +313,13 @@ class Connection(asyncio.BufferedProtocol):
             self._is_new = False
             self._context.admission.prove(self)
         if received.have and not self.is_watched:
-            self._context.patience.expect_rest(self)
+            self._context.idle_timeouts.expect_rest(self)
         if needed <= len(view):
             received.settle()
             return is_blocked
         return not self._make_room(needed)
 
-    def _take_repeat(self, repeat: Repeat) -> bool:
+    def _take_repeat(self, repeat: CachedHeartbeat) -> bool:
         """Carry out the received bytes if they are exactly `repeat`; `False` if they have to be parsed."""
         received = self.input
         if received.have != repeat.size or self._is_write_paused or self._is_finishing:
@@ -362,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         context.watch.during = route.name
         answer = route.handle(context, request, message)
         if request.standing is not None and len(frame) <= LONGEST_REPEAT_BYTES:
-            self._repeat = Repeat(frame, request, request.standing)
+            self._repeat = CachedHeartbeat(frame, request, request.standing)
         if answer is None:
             if route.keeps_request:
                 request.kept_bytes = len(frame)
@@ -388,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
             if not output.write_some(transport):
                 break
         if self._transport is not None and self._transport.get_write_buffer_size():
-            self._context.patience.expect_taking(self)
+            self._context.idle_timeouts.expect_taking(self)
 
     def _set_width(self) -> None:
         """Set how many bytes the transport may buffer, by the memory that answers may use."""

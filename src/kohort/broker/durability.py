@@ -1,4 +1,4 @@
-"""Appends to logs, and the replies that wait until these are on disk.
+"""Appends to logs, the replies that wait until these are on disk, full disks, and late syncs.
 
 One append is not one fdatasync: while a log is being synced further appends to it gather, and one sync afterwards
 covers them all (group commit). Syncs run on threads of their own.
@@ -59,7 +59,7 @@ class Durability:
         *,
         on_readable: Callable[[PartitionLog], None],
         on_failure: Callable[[Exception], None],
-        outage: Outage,
+        outage: DiskFull,
     ) -> None:
         """Create the scheduler of syncs.
 
@@ -221,8 +221,7 @@ class Durability:
 
 # The log lines about a disk that takes nothing: one when that begins, one when it is over.
 #
-# Laws: one line per outage, however many producers try how often. It is over when the disk has taken as much at once
-# as
+# Laws: one line per outage, however many producers try how often. It is over when the disk has taken as much at once as
 # it had refused; less may fit on a disk that is still full, but not if for a minute nothing was refused.
 # Source: Apache Kafka's KAFKA_STORAGE_ERROR; producers repeat until `delivery.timeout.ms`.
 
@@ -232,7 +231,7 @@ log = logging.getLogger("kohort.broker")
 _QUIET_MS: Final = 60_000
 
 
-class Outage:
+class DiskFull:
     """Tracks refused appends and, during an outage, successful ones."""
 
     def __init__(self, clock: Clock) -> None:
@@ -308,10 +307,9 @@ def _window(config: LogConfig) -> LossWindow | None:
 
 # Group commit: the choice of logs to sync now; each sync covers all that was appended before it.
 #
-# Laws: at most one sync per log is under way, and at most `limit` in all. What is appended while a sync runs rides
-# with
-# the next one of that log, which starts as soon as this one ends. Logs wait in the order in which they asked.
-# Nothing here does I/O: the runtime runs the syncs in threads and reports their ends.
+# Laws: at most one sync per log is under way, and at most `limit` in all. What is appended while a sync runs rides with
+# the next one of that log, which starts as soon as this one ends. Logs wait in the order in which they asked. Nothing
+# here does I/O: the runtime runs the syncs in threads and reports their ends.
 # Source: architecture, journey of an OffsetCommit, step 6.
 
 Log = TypeVar("Log", bound=Hashable)
@@ -350,11 +348,6 @@ class SyncScheduler(Generic[Log]):
     def is_idle(self) -> bool:
         """Whether no sync waits or is under way."""
         return not self._wanted and not self._in_flight
-
-    @property
-    def in_flight(self) -> frozenset[Log]:
-        """Logs that are being synced."""
-        return frozenset(self._in_flight)
 
     def request(self, log: Log, end_offset: int) -> None:
         """Request that everything before `end_offset` becomes durable; a repetition may raise the offset."""

@@ -1,4 +1,4 @@
-"""A broker started from Python in one line, on a thread of this process or in a child process.
+"""A broker started from Python in one line, on a thread or in a child process, and its stop at exit.
 
 Laws: an error that keeps a broker from starting is raised in the caller; a broker that is not stopped ends with
 the program that started it, and cleanly unless that was killed with it.
@@ -370,11 +370,10 @@ def _watch_stdin(loop: object, server: object) -> None:
 # The stop, at the program's end, of brokers on threads that the program has not stopped.
 #
 # A loop that runs on while the interpreter goes away ends the process by a segmentation fault, and what a broker keeps
-# on
-# disk would have to be recovered.
+# on disk would have to be recovered.
 #
-# Laws: clients that are open close before it (`kohort.client.core.thread`); a disk that hangs holds up the end
-# of the program for so long at most; a forked child stops nothing of its parent's.
+# Laws: clients that are open close before it (`kohort.client.core.thread`); a disk that hangs holds up the end of the
+# program for so long at most; a forked child stops nothing of its parent's.
 
 #: How long the end of a program may take for each broker.
 EXIT_SECONDS: Final = 20.0

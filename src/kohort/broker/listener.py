@@ -75,11 +75,11 @@ class Listener:
         except BaseException:
             listening.close()
             raise
-        context.patience.start()
+        context.idle_timeouts.start()
 
     def finish(self) -> None:
         """Accept no connection and handle no request any more; handled requests are still answered."""
-        self._context.patience.stop()
+        self._context.idle_timeouts.stop()
         if self._again is not None:
             self._again.cancel()
         if self._listening is not None:

@@ -65,7 +65,7 @@ class _Failure:
     again_at: float
 
 
-class Compactor:
+class LogCleaner:
     """Compacts the logs of compacted topics; belongs to the loop."""
 
     def __init__(

@@ -1,4 +1,6 @@
-"""The periodic retention of logs: deletes files by the age or size of their topics' records.
+"""Work by schedule: retention, removal of files, expiration of offsets, checkpoints, scrubbing.
+
+Retention comes first, and the laws here are its own; each part behind it has others.
 
 Laws: a file leaves its log on the loop, by a rename; it is removed later, on a thread, since the space of a long one
 takes the system a while. One turn of the loop looks at so many partitions.
@@ -175,8 +177,7 @@ def _tell(path: str, failure: Exception | None) -> None:
 
 # The periodic expiration of offsets that groups no longer need, a few groups at a time.
 #
-# Laws: one step looks at so many groups, and the next one waits until what it forgot is durable and the loop has
-# served
+# Laws: one step looks at so many groups, and the next one waits until what it forgot is durable and the loop has served
 # its sockets: a broker with a million offsets answers as ever meanwhile. What is forgotten the coordinator decides.
 # Source: Kafka's offsets.retention.check.interval.ms; architecture rule 18.
 
@@ -250,9 +251,8 @@ class OffsetRetention:
 # Periodic checkpoints of logs, so that a start after a crash checks only later records.
 #
 # Laws: a log is looked at on the loop, and written and synced on a thread, one after the other. A log with a file that
-# is
-# closed and has its index in memory is written soon, any other that has changed once per interval. What is refused is
-# tried again at the next turn, and told once until a round has written without; a failed sync ends the broker, as
+# is closed and has its index in memory is written soon, any other that has changed once per interval. What is refused
+# is tried again at the next turn, and told once until a round has written without; a failed sync ends the broker, as
 # everywhere. Before each round the directory is looked at: a broker whose directory has gone, or is another's, ends.
 # Source: Kafka's log.flush.offset.checkpoint.interval.ms, and its flush of a closed segment; architecture rule 18.
 
@@ -367,10 +367,8 @@ class Checkpointer:
 # The scrubbing of segments: reads them again at a low rate, and hides damaged records from readers.
 #
 # Laws: one segment at a time, on a thread that rests as its rate says; the loop only chooses, and takes the result.
-# What
-# is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes. What
-# is
-# found of a segment whose place was taken meanwhile is dropped.
+# What is found damaged is an error in the log of the broker, and a hole for readers; the next start keeps the bytes.
+# What is found of a segment whose place was taken meanwhile is dropped.
 # Source: storage/scrubbing.py; architecture rule 18.
 
 #: The pause between two rounds through all segments.

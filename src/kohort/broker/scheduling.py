@@ -1,4 +1,7 @@
-"""Short turns of the loop: long work in slices, many rows in parts, the disk on threads, and a watch."""
+"""Short turns of the loop: long work in slices, fair turns of connections, blocking work on threads.
+
+The longest turn is measured. Each part below has its laws.
+Source: architecture rule 18: 20 ms."""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from kohort.wire.registry import ApiKey
 # Source: architecture rule 18: 20 ms.
 
 
-class Slices:
+class CooperativeWork:
     """The long work of one loop."""
 
     __slots__ = ("_loop", "_under_way")
@@ -37,7 +40,7 @@ class Slices:
         """Take the first step now, and each further one when it is its turn.
 
         >>> loop = asyncio.new_event_loop()
-        >>> Slices(loop).run(print(number) for number in range(1))
+        >>> CooperativeWork(loop).run(print(number) for number in range(1))
         0
         >>> loop.close()
         """
@@ -87,7 +90,7 @@ class TakesTurns(Protocol):
         ...
 
 
-class Passes:
+class FairQueue:
     """The passes of one loop."""
 
     __slots__ = ("_is_due", "_left", "_loop", "_readable", "_readers", "_waiting")
@@ -166,8 +169,7 @@ class Passes:
 
 # The measurement of the loop's longest turn: its length, and the API during it.
 #
-# Laws: every turn of a broker's own loop is measured, from the moment the sockets were looked at to the moment they
-# are
+# Laws: every turn of a broker's own loop is measured, from the moment the sockets were looked at to the moment they are
 # looked at again; it costs two looks at the clock. Where nobody sees turns, on uvloop or on a loop of somebody else's,
 # it is what the requests take that one connection has sent together.
 # Source: architecture rule 18: 20 ms.
@@ -247,8 +249,7 @@ class WatchedSelector(DefaultSelector):
 #
 # Laws: what is to be done next is decided on the loop; a thread gets files and bytes, no log. Each piece of work is
 # reported once, on the loop, unless that has ended. As many pieces are under way as there are threads, so what they
-# hold
-# is bounded; the others wait in the order of their coming. A thread begins with the first piece of work.
+# hold is bounded; the others wait in the order of their coming. A thread begins with the first piece of work.
 # Source: architecture rule 18.
 
 log = logging.getLogger("kohort.broker")

@@ -20,7 +20,7 @@ from typing import Final
 
 from kohort.base.clock import SystemClock, WallClock
 from kohort.broker.context import BrokerContext
-from kohort.broker.durability import Durability, Outage, tell_relaxed
+from kohort.broker.durability import DiskFull, Durability, tell_relaxed
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.journallog import JournalLog
 from kohort.broker.groups.runtime import Runtime
@@ -28,7 +28,7 @@ from kohort.broker.groups.shard_log import without_collections
 from kohort.broker.limits import connection_quotas
 from kohort.broker.limits.memory import memory_limit_bytes
 from kohort.broker.listener import Listener
-from kohort.broker.log_cleaner import Compactor
+from kohort.broker.log_cleaner import LogCleaner
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.broker.schedules import Checkpointer, LogRetention, OffsetRetention, Scrubber
 from kohort.broker.scheduling import LoopWatch, WatchedSelector
@@ -87,7 +87,7 @@ class Server:
         self._context: BrokerContext | None = None
         self._runtime: Runtime | None = None
         self._listener: Listener | None = None
-        self._compactor: Compactor | None = None
+        self._compactor: LogCleaner | None = None
         self._checkpointer: Checkpointer | None = None
         self._scrubber: Scrubber | None = None
         self._retention: list[OffsetRetention | LogRetention] = []
@@ -139,7 +139,7 @@ class Server:
             store.close(clean=False)
             raise
         values = self._settings.values
-        self._compactor = Compactor(
+        self._compactor = LogCleaner(
             context.loop,
             context.store,
             self._clock,
@@ -251,7 +251,7 @@ class Server:
         purgatory = Purgatory(loop)
         # The failure may come from a thread: of a sync, or of a change of topics.
         store.fs.health.on_failure = lambda failure: self._post(loop, failure)
-        outage = Outage(clock)
+        outage = DiskFull(clock)
         durability = Durability(loop, on_readable=purgatory.notify, on_failure=self._fail, outage=outage)
         journal = Journal(limit=settings.values["journal.ring.rows"])
         runtime = self._runtime = Runtime(loop, clock, durability, on_failure=self._fail, journal=journal)

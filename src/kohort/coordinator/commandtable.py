@@ -223,10 +223,8 @@ DECIDE: Final[dict[type[Command], Callable[..., Decision]]] = {
 # empty id: it may have offsets, be described and be deleted, and no member can join it.
 #
 # Laws: no other place checks an id. The longest id is the same for all commands; the response to the empty one depends
-# on
-# the command.
-# Source: the layout of `__consumer_offsets` (Apache Kafka fails to write a longer id and answers
-# UNKNOWN_SERVER_ERROR);
+# on the command.
+# Source: the layout of `__consumer_offsets` (Apache Kafka fails to write a longer id and answers UNKNOWN_SERVER_ERROR);
 # Apache Kafka's `GroupCoordinatorService` for the empty one, each API for itself.
 
 #: Longest group id, in bytes of UTF-8.

@@ -12,7 +12,7 @@ from typing import Final
 from kohort.base.options import as_text
 from kohort.base.timers import TimerTable
 from kohort.coordinator.classic.join import decide_join
-from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_decision import PendingDecision
 from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands.admin import (
@@ -172,11 +172,9 @@ def _rearm(
 
 
 def _grace_ends_ms(deadline_ms: int, old: GroupSettings, new: GroupSettings, members: int, *, now_ms: int) -> int:
-    """Return when a disconnected member is removed once its session timeout is longer.
-
-    The end of the shorter session may have cut its grace, and no one knows by how much: the grace ends as late as
-    possible, at most one grace from now.
-    """
+    """Return when a disconnected member is removed once its session timeout is longer."""
+    # The end of the shorter session may have cut its grace, and no one knows by how much: the grace ends as late as
+    # possible, at most one grace from now.
     if new.group_disconnect_grace_ms < 0:
         return 2**63 - 1
     next_heartbeat_ms = deadline_ms - old.group_consumer_session_timeout_ms + settled_interval_ms(old, members, -1)
@@ -197,7 +195,7 @@ def decide_classic_mode(
     group: ClassicGroup, old: GroupSettings, new: GroupSettings, groups: GroupsState, *, now_ms: int
 ) -> Decision:
     """Decide the effects of a change of a group's settings from `old` to `new` on its members."""
-    draft = Draft(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     _change_classic_mode(draft, old, new, groups)
     return draft.decision()
 
@@ -210,13 +208,13 @@ def decide_fallback(
     Raises:
         Refused: what `decide_join` refuses.
     """
-    draft = Draft(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     _change_classic_mode(draft, old, new, groups)
     changed, joined = draft.decision(), decide_join(draft.group, command, new, now_ms=now_ms, image=groups.image)
     return Decision((*changed.records, *joined.records), (*changed.effects, *joined.effects))
 
 
-def _change_classic_mode(draft: Draft, old: GroupSettings, new: GroupSettings, groups: GroupsState) -> None:
+def _change_classic_mode(draft: PendingDecision, old: GroupSettings, new: GroupSettings, groups: GroupsState) -> None:
     group = draft.group
     is_at_work = group.state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE)
     if old.is_static and not new.is_static:

@@ -105,10 +105,8 @@ def _of_ours(
     high: int | str = _INT32_MAX,
     choices: tuple[str, ...] | str | None = (),
 ) -> GroupConfig:
-    """Build a config that Kafka does not have.
-
-    The broker's option, if there is one, has the same name.
-    """
+    """Build a config that Kafka does not have."""
+    # The broker's option, if there is one, has the same name.
     option = Option(name=name, parse=parse, default=None, doc=doc)
     return GroupConfig(option=option, setting=name.replace(".", "_"), low=low, high=high, choices=choices)
 

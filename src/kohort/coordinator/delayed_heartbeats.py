@@ -38,8 +38,7 @@ from kohort.errors import ErrorCode, Refused
 # News that members get beside their heartbeats, and the watches that wait for it.
 #
 # Laws: none of this is written; a restart forgets it, as connections close. News told aside is told by the member's
-# next
-# heartbeat as well, unless the member has shown before that it knows it.
+# next heartbeat as well, unless the member has shown before that it knows it.
 # Source: requirement H10.
 
 
@@ -96,11 +95,9 @@ def heard_now(group_id: str, member: ConsumerMember) -> tuple[MemberHeard, ...]:
 
 
 def check_epoch(member: ConsumerMember, command: ConsumerGroupHeartbeat) -> None:
-    """Accept an older epoch only of a member that may not know its latest one; else FENCED_MEMBER_EPOCH.
-
-    That is the previous epoch of a member that missed its last response and lists its partitions, or any epoch since it
-    was told news aside: a heartbeat without a list releases no partition.
-    """
+    """Accept an older epoch only of a member that may not know its latest one; else FENCED_MEMBER_EPOCH."""
+    # That is the previous epoch of a member that missed its last response and lists its partitions, or any epoch since
+    # it was told news aside: a heartbeat without a list releases no partition.
     epoch, owned = command.member_epoch, command.topic_partitions
     if epoch > member.member_epoch:
         why = f"a larger epoch ({epoch}) than the coordinator knows ({member.member_epoch})"
@@ -390,10 +387,8 @@ def _after(
 
 
 def _is_listed(command: ConsumerGroupHeartbeat, body: ConsumerGroupHeartbeatReply) -> bool:
-    """Whether a response assigns exactly the partitions that the heartbeat lists.
-
-    librdkafka's consumer lists its partitions in every heartbeat for as long as it has none.
-    """
+    """Whether a response assigns exactly the partitions that the heartbeat lists."""
+    # librdkafka's consumer lists its partitions in every heartbeat for as long as it has none.
     listed = command.topic_partitions
     if listed is None or command.tells_all or body.assignment is None or command.member_epoch == JOIN_EPOCH:
         return False

@@ -29,7 +29,7 @@ _Plain = TypeVar("_Plain", str, int, tuple[str, ...])
 _Nested = TypeVar("_Nested", _Target, _Grants)
 
 
-class Sharing:
+class Interning:
     """Recent values of one coordinator; `apply` passes every value through it before it keeps it."""
 
     __slots__ = ("_grants", "_kept", "_plain", "_targets")
@@ -81,7 +81,7 @@ class Sharing:
         return found
 
 
-def check_sharing(sharing: Sharing) -> None:
+def check_sharing(sharing: Interning) -> None:
     """Raise if a value of the pool has been changed in place."""
     for key, target in sharing._targets.items():
         if _target_key(target) != key:

@@ -112,21 +112,16 @@ def settled_count(group: ConsumerGroup) -> int:
 # Removal of a member after its connection closed without a leave, before its session ends.
 #
 # With `group.disconnect.grace.ms` a member stays for that long, unless it is heard of again; without it (-1, as in
-# Apache
-# Kafka) its session timeout decides alone. The grace of a KIP-848 member begins when its next heartbeat is due: a
-# client
-# with a new connection sends nothing before. Only a classic member itself knows its heartbeat interval: the grace has
-# to
-# be longer.
+# Apache Kafka) its session timeout decides alone. The grace of a KIP-848 member begins when its next heartbeat is due:
+# a client with a new connection sends nothing before. Only a classic member itself knows its heartbeat interval: the
+# grace has to be longer.
 #
 # A static member is never removed for its connection: its instance id lets it be away for a session. A new process may
 # take its instance id at once.
 #
 # Laws: no member is removed later for it. A member that is heard of again has its whole session. The parked request of
-# a
-# disconnected classic member gets no response: the group goes on as if the member had not rejoined, where Kafka waits
-# up
-# to five minutes.
+# a disconnected classic member gets no response: the group goes on as if the member had not rejoined, where Kafka waits
+# up to five minutes.
 # Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for new classic members.
 
 

@@ -27,7 +27,7 @@ from kohort.coordinator.commands.groups import (
     WatchMember,
 )
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
-from kohort.coordinator.consumer.heartbeat import decide_member
+from kohort.coordinator.consumer.heartbeat import decide_member, decide_settled
 from kohort.coordinator.consumer.member_metadata import EditionIssued, watches
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
@@ -74,11 +74,15 @@ def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, 
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if command.member_epoch > member.member_epoch:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH)
-    if is_offline(groups, command.group_id, command.member_id):
+    # Only static groups have clocks.
+    if groups.clocks and is_offline(groups, command.group_id, command.member_id):
         return _tell_nothing(command)
     is_known = command.member_epoch == member.member_epoch and _is_same(member.assigned, command.assigned)
     heartbeat = _heartbeat_of(member, command, tells_all=not is_known)
-    decision = decide_member(groups, heartbeat, settings, now_ms=now_ms)
+    # Most looks come with a commit of a member without news.
+    decision = decide_settled(groups, heartbeat, settings, now_ms=now_ms)
+    if decision is None:
+        decision = decide_member(groups, heartbeat, settings, now_ms=now_ms)
     decision = hold_heartbeat(groups, heartbeat, decision, now_ms=now_ms)
     body = next(
         effect.body for effect in decision.effects if isinstance(effect, Reply) and effect.request == command.request
@@ -137,11 +141,9 @@ def _is_same(grants: Grants, known: Partitions) -> bool:
 
 # Held heartbeats and watches for which a decision may be news.
 #
-# Only the members that a decision concerns are looked at: those whose target has a released partition, those with a
-# new
+# Only the members that a decision concerns are looked at: those whose target has a released partition, those with a new
 # target, those that another member's request changed. So the cost of a change depends on its moves, and not on the
-# number
-# of held heartbeats.
+# number of held heartbeats.
 #
 # Laws: every member with news is found; a member that is found without news goes on waiting.
 # Source: requirements H1, G7.
@@ -206,7 +208,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
     return freed
 
 
-class News:
+class UpdatedMembers:
     """Members that there may be news for."""
 
     __slots__ = ("_paced", "_places", "_wanted")
@@ -322,10 +324,8 @@ def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | 
 
 
 def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
-    """Whether a newer target may be news even if the member's own part is unchanged.
-
-    It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
-    """
+    """Whether a newer target may be news even if the member's own part is unchanged."""
+    # It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
     return isinstance(command, Heartbeat) or command.member_epoch == JOIN_EPOCH
 
 

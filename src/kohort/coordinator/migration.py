@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Final
 
 from kohort.coordinator.classic.join import decide_join
-from kohort.coordinator.classic.pending_decision import Draft, build_sync_error
+from kohort.coordinator.classic.pending_decision import PendingDecision, build_sync_error
 from kohort.coordinator.classic.rebalance import begin_rebalance, dismiss_parked
 from kohort.coordinator.classic.state import NOT_REBALANCED, ClassicGroup, ClassicMember, MemberPut, build_stored_member
 from kohort.coordinator.classic.subscriptions import (
@@ -48,13 +48,10 @@ from kohort.ids import TopicId
 
 # Conversion of a classic group with members to a KIP-848 group, when a KIP-848 member joins.
 #
-# Laws: the members stay with their partitions, at an epoch that they know as their generation. The tombstone of the
-# old
+# Laws: the members stay with their partitions, at an epoch that they know as their generation. The tombstone of the old
 # group and the records of the new one are one batch. Parked requests are answered: a JoinGroup with the member's
-# present
-# generation, since some clients take an error there as fatal; a SyncGroup with REBALANCE_IN_PROGRESS. A group that
-# cannot
-# be converted stays as it is, and only the join that asked for it is refused.
+# present generation, since some clients take an error there as fatal; a SyncGroup with REBALANCE_IN_PROGRESS. A group
+# that cannot be converted stays as it is, and only the join that asked for it is refused.
 # Source: KIP-848 (online migration); Apache Kafka's `validateOnlineUpgrade`, `ConsumerGroup.fromClassicGroup`.
 
 #: Error for a KIP-848 member that cannot join a classic group. Kafka's GROUP_ID_NOT_FOUND sends its reader to look for
@@ -210,10 +207,8 @@ def _id_of_gone(name: str) -> TopicId:
 
 
 def _giving_up(classic: ClassicGroup, moved: list[_Moved]) -> dict[str, dict[TopicId, list[int]]]:
-    """Return member id -> partitions that it may still process, and has to revoke.
-
-    Apache Kafka takes these partitions for free.
-    """
+    """Return member id -> partitions that it may still process, and has to revoke."""
+    # Apache Kafka takes these partitions for free.
     taken = {(topic_id, number) for each in moved for topic_id, numbers in each.assigned.items() for number in numbers}
     found: dict[str, dict[TopicId, list[int]]] = {}
     # KIP-792: of two members that list one partition, the one with the newer generation has it.
@@ -371,8 +366,7 @@ def build_hosted_join_reply(member_id: str, protocol_name: str, *, generation_id
 # A group with members is converted by upgrade.py.
 #
 # Laws: a group id is classic or KIP-848, never both; the tombstones of the one type and the records of the other are
-# one
-# batch. Committed offsets belong to the id and stay.
+# one batch. Committed offsets belong to the id and stay.
 # Source: Apache Kafka: empty groups convert either way under every migration policy.
 
 
@@ -393,10 +387,9 @@ def decide_convert_to_consumer(groups: GroupsState, group_id: str, settings: Gro
 # Conversion of a KIP-848 group with only classic members left to a classic group.
 #
 # Laws: the tombstones of the old group and the record of the new one are one batch. The members stay. A rebalance
-# begins
-# at once, because the partitions of the others have to be assigned; after a restart in its midst it begins again.
-# Until
-# the members rejoin, they commit with the epochs that they know, so that a clean hand-over loses no commit.
+# begins at once, because the partitions of the others have to be assigned; after a restart in its midst it begins
+# again. Until the members rejoin, they commit with the epochs that they know, so that a clean hand-over loses no
+# commit.
 # Source: KIP-848 (online migration); Apache Kafka's `validateOnlineDowngrade`, `ClassicGroup.fromConsumerGroup`.
 
 _MEMBER_TIMERS: Final[tuple[TimerKind, ...]] = ("session", "rebalance", "join", "sync")
@@ -424,7 +417,7 @@ def decide_downgrade(
         coordinator allows.
     """
     assert can_downgrade(group, gone, settings)
-    draft = Draft(None, group.group_id, now_ms=now_ms, known=groups)
+    draft = PendingDecision(None, group.group_id, now_ms=now_ms, known=groups)
     members = [
         _build_member(left, left.classic, groups.image)
         for member_id in sorted(group.members.keys() - set(gone))
@@ -521,7 +514,7 @@ def _elect(group_id: str, members: Sequence[ClassicMember], *, now_ms: int) -> s
     if not common:
         return None
     ballot = ClassicGroup(group_id)
-    draft = Draft(ballot, group_id, now_ms=now_ms)
+    draft = PendingDecision(ballot, group_id, now_ms=now_ms)
     for member in members:
         draft.record(MemberPut(group_id=group_id, protocol_type=CONSUMER_PROTOCOL_TYPE, member=member))
     return draft.group.elect_protocol()

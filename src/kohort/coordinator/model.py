@@ -16,9 +16,9 @@ from kohort.coordinator.commands.groups import AnyHeartbeat, WatchMember
 from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
 from kohort.coordinator.consumer.client_assignors.state import ClientSide
-from kohort.coordinator.consumer.metadata_log import Board
+from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import ComputeTarget, TimerKey
-from kohort.coordinator.interning import Sharing
+from kohort.coordinator.interning import Interning
 from kohort.coordinator.records.types import MemberState, MoveFacts, OffsetCommitted, RegularExpressionResolved
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
@@ -247,7 +247,7 @@ class ConsumerGroup:
         #: Progress of moves at the pace. A restart forgets it.
         self.paced = Paced(0.0, 0.0)
         #: Published metadata of members (record 20,008); `None` if no member has ever published.
-        self.published: Board | None = None
+        self.published: MetadataLog | None = None
         #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
         self.assignor_votes = NOBODY
         #: Derived: balance of `targets`, in a large group; `None` until it is needed. A restart forgets it.
@@ -321,7 +321,7 @@ class GroupsState:
         #: last. A restart forgets them.
         self.ousted: dict[tuple[str, str], None] = {}
         #: Derived: pool that keeps equal values once.
-        self.sharing = Sharing()
+        self.sharing = Interning()
 
     def has_offsets(self, group_id: str) -> bool:
         """Whether the group has committed offsets, or offsets in an open transaction."""

@@ -19,6 +19,7 @@ from kohort.coordinator.classic.sessions import decide_loaded
 from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import SubmitMoves
 from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
+from kohort.coordinator.commands.offsets import CommitOffsets
 from kohort.coordinator.commandtable import DECIDE, Known, check_group_id
 from kohort.coordinator.configs import apply_configs_forgotten, apply_configs_set, effective_settings
 from kohort.coordinator.consumer import classicmembers, member_metadata
@@ -35,7 +36,7 @@ from kohort.coordinator.consumer.reconciliation.revocation_timeout import build_
 from kohort.coordinator.consumer.reconciliation.track_moves import follow_moves
 from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, MeasureLogs, Reply, TimerKey, TimerKind
 from kohort.coordinator.liveness import settled_interval_ms
-from kohort.coordinator.membership_updates import News, drop_watch, find_freed
+from kohort.coordinator.membership_updates import UpdatedMembers, drop_watch, find_freed
 from kohort.coordinator.model import ConsumerGroup, GroupsState, digest_state
 from kohort.coordinator.offsets import commit as offsets_apply
 from kohort.coordinator.records import types as facts
@@ -91,7 +92,7 @@ class Shard:
         #: Work decided to be done outside of this shard that the shell has not taken yet.
         self._errands: Final[list[ComputeTarget | MeasureLogs]] = []
         #: Members with a held heartbeat for which there may be news.
-        self._news: Final = News()
+        self._news: Final = UpdatedMembers()
 
     def settings_for(self, group_id: str) -> GroupSettings:
         """Return the settings of one group: the broker's, overridden by the group's own configs."""
@@ -113,13 +114,7 @@ class Shard:
         except Refused as refused:
             assert isinstance(command, GroupCommand), "nobody waits for an answer"
             return _refuse(command, refused)
-        is_by_hand = type(command) is SubmitMoves
-        # The order matters: each of these reads the records that the earlier ones have added.
-        decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
-        if decision.records:
-            decision = follow_published(self.groups, decision, now_ms=now_ms)
-            decision = follow_assignors(self.groups, decision, now_ms=now_ms)
-        return self._follow_clocks(decision, is_by_hand=is_by_hand, now_ms=now_ms)
+        return self._completed(decision, command, now_ms=now_ms)
 
     def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
         """Renew a member whose heartbeat repeats its last one word for word while nothing is new.
@@ -320,10 +315,7 @@ class Shard:
         while (key := self.timers.pop_due(now_ms)) is not None:
             decision = self._decide_expiry(key, now_ms=now_ms)
             if decision is not None:
-                decision = follow_moves(self.groups, decision, is_asked=False, now_ms=now_ms)
-                decision = follow_published(self.groups, decision, now_ms=now_ms)
-                decision = follow_assignors(self.groups, decision, now_ms=now_ms)
-                return replace(self._follow_clocks(decision, is_by_hand=False, now_ms=now_ms), due=key)
+                return replace(self._completed(decision, None, now_ms=now_ms), due=key)
         return None
 
     def on_loaded(self, now_ms: int) -> None:
@@ -357,7 +349,20 @@ class Shard:
         """Return the durable state as one comparable value; a fold over the log gives the same."""
         return digest_state(self.groups)
 
-    def _follow_clocks(self, decision: Decision, *, is_by_hand: bool, now_ms: int) -> Decision:
+    def _completed(self, decision: Decision, command: Command | None, *, now_ms: int) -> Decision:
+        """Add to a decision what follows from its records; `command`: `None` for a deadline."""
+        if not decision.records:
+            return decision
+        is_by_hand = type(command) is SubmitMoves
+        # A commit changes no member, no target and no move.
+        if type(command) is not CommitOffsets:
+            # The order matters: each of these reads the records that the earlier ones have added.
+            decision = follow_moves(self.groups, decision, is_asked=is_by_hand, now_ms=now_ms)
+            decision = follow_published(self.groups, decision, now_ms=now_ms)
+            decision = follow_assignors(self.groups, decision, now_ms=now_ms)
+        # Only static groups have clocks.
+        if not self.groups.clocks:
+            return decision
         return follow_clocks(self.groups, decision, self.settings_for, is_by_hand=is_by_hand, now_ms=now_ms)
 
     def _decide_expiry(self, key: TimerKey, *, now_ms: int) -> Decision | None:

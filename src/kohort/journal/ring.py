@@ -128,11 +128,6 @@ class Journal:
         """Whether the journal keeps rows."""
         return self._limit > 0
 
-    @property
-    def first_sequence(self) -> int:
-        """Return the sequence number of the first row since the start."""
-        return self._first
-
     def record(self, entries: Iterable[Entry], *, cause: int, now_ms: int) -> None:
         """Append the rows of one input; `now_ms` is the time of day."""
         entries = list(entries)
@@ -197,10 +192,8 @@ class Journal:
         return self._reasons.get(group_id)
 
     def history(self, group_id: str, *, after: int = 0, limit: int = 10_000) -> History:
-        """Return at most `limit` rows of a group with a sequence above `after`, the oldest first.
-
-        Rows about the broker are included between the group's own, and before them where older ones may be missing.
-        """
+        """Return at most `limit` rows of a group with a sequence above `after`, the oldest first."""
+        # Rows about the broker are included between the group's own, and before them where older ones may be missing.
         shelf = self._shelves.get(group_id)
         rows = [] if shelf is None else shelf.all()
         is_cut = self._has_lost_groups if shelf is None else shelf.is_cut

@@ -76,11 +76,12 @@ def build_batch(
         raise LocalProtocolError("a batch needs at least one record")
     base_timestamp = records[0][2]
     body = _encode_records(records, base_timestamp, range(len(records)))
-    payload = body if compression == "none" else compress(compression, body, level=level)
+    payload, attributes = body, 0
+    if compression != "none":
+        payload, attributes = compress(compression, body, level=level), codec_number(compression)
     length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
     if length > _INT32_MAX:
         raise LocalProtocolError(f"a batch of {length} bytes is more than the protocol can carry; send fewer records")
-    attributes = codec_number(compression)
     attributes |= (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
     header = BatchHeader(
         base_offset=base_offset,

@@ -62,10 +62,6 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def row_at(self, offset: int) -> int:
-        """Return the first row at `offset` or behind it; the row count if there is none."""
-        return bisect_left(self.offsets, offset)
-
     def records(self, start: int = 0, stop: int | None = None) -> list[Record]:
         """Return the rows [start, stop) as records; fields that were not asked for are `None`."""
         stop = len(self) if stop is None else min(stop, len(self))

@@ -56,9 +56,8 @@ def first_record_since(
 
 # The records of one uncompressed batch in slices, so that a long batch does not block others.
 #
-# Laws: memory does not grow with the batch, and a kernel runs for well below a millisecond. Offsets, times and spans
-# of a
-# slice are overwritten by the next.
+# Laws: memory does not grow with the batch, and a kernel runs for well below a millisecond. Offsets, times and spans of
+# a slice are overwritten by the next.
 # Source: Apache Kafka's record format, magic 2 (KIP-98).
 
 #: Records of a slice.

@@ -442,11 +442,9 @@ def gather(
 
 
 def _copy_all(source: Bytes, begins: Int32s, target: Bytes, places: Int64s, sizes: Int32s) -> None:
-    """Copy strings of any sizes with a handful of calls.
-
-    A string of n bytes is the first 2^k and the last 2^k of them, which overlap, where 2^k <= n < 2^(k+1): so all
-    strings with one k are two gathers of rows of 2^k bytes.
-    """
+    """Copy strings of any sizes with a handful of calls."""
+    # A string of n bytes is the first 2^k and the last 2^k of them, which overlap, where 2^k <= n < 2^(k+1): so all
+    # strings with one k are two gathers of rows of 2^k bytes.
     magnitudes = np.frexp(sizes)[1]
     for magnitude in np.unique(magnitudes[sizes > 0]).tolist():
         chunk = 1 << magnitude - 1

@@ -19,9 +19,9 @@ from random import Random
 from typing import Any, Final
 
 from kohort.broker.connections.buffers import WRITE_AT_BYTES
-from kohort.broker.connections.heartbeats import Holds
+from kohort.broker.connections.heartbeats import HeldHeartbeats
 from kohort.broker.connections.request import Buffer, ReplyQueue, Request, SlotState
-from kohort.broker.groups.delayed_heartbeats import PatientBeat, Pushing
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat, DelayedHeartbeats
 from kohort.coordinator.commands.base import Command, GroupCommand
 from kohort.coordinator.commands.groups import (
     AnyHeartbeat,
@@ -104,7 +104,7 @@ class SimulatedBroker:
         self._options = options
         self._build_shard = build_shard
         self._image = TopicImage()
-        self._pushing = Pushing(options, clock)
+        self._pushing = DelayedHeartbeats(options, clock)
         self._logs = [SimulatedLog() for _ in range(shard_count)]
         self._sockets: dict[Connection, Socket] = {}
         #: How many processes there were before.
@@ -295,7 +295,7 @@ class SimulatedBroker:
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)
         self.runtime.take_in(numbered)
         if isinstance(numbered, AnyHeartbeat) and numbered.hold_ms >= 0:
-            beat = PatientBeat(self._pushing, self.runtime, request.connection, numbered)
+            beat = DelayedHeartbeat(self._pushing, self.runtime, request.connection, numbered)
             self._pushing.attach(request, beat)
         self.runtime.answer(request, numbered, partial(self._translate, numbered))
         socket.add(request)
@@ -381,7 +381,7 @@ class Socket:
         self._on_request: Final = on_request
         self._route: Final = SimulatedRoute()
         self._replies: Final = ReplyQueue(open_limit)
-        self._holds: Final = Holds(self._replies)
+        self._holds: Final = HeldHeartbeats(self._replies)
         #: Those that were read and are not answered, in their order.
         self._open: Final[deque[Request]] = deque()
         self._unread: Final[deque[Command]] = deque()

@@ -15,7 +15,7 @@ from typing import Final, Protocol, cast
 
 from kohort.broker.durability import Durability
 from kohort.broker.groups.runtime import Runtime
-from kohort.broker.groups.shard_log import Home as BrokersHome
+from kohort.broker.groups.shard_log import ShardLog
 from kohort.broker.processes.assignorprocess import OwnAssignors
 from kohort.coordinator.commands.base import Command, GroupCommand
 from kohort.coordinator.commands.groups import (
@@ -207,13 +207,13 @@ class SimulatedRuntime(Runtime):
         super().release(command, is_cut)
         self._observer.tells_news(told_before)
 
-    def _tell_news(self, home: BrokersHome) -> None:
+    def _tell_news(self, home: ShardLog) -> None:
         self._observer.tells_news(True)
         super()._tell_news(home)
         self._observer.tells_news(False)
 
     def _commit(
-        self, home: BrokersHome, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
+        self, home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
     ) -> bool:
         assert isinstance(home, Home)
         if is_new and isinstance(stimulus, Command):
@@ -236,7 +236,7 @@ class SimulatedRuntime(Runtime):
         self._end_step()
         return True
 
-    def _end_hold(self, home: BrokersHome, now_ms: int) -> bool:
+    def _end_hold(self, home: ShardLog, now_ms: int) -> bool:
         """Compare the broker's short cut for a hold's end with the whole decision, and use the decision."""
         check_end_of_hold(home.shard, now_ms=now_ms)
         return False
@@ -285,7 +285,7 @@ class SimulatedRuntime(Runtime):
         self._story.tell("broker", "answers", body, group_id=command.group_id)
         self._observer.on_answer(command, body)
 
-    def _computed(self, home: BrokersHome, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
+    def _computed(self, home: ShardLog, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         self._story.tell("assignor", f"{order.assignor} says", error or list(owner or ()), group_id=order.group_id)
         super()._computed(home, order, owner, error)
 
@@ -406,7 +406,7 @@ class SimulatedLog:
         return [entry for batch in self.batches for entry in batch]
 
 
-class Home(BrokersHome):
+class Home(ShardLog):
     """One shard and its log."""
 
     __slots__ = ("clock_offset_ms", "disk", "index", "mirror")

@@ -221,14 +221,12 @@ def _write_entry(entry: TopicEntry) -> dict[str, object]:
 
 # The catalog's file: a log of changes, read at each start, at times rewritten as the present state.
 #
-# Laws: a change is in force when its record is durable, and costs what changed, however many topics there are. A
-# record
+# Laws: a change is in force when its record is durable, and costs what changed, however many topics there are. A record
 # stands twice, one copy behind the other, so that one damaged copy loses nothing; what a crash tore at the end is cut,
-# a
-# change that is missing in the middle is an error. A rewritten file takes the place of the old one in one step.
+# a change that is missing in the middle is an error. A rewritten file takes the place of the old one in one step.
 # Source: Apache Kafka's metadata log and its snapshots (KIP-631, KIP-630). The format,
-# docs/explanation/data-directory.md:
-# `@`, eight digits of length, a space, eight of CRC-32C, a space, JSON `[number, change]`, a line feed.
+# docs/explanation/data-directory.md: `@`, eight digits of length, a space, eight of CRC-32C, a space, JSON `[number,
+# change]`, a line feed.
 
 #: The catalog's file in the data directory.
 CATALOG_NAME: Final = "kohort.catalog"

@@ -424,10 +424,8 @@ def sheets(run: Run) -> Iterator[Sheet | Run]:
 #
 # Laws: batches cover every offset of the old segments, so that a batch may be sparse, or empty. A batch of a producer
 # that numbers its batches, one that is dated by the broker, and one of which much is left stay batches of their own,
-# with
-# what their headers say; what is left of others becomes part of longer ones. A file is durable, but for its name, when
-# it
-# is given out; none is longer than the topic's segments, unless an old one was.
+# with what their headers say; what is left of others becomes part of longer ones. A file is durable, but for its name,
+# when it is given out; none is longer than the topic's segments, unless an old one was.
 # Source: Apache Kafka's log cleaner; KIP-534 (when tombstones may go).
 
 #: Size at which a batch is written; large ones are quick to load, and a reader's fetch still takes several.

@@ -1,4 +1,4 @@
-"""A data directory as a whole: its identity, its lock, and the state in which it was left.
+"""A data directory as a whole: its identity, its lock, its last state, and Kafka's checkpoint files.
 
 Laws: nothing is written into a directory that is neither empty nor ours. One broker at a time, held by a lock on a
 file. `meta.properties` is what Apache Kafka writes there, plus the version of our own format. The clean-shutdown

@@ -1,4 +1,4 @@
-"""The state of a partition for its next start, written at times and at a stop.
+"""The state of partitions for the next start: written at times for one, at a clean stop for all.
 
 `log.state` says for one offset, before which everything is durable, which leader epochs and producers were there; the
 segments before it have their indexes in files. `<offset>.snapshot` and `leader-epoch-checkpoint` say the same in Apache
@@ -235,13 +235,10 @@ def recall(producers: ProducerStates, rows: Iterable[ProducerRow], end_offset: i
 # The state of each log at the last clean stop, in one file, so that starts cost only later changes.
 #
 # `.kohort_laststop` has a row for each log: where it ended, its epochs and producers, and of each segment what its
-# facts
-# say. A log of which little was written is not written down elsewhere. The row also says how the folder and the files
-# of
-# the segments were found then: inode, size, time of the last change.
+# facts say. A log of which little was written is not written down elsewhere. The row also says how the folder and the
+# files of the segments were found then: inode, size, time of the last change.
 #
-# Laws: a start that follows a clean stop believes a row as long as folder and files are as they were, and reads
-# nothing
+# Laws: a start that follows a clean stop believes a row as long as folder and files are as they were, and reads nothing
 # of them; any other start reads the files, and takes of a row what `log.state` would have told. A row counts for the
 # topic whose id it names. What cannot be read counts as missing: the files say it all, at the price of a longer start.
 # Source: of ours; Apache Kafka's clean shutdown file, recovery points and producer snapshots.

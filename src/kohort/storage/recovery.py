@@ -1,4 +1,10 @@
-"""The start of a partition from its folder, and the files that make it short."""
+"""The recovery of a partition from its folder: checks all bytes that may not have been durable.
+
+Laws: a torn tail is cut and reported. Damage with valid batches behind it, or where a clean stop had records, is
+never cut: it is kept in a file of its own, and what follows is served (`quarantine`). Nothing is changed before the
+whole partition is understood.
+Source: Apache Kafka's log recovery, which would cut at the first bad batch whatever follows.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +29,6 @@ from kohort.storage.segments.indexes import SUFFIXES, SYNCED_SUFFIX, has_index, 
 from kohort.storage.segments.scan import NO_LIMIT, Piece, Rules, ends_before, scan_file
 from kohort.storage.segments.segment import DELETED_SUFFIX, Segment, segment_base, segment_name
 from kohort.storage.topicconfig import LogConfig
-
-# The recovery of a partition from its folder: checks all bytes that may not have been durable.
-#
-# Laws: a torn tail is cut and reported. Damage with valid batches behind it, or where a clean stop had records, is
-# never
-# cut: it is kept in a file of its own, and what follows is served (`quarantine`). Nothing is changed before the whole
-# partition is understood.
-# Source: Apache Kafka's log recovery, which would cut at the first bad batch whatever follows.
 
 #: The suffix of an unfinished segment file; after a crash it is removed here.
 CLEANED_SUFFIX: Final = UNFINISHED_SUFFIX
@@ -408,8 +406,7 @@ class _Mender:
 
 # Offset gaps between two files of a log that are no damage.
 #
-# Apache Kafka's compaction takes whole batches away, which `sparse-before-offset` tells of a log that was taken over.
-# A
+# Apache Kafka's compaction takes whole batches away, which `sparse-before-offset` tells of a log that was taken over. A
 # power cut may take the end of a file and leave what was written to the next one, before either was synced.
 #
 # Source: Apache Kafka's log cleaner; fsync(2), which promises nothing of files that nobody has synced.
@@ -465,9 +462,8 @@ def mark_sparse(fs: FileSystem, directory: str, end_offset: int) -> None:
 # The start offset of a log with records that were deleted by request, kept for the next start.
 #
 # Laws: the file is replaced whole and goes with the folder, so that no topic inherits it. The offset stands in it
-# twice,
-# each time with its checksum: a number that is damaged deletes nothing. If both are, or the file is missing, the log
-# begins with its first segment: what was deleted may come back then, nothing else is lost.
+# twice, each time with its checksum: a number that is damaged deletes nothing. If both are, or the file is missing, the
+# log begins with its first segment: what was deleted may come back then, nothing else is lost.
 # Source: Apache Kafka's log-start-offset-checkpoint, which has a line for each partition of a directory.
 
 #: No file with a start offset is longer.

@@ -1,4 +1,4 @@
-"""Topics made, changed and deleted, in the catalogue and on disk."""
+"""Topics created, changed and deleted, in the catalog and on disk."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Asker, Peer, Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.delayed_heartbeats import Pushing
-from kohort.broker.groups.membership_updates import Listening
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
+from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.runtime import Runtime, Translate
-from kohort.broker.groups.shard_log import GroupRoom
+from kohort.broker.groups.shard_log import GroupLimit
 from kohort.broker.listener import Listener
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
@@ -143,7 +143,7 @@ class NodeCoordination:
         self._runtime.begin_to_read(keys, asked_for)
 
     @property
-    def room(self) -> GroupRoom:
+    def room(self) -> GroupLimit:
         """Return the room for groups, which all brokers share."""
         return self._runtime.room
 
@@ -233,9 +233,9 @@ class ClusterNode:
         #: `None` until the first start.
         self.leadership: NodeLeadership | None = None
         #: The policy by which its heartbeats are held; `None`: that of its settings.
-        self.pushing: Pushing | None = None
+        self.pushing: DelayedHeartbeats | None = None
         #: The part that sends members updates by fetches; `None`: the broker's own.
-        self.listening: Callable[[Coordination, Callable[[MemberKey], None]], Listening] | None = None
+        self.listening: Callable[[Coordination, Callable[[MemberKey], None]], MembershipUpdates] | None = None
         self._listener: Listener | None = None
 
     async def start(self, host: str, port: int) -> None:
@@ -261,7 +261,7 @@ class ClusterNode:
         )
         shared.broker_configs.follow(settings)
         if self.pushing is not None:
-            context.pushing = self.pushing
+            context.delayed_heartbeats = self.pushing
         if self.listening is not None:
             context.listening = self.listening(context.runtime, shared.purgatory.tell_member)
         listener = Listener(context)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kohort.broker.limits.connection_quotas import Admission
+from kohort.broker.limits.connection_quotas import ConnectionQuotas
 
 
 class Guest:
@@ -20,11 +20,11 @@ class Guest:
         self.is_aborted = True
 
 
-def admission(limit: int = 10, *, limit_per_host: int = 100) -> Admission:
-    return Admission(lambda: 0.0, limit=limit, limit_per_host=limit_per_host)
+def admission(limit: int = 10, *, limit_per_host: int = 100) -> ConnectionQuotas:
+    return ConnectionQuotas(lambda: 0.0, limit=limit, limit_per_host=limit_per_host)
 
 
-def at_work(door: Admission, count: int, host: str = "a") -> list[Guest]:
+def at_work(door: ConnectionQuotas, count: int, host: str = "a") -> list[Guest]:
     guests = [Guest(host) for _ in range(count)]
     for each in guests:
         assert door.enter(each)
@@ -109,7 +109,7 @@ def test_who_gave_way_is_not_counted_off_again_when_it_closes() -> None:
 
 def test_refusals_are_logged_once_a_second_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 0.0
-    door = Admission(lambda: now_s, limit=1, limit_per_host=100)
+    door = ConnectionQuotas(lambda: now_s, limit=1, limit_per_host=100)
     at_work(door, 1)
     with caplog.at_level(logging.WARNING, logger="kohort"):
         for _ in range(500):

@@ -14,7 +14,7 @@ import pytest
 import kohort
 from kohort.base.clock import SystemClock
 from kohort.broker.embedded import Broker
-from kohort.broker.log_cleaner import Compactor
+from kohort.broker.log_cleaner import LogCleaner
 from kohort.ids import OFFSETS_TOPIC, TopicId
 from kohort.records.batch import build_batch, iterate_records
 from kohort.storage.data_directory import CLEANED_NAME, load_offsets
@@ -62,22 +62,22 @@ async def compacted(store: Store, meanwhile: Callable[[], None] = lambda: None) 
     """Run a compactor until it has nothing left to do."""
     partition = store.topics[OFFSETS_TOPIC].partitions[0]
 
-    def goes_on(_: Compactor) -> bool:
+    def goes_on(_: LogCleaner) -> bool:
         meanwhile()
         return len(partition.segments) > 2
 
     await run_compactor(store, goes_on)
 
 
-async def run_compactor(store: Store, goes_on: Callable[[Compactor], bool]) -> None:
+async def run_compactor(store: Store, goes_on: Callable[[LogCleaner], bool]) -> None:
     async with running_compactor(store) as compactor:
         await turn_while(lambda: goes_on(compactor))
 
 
 @contextlib.asynccontextmanager
-async def running_compactor(store: Store) -> AsyncIterator[Compactor]:
+async def running_compactor(store: Store) -> AsyncIterator[LogCleaner]:
     """A compactor that is at work for a few seconds at most."""
-    compactor = Compactor(asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20)
+    compactor = LogCleaner(asyncio.get_running_loop(), store, SystemClock(), backoff_ms=1, dedupe_buffer_bytes=1 << 20)
     compactor.start()
     async with asyncio.timeout(5):
         yield compactor
@@ -147,7 +147,7 @@ def test_what_is_compacted_is_remembered_over_a_restart(tmp_path: Path, caplog: 
     caplog.clear()
 
     async def look_a_while() -> None:
-        compactor = Compactor(
+        compactor = LogCleaner(
             asyncio.get_running_loop(), reopened, SystemClock(), backoff_ms=0, dedupe_buffer_bytes=1 << 20
         )
         compactor.start()
@@ -168,7 +168,7 @@ def test_process_that_compacted_ends_when_nothing_is_left_to_do(
     store = store_with_log(Store.open(str(tmp_path)), 300)
     seen: list[int | None] = [None]
 
-    def is_at_work(running: Compactor) -> bool:
+    def is_at_work(running: LogCleaner) -> bool:
         if running.process_id != seen[-1]:
             seen.append(running.process_id)
         return len(seen) < 3

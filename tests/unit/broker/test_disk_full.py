@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.broker.durability import Outage
+from kohort.broker.durability import DiskFull
 from kohort.errors import StorageError
 
 FULL = StorageError("no space left in /data")
@@ -25,8 +25,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def outage(clock: Clock) -> Outage:
-    return Outage(clock)
+def outage(clock: Clock) -> DiskFull:
+    return DiskFull(clock)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -36,7 +36,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 BEGUN = "event=disk_refuses what=a-0 reason='no space left in /data' action=answer_KAFKA_STORAGE_ERROR"
 
 
-def test_outage_is_two_lines(outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_outage_is_two_lines(outage: DiskFull, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     for partition in ("a-0", "b-0", "a-0"):
         outage.refused(partition, FULL, size_bytes=1000)
         clock.now += 500
@@ -46,7 +46,7 @@ def test_outage_is_two_lines(outage: Outage, clock: Clock, caplog: pytest.LogCap
     assert lines(caplog) == [BEGUN, "event=disk_takes_again after_seconds=1.5"]
 
 
-def test_disk_that_takes_less_than_it_refused_is_still_full(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+def test_disk_that_takes_less_than_it_refused_is_still_full(outage: DiskFull, caplog: pytest.LogCaptureFixture) -> None:
     outage.refused("a-0", FULL, size_bytes=1000)
     outage.refused("topic-b", FULL)
     outage.took(999)
@@ -58,7 +58,7 @@ def test_disk_that_takes_less_than_it_refused_is_still_full(outage: Outage, capl
 
 
 def test_disk_that_refuses_nothing_for_a_minute_is_full_no_more(
-    outage: Outage, clock: Clock, caplog: pytest.LogCaptureFixture
+    outage: DiskFull, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody may ever send as much at once again; those who were refused have tried again long before."""
     outage.refused("a-0", FULL, size_bytes=1000)
@@ -72,13 +72,13 @@ def test_disk_that_refuses_nothing_for_a_minute_is_full_no_more(
     assert lines(caplog) == [BEGUN, "event=disk_takes_again after_seconds=90.0"]
 
 
-def test_outage_that_began_with_something_small_ends_with_anything(outage: Outage) -> None:
+def test_outage_that_began_with_something_small_ends_with_anything(outage: DiskFull) -> None:
     outage.refused("producer-ids", FULL)
     outage.took(1)
     assert not outage.is_open
 
 
-def test_every_outage_has_its_lines(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_outage_has_its_lines(outage: DiskFull, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         outage.refused("a-0", FULL, size_bytes=10)
         outage.took(10)

@@ -14,7 +14,7 @@ import pytest
 
 from kohort.base.clock import SystemClock
 from kohort.broker import durability
-from kohort.broker.durability import Durability, Outage, is_durable
+from kohort.broker.durability import DiskFull, Durability, is_durable
 from kohort.storage.files.fs import DiskDirectory, DiskFile, DiskFileSystem, NoRoomError, SyncFailedError
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.storage.topicconfig import LONG_MAX
@@ -99,7 +99,7 @@ class Bench:
             asyncio.get_running_loop(),
             on_readable=self._on_readable,
             on_failure=self._on_failure,
-            outage=Outage(SystemClock()),
+            outage=DiskFull(SystemClock()),
         )
 
     def log(self, name: str = "t", **configs: int) -> PartitionLog:

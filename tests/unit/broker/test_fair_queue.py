@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort.broker import scheduling as module
-from kohort.broker.scheduling import LONG_BYTES_PER_PASS, Passes
+from kohort.broker.scheduling import LONG_BYTES_PER_PASS, FairQueue
 from kohort.wire.registry import ApiKey
 
 LONG = LONG_BYTES_PER_PASS
@@ -17,7 +17,7 @@ LONG = LONG_BYTES_PER_PASS
 class Loud:
     """Notes its turns; asks for `more` of them, and may begin something long in each."""
 
-    def __init__(self, name: str, passes: Passes, notes: list[str], *, more: int = 0, size: int = 0) -> None:
+    def __init__(self, name: str, passes: FairQueue, notes: list[str], *, more: int = 0, size: int = 0) -> None:
         self._name = name
         self._passes = passes
         self._notes = notes
@@ -40,7 +40,7 @@ class Tally:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.notes: list[str] = []
-        self.passes = Passes(loop)
+        self.passes = FairQueue(loop)
 
     def run(self, count: int) -> list[str]:
         """What was noted in each of so many passes, from now on."""

@@ -13,7 +13,7 @@ import pytest
 
 import kohort
 from kohort.broker.connections.buffers import BASE_BYTES, KEPT_BYTES
-from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, Repeat
+from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHeartbeat
 from kohort.broker.connections.request import Peer, ReplyQueue, Request
 from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
@@ -309,7 +309,7 @@ def test_repeat_differs_in_its_correlation_id_alone(other: bytes, is_same: bool)
     frame = memoryview(encode_request(BEAT, 1, beat_request("a", 3)))[4:]
     connection = cast(Peer, None)  # nobody asks it
     request = Request(connection, Routes().resolve(BEAT, 1), 5, "raw")
-    repeat = Repeat(frame, request, Answered())
+    repeat = CachedHeartbeat(frame, request, Answered())
 
     is_long = len(other) == repeat.size
     answer = repeat.carry_out(connection, memoryview(other), ReplyQueue(1)) if is_long else None

@@ -213,13 +213,13 @@ def beside_slow_clients(play: Callable[[list[SlowWire], list[WiredConnection]], 
     async def begin(loop: VirtualLoop) -> Any:
         del loop
         with wired_broker({}) as context:
-            context.patience.start()
+            context.idle_timeouts.start()
             wires = [SlowWire() for _ in range(3)]
             clients = [WiredConnection(context, wire) for wire in wires]
             for client in clients:
                 client.feed(API_VERSIONS)
             found = await play(wires, clients)
-            context.patience.stop()
+            context.idle_timeouts.stop()
             return found
 
     return run_virtually(begin, Random("slow clients"))
@@ -301,12 +301,12 @@ def test_nothing_is_looked_at_after_the_stop() -> None:
 
     async def begin(loop: VirtualLoop) -> list[bool]:
         with wired_broker({}) as context:
-            context.patience.start()
+            context.idle_timeouts.start()
             client = WiredConnection(context, SlowWire())
             client.feed(API_VERSIONS + API_VERSIONS[:5])
-            context.patience.expect_first_byte(client.connection)
-            context.patience._on_short()
-            context.patience.stop()
+            context.idle_timeouts.expect_first_byte(client.connection)
+            context.idle_timeouts._on_short()
+            context.idle_timeouts.stop()
             now = loop.time()
             return [handle.when() > now for handle in loop._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
 

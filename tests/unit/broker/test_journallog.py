@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from kohort.broker.durability import Durability, Outage
+from kohort.broker.durability import DiskFull, Durability
 from kohort.broker.groups import journallog
 from kohort.broker.groups.journallog import CRASH_GAP, JournalLog, OlderRows, read_older
 from kohort.broker.options.settings import BrokerSettings
@@ -54,7 +54,7 @@ class Disk:
         async def run() -> Journal:
             loop = asyncio.get_running_loop()
             journal = Journal(limit=ring_rows)
-            outage = Outage(self.clock)
+            outage = DiskFull(self.clock)
             durability = Durability(loop, on_readable=lambda _: None, on_failure=lambda _: None, outage=outage)
             written = JournalLog(
                 loop,
@@ -186,7 +186,7 @@ def test_more_rows_than_one_batch_of_which_some_were_lost_are_written_once(monke
 
     async def run() -> None:
         journal, turns = Journal(limit=1_000), SimulatedLoop(disk.clock)
-        outage = Outage(disk.clock)
+        outage = DiskFull(disk.clock)
         durability = Durability(
             asyncio.get_running_loop(), on_readable=lambda _: None, on_failure=lambda _: None, outage=outage
         )

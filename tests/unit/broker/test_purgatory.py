@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from kohort.broker.fetch import purgatory as purgatory_module
-from kohort.broker.fetch.purgatory import LONGEST_WAIT_MS, ParkedFetch, Purgatory
+from kohort.broker.fetch.purgatory import LONGEST_WAIT_MS, DelayedFetch, Purgatory
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.disks import MemoryFileSystem
 from support.storage_logs import empty_log
@@ -152,7 +152,7 @@ def test_one_fetch_may_end_another_of_the_same_turn() -> None:
     async def dialogue(purgatory: Purgatory) -> None:
         log = new_log()
         second = Waiting(log)
-        parked: list[ParkedFetch] = []
+        parked: list[DelayedFetch] = []
 
         class Closing(Waiting):
             def look(self, rows: Iterable[int]) -> bool:

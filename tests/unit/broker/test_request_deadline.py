@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from kohort.broker.durability import Outage
+from kohort.broker.durability import DiskFull
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.topics.metadata import Cluster
 from kohort.broker.topics.topic_operations import Outcome, Wanted, ask_within
@@ -49,7 +49,7 @@ class Bench:
         self.cluster = Cluster(Store.open("/data", fs=fs), BrokerSettings.of({}))
         self.loop = asyncio.get_running_loop()
         self.cluster.work.begin(self.loop, is_beside=True, on_failure=_fail)
-        self.outage = Outage(VirtualClock())
+        self.outage = DiskFull(VirtualClock())
         self.told: dict[str, str | None] = {}
         self._all_told = asyncio.Event()
 

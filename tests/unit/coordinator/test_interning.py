@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.interning import REMEMBERED, SMALL_COUNT, SMALL_TEXT, Sharing, check_sharing
+from kohort.coordinator.interning import REMEMBERED, SMALL_COUNT, SMALL_TEXT, Interning, check_sharing
 from kohort.coordinator.invariants import check_groups
 from kohort.coordinator.model import NO_NAMES, NO_PATTERNS, NOBODY, ConsumerMember
 from kohort.errors import InvariantViolation
@@ -79,7 +79,7 @@ def test_an_empty_mapping_of_all_groups_that_is_changed_in_place_is_noticed(grou
 
 def test_order_is_kept() -> None:
     """What is written to the log, and told to clients, follows the order of the mapping."""
-    sharing = Sharing()
+    sharing = Interning()
     first: dict[TopicId, tuple[int, ...]] = {T: (0,), U: (1,)}
     second: dict[TopicId, tuple[int, ...]] = {U: (1,), T: (0,)}
     assert first == second
@@ -90,7 +90,7 @@ def test_order_is_kept() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    sharing = Sharing()
+    sharing = Interning()
     for number in range(3 * REMEMBERED):
         assert sharing.plain(f"client-{number}") == f"client-{number}"
         assert sharing.target({T: (number,)}) == {T: (number,)}
@@ -99,7 +99,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_what_is_large_is_not_remembered() -> None:
-    sharing = Sharing()
+    sharing = Interning()
     many = SMALL_COUNT + 1
     assert sharing.plain("c" * (SMALL_TEXT + 1))
     assert sharing.plain(("t" * (SMALL_TEXT + 1),))

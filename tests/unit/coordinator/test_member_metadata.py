@@ -24,7 +24,7 @@ from kohort.coordinator.consumer.member_metadata import (
     build_news,
     is_known,
 )
-from kohort.coordinator.consumer.metadata_log import GONE_LIMIT, NOTHING_YET, Board
+from kohort.coordinator.consumer.metadata_log import GONE_LIMIT, NOTHING_YET, MetadataLog
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records.types import MemberMetadataForgotten, MemberMetadataSet, VolatileRecord
@@ -212,7 +212,7 @@ def test_after_a_restart_everybody_is_told_everything_once() -> None:
 
 def test_what_is_known_of_the_board_before_is_not_known_of_this_one() -> None:
     """Seed 1045: nobody published any more, all of it was forgotten, and then somebody else did."""
-    before, board = Board(), Board()
+    before, board = MetadataLog(), MetadataLog()
     before.put("a", b"a", 4_000)
     board.put("b", b"b", 5_000)
     board.edition = board.version
@@ -224,7 +224,7 @@ def test_versions_of_two_lives_differ_though_the_clock_was_set_back() -> None:
     """Seed 2919: what was published has a later time than the broker that reads it has."""
     given: list[set[int]] = []
     for others in ((b"a",), ()):
-        board = Board()
+        board = MetadataLog()
         board.put("m", b"m", 9_000_000)
         for metadata in others:
             board.put("n", metadata, 9_000_000)
@@ -363,7 +363,7 @@ def test_administrators_see_what_each_publishes_at_once() -> None:
 
 
 def test_those_that_are_gone_are_forgotten_when_they_are_many_and_then_everything_is_told_anew() -> None:
-    board = Board()
+    board = MetadataLog()
     board.put("stays", b"s", 5)
     known = board.version
     for number in range(GONE_LIMIT + 1):
@@ -375,7 +375,7 @@ def test_those_that_are_gone_are_forgotten_when_they_are_many_and_then_everythin
 
 
 def test_a_board_tells_of_each_member_its_latest_in_the_order_of_changes() -> None:
-    board = Board()
+    board = MetadataLog()
     for step in range(1_000):
         board.put(f"m{step % 7}", b"%d" % step, 5)
     found = list(board.changes_since(0))

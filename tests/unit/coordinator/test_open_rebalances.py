@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.journal_events import entries, open_rebalances
-from kohort.coordinator.journal_events.open_rebalances import Courses
+from kohort.coordinator.journal_events.open_rebalances import OpenRebalances
 from kohort.journal.rows import Entry
 from support.coordinator_dialogue import GroupDialogue
 from support.hold_dialogue import HoldDialogue
@@ -241,25 +241,25 @@ def test_news_that_a_held_heartbeat_brings_say_so() -> None:
 def test_what_is_remembered_of_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_rebalances, "_GROUPS_LIMIT", 3)
     monkeypatch.setattr(open_rebalances, "_PARTITIONS_LIMIT", 10)
-    remembered = Courses()
+    remembered = OpenRebalances()
     for group_id in ("a", "b", "c", "d"):
         remembered.of(group_id).begin("member joined", now_ms=1)
         remembered.tidy(group_id)
-    assert [group_id for group_id in "abcd" if remembered.find(group_id)] == ["b", "c", "d"]
+    assert [group_id for group_id in "abcd" if group_id in remembered.by_group] == ["b", "c", "d"]
     for group_id, count in (("b", 6), ("c", 5)):
         remembered.of(group_id).release("m", {("t", number): 1 for number in range(count)}, now_ms=2)
         remembered.tidy(group_id)
-    assert [group_id for group_id in "abcd" if remembered.find(group_id)] == ["c", "d"]
+    assert [group_id for group_id in "abcd" if group_id in remembered.by_group] == ["c", "d"]
 
 
 def test_a_group_at_rest_that_lacks_nothing_is_forgotten() -> None:
-    remembered = Courses()
+    remembered = OpenRebalances()
     course = remembered.of("g")
     course.begin("member left", now_ms=1)
     course.release("m", {("t", 0): None}, now_ms=1)
     course.rest(now_ms=1)
     remembered.tidy("g")
-    assert remembered.find("g") is course, "somebody will get t-0"
+    assert remembered.by_group["g"] is course, "somebody will get t-0"
     course.grant("n", [("t", 0)], now_ms=2)
     remembered.tidy("g")
-    assert remembered.find("g") is None
+    assert "g" not in remembered.by_group

@@ -12,7 +12,7 @@ from typing import Final
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.coordination import new_member_id
-from kohort.broker.groups.delayed_heartbeats import PatientBeat
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
 from kohort.coordinator.commands import groups as commands
 from kohort.coordinator.commands import values as command_values
 from kohort.coordinator.commands.base import Partitions, Refusal
@@ -45,7 +45,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         member_id = new_member_id(request.client_id)
     member = (message.group_id, member_id)
     session_ms = runtime.session_timeout_ms(message.group_id)
-    terms = context.pushing.terms(request, member, is_join=message.member_epoch == 0, session_ms=session_ms)
+    terms = context.delayed_heartbeats.terms(request, member, is_join=message.member_epoch == 0, session_ms=session_ms)
     command = commands.ConsumerGroupHeartbeat(
         cause=CauseId(token),
         request=token,
@@ -77,10 +77,12 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
         request.standing = standing
         if command.hold_ms < 0 and (answer := standing.renew()) is not None:
             return answer
-        context.pushing.attach(request, standing)
+        context.delayed_heartbeats.attach(request, standing)
         runtime.answer(request, command, standing.translate)
     else:
-        context.pushing.attach(request, PatientBeat(context.pushing, runtime, request.connection, command))
+        context.delayed_heartbeats.attach(
+            request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
+        )
         translate = partial(_translate, context, message.group_id, is_numbered=message.wants_numbers)
         runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
@@ -89,7 +91,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupHeart
     return None
 
 
-class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
+class _Standing(DelayedHeartbeat[commands.ConsumerGroupHeartbeat]):
     """A member's heartbeat that may be repeated byte for byte, with its latest answer."""
 
     __slots__ = ("_body", "_context", "_interval_ms", "_is_numbered", "_is_over", "_session_ms", "_version")
@@ -102,7 +104,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         *,
         is_numbered: bool,
     ) -> None:
-        super().__init__(context.pushing, context.runtime, request.connection, command)
+        super().__init__(context.delayed_heartbeats, context.runtime, request.connection, command)
         self._context: Final = context
         self._version: Final = request.version
         self._is_numbered: Final = is_numbered
@@ -116,7 +118,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         command = self.command
         if command.hold_ms < 0:
             return -1
-        return self._context.pushing.hold_ms(self._connection, (command.group_id, command.member_id))
+        return self._context.delayed_heartbeats.hold_ms(self._connection, (command.group_id, command.member_id))
 
     def hold(self, request: Request, hold_ms: int) -> bool:
         """Implement `Standing.hold`."""
@@ -129,7 +131,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
             or (command.group_id, command.member_id) in self._connection.cuts
         ):
             return False
-        self._context.pushing.attach(request, self)
+        self._context.delayed_heartbeats.attach(request, self)
         if not self._context.runtime.hold(request, command, self.translate):
             return False
         self._context.member_connections.heartbeat(self._connection, command.group_id, command.member_id)
@@ -162,7 +164,7 @@ class _Standing(PatientBeat[commands.ConsumerGroupHeartbeat]):
         if command.hold_ms <= 0:
             self._context.member_connections.heartbeat(request.connection, command.group_id, command.member_id)
         member, session_ms = (command.group_id, command.member_id), self._session_timeout_ms
-        self._context.pushing.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
+        self._context.delayed_heartbeats.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
         return self._answer(body.heartbeat_interval_ms)
 
     @property
@@ -241,7 +243,7 @@ def _translate(
     else:
         context.member_connections.heartbeat(request.connection, group_id, body.member_id)
         member = group_id, body.member_id
-        context.pushing.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
+        context.delayed_heartbeats.note_told(request.connection, member, body.heartbeat_interval_ms, session_ms)
     assignment = body.assignment
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
@@ -261,5 +263,5 @@ def _translate(
         client_assignment=_client_assignment(body.client_assignment),
         metadata_news=_metadata_news(body.metadata_news),
         number=context.runtime.next_token() if is_numbered and assignment is not None else 0,
-        session_timeout_ms=session_ms if context.pushing.counts_requests(request.connection) else -1,
+        session_timeout_ms=session_ms if context.delayed_heartbeats.counts_requests(request.connection) else -1,
     )

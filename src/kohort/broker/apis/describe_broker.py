@@ -70,7 +70,7 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
         "connections": len(context.connections),
         "connections.max": context.admission.limit,
         "connections.refused": context.admission.refused,
-        "connections.given.up": context.patience.given_up,
+        "connections.given.up": context.idle_timeouts.given_up,
         "disk.refuses": str(context.outage.is_open).lower(),
         "loop.turns": watch.turns,
         "loop.longest.turn.ms": f"{watch.longest_seconds * 1000:.1f}",
@@ -89,7 +89,7 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
 
 def _limits_reached(context: BrokerContext) -> dict[str, object]:
     """Count how often each limit of `limitstable` was reached since the start."""
-    met = context.admission.reached + context.patience.reached + context.cluster.reached + context.reached
+    met = context.admission.reached + context.idle_timeouts.reached + context.cluster.reached + context.reached
     met["queued.max.request.bytes"] = context.byte_budget.waited
     met["parked"] = context.parked.refused
     met["fetches"] = context.purgatory.gave_way

@@ -22,7 +22,7 @@ from typing import Final
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
-from kohort.broker.fetch.purgatory import ParkedFetch
+from kohort.broker.fetch.purgatory import DelayedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
 from kohort.broker.scheduling import warm
 from kohort.errors import ErrorCode, Refused, StorageError
@@ -69,13 +69,11 @@ def _name(context: BrokerContext, topic_id: bytes) -> str:
 
 # One fetch, from its first look at the logs to its answer: read now, or wait for data or the disk.
 #
-# Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading
-# it,
+# Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading it,
 # until there is enough; then all rows are read once more for the answer.
 #
 # Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
-# row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What
-# all
+# row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all
 # answers together hold in memory is bounded (`answermemory`).
 # Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
 
@@ -143,7 +141,7 @@ class Fetching:
         self._tries = 0
         #: Row -> available bytes, of the rows that have any.
         self._found: Final[dict[int, int]] = {}
-        self._parked: ParkedFetch | None = None
+        self._parked: DelayedFetch | None = None
         #: Whether to answer now: there is an error, a truncated log, or its time is over.
         self._wants_answer = message.max_wait_ms <= 0
         self._is_over = False

@@ -9,7 +9,7 @@ from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.groups.delayed_heartbeats import PatientBeat
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
 from kohort.coordinator.commands import groups as commands
 from kohort.coordinator.commands.base import Done, Refusal
 from kohort.errors import ErrorCode
@@ -31,8 +31,8 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         generation_id=message.generation_id,
         member_id=message.member_id,
         instance_id=message.group_instance_id,
-        hold_ms=context.pushing.classic_hold_ms(request),
-        counts_requests=context.pushing.counts_requests(request.connection),
+        hold_ms=context.delayed_heartbeats.classic_hold_ms(request),
+        counts_requests=context.delayed_heartbeats.counts_requests(request.connection),
     )
 
     def translate(request: Request, body: Done | Refusal) -> HeartbeatResponse:
@@ -45,7 +45,9 @@ def handle(context: BrokerContext, request: Request, message: HeartbeatRequest) 
         )
 
     if command.hold_ms >= 0:
-        context.pushing.attach(request, PatientBeat(context.pushing, runtime, request.connection, command))
+        context.delayed_heartbeats.attach(
+            request, DelayedHeartbeat(context.delayed_heartbeats, runtime, request.connection, command)
+        )
     runtime.answer(request, command, translate)
     if command.hold_ms > 0 and request.is_open:
         # The heartbeat is accepted and held: its member is known before the answer leaves.

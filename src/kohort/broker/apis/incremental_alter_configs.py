@@ -123,11 +123,9 @@ def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
 def _changing(
     asked: AlterConfigsResource, options: OptionSet, defaults: Mapping[str, object]
 ) -> Callable[[Mapping[str, str]], dict[str, str]]:
-    """Return a function from a resource's present configs to its new ones.
+    """Return a function from a resource's present configs to its new ones."""
 
-    `defaults` are the values of configs that the resource does not set.
-    """
-
+    # `defaults` are the values of configs that the resource does not set.
     def changed(present: Mapping[str, str]) -> dict[str, str]:
         configs = dict(present)
         for config in asked.configs:

@@ -1,4 +1,4 @@
-"""The received bytes of one connection that are not handled yet, in a buffer that grows to a request.
+"""The buffers of one connection: received bytes that are not handled yet, and answers to be written.
 
 Laws: beyond the small base nothing is allocated that `ByteBudget` has not granted, and what was granted is given back
 exactly once; a buffer grows to at most twice what has really come, whatever a length prefix promises.

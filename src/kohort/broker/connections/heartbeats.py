@@ -1,4 +1,4 @@
-"""Heartbeats of one connection that are held for news, and released when they block ready answers.
+"""Heartbeats of one connection: those held for news, and the last one, answered without parsing.
 
 Laws: answers leave in the order of their requests, so what is held is answered as soon as something behind it is
 ready, unless its client takes answers in any order. What is behind it cuts the hold, unless it is a heartbeat, too. A
@@ -16,7 +16,7 @@ from typing import Final
 from kohort.broker.connections.request import Peer, ReplyQueue, ReplySlot, Request, SlotState, Standing
 
 
-class Holds:
+class HeldHeartbeats:
     """The held heartbeats with a place in the order of answers, oldest first.
 
     The oldest is held; some of those behind it may be answered already.
@@ -84,8 +84,7 @@ class Holds:
 # Heartbeats of settled members that clients repeat byte for byte, answered without parsing.
 #
 # What was read of it once need not be read again, and its answer is there. A connection keeps its last heartbeat that
-# names no partitions, whatever came of it; a read that brings this one, but for its correlation id, and nothing else
-# is
+# names no partitions, whatever came of it; a read that brings this one, but for its correlation id, and nothing else is
 # carried out by `Standing`: answered, or held if its client bears that.
 #
 # Laws: a repeat is carried out and answered exactly as if it were read anew, or not at all, and then it is read anew.
@@ -102,7 +101,7 @@ _ANSWER_ID_END: Final = 8
 _ID: Final = Struct(">i")
 
 
-class Repeat:
+class CachedHeartbeat:
     """One request of a connection without its correlation id, and the source of its answer."""
 
     __slots__ = ("_answer_head", "_answer_tail", "_body", "_client_id", "_head", "_route", "_standing", "_tail", "size")

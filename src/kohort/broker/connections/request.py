@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 # The order of answers on one socket: requests are read ahead, and answers leave in request order.
 #
-# A `ReplySlot` stands for one request that was read. It is HELD while there is no answer (a parked JoinGroup, a
-# long poll), UNSYNCED while the answer is known but must not be seen before the log is on disk, READY when it may
-# leave.
-# A `ReplyQueue` gives out the ready answers from its head only, and those that need no place in the order.
+# A `ReplySlot` stands for one request that was read. It is HELD while there is no answer (a parked JoinGroup, a long
+# poll), UNSYNCED while the answer is known but must not be seen before the log is on disk, READY when it may leave. A
+# `ReplyQueue` gives out the ready answers from its head only, and those that need no place in the order.
 #
 # Laws: each slot leaves exactly once, in the order in which the slots were added, unless it is unordered; a slot whose
 # connection is gone swallows whatever still comes. Nothing here knows sockets or clocks.

@@ -51,7 +51,7 @@ class Waiting(Protocol):
         ...
 
 
-class ParkedFetch:
+class DelayedFetch:
     """One parked fetch."""
 
     __slots__ = ("_purgatory", "member", "timer", "waiting")
@@ -80,28 +80,28 @@ class Purgatory:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Final = loop
         #: Log -> the fetches that read it, oldest first, and in which row.
-        self._by_log: Final[dict[PartitionLog, dict[ParkedFetch, int]]] = {}
+        self._by_log: Final[dict[PartitionLog, dict[DelayedFetch, int]]] = {}
         #: Member -> the fetches by which it is to hear.
-        self._by_member: Final[dict[MemberKey, dict[ParkedFetch, None]]] = {}
+        self._by_member: Final[dict[MemberKey, dict[DelayedFetch, None]]] = {}
         #: All parked fetches, oldest first, and the number of their rows.
-        self._parked: Final[dict[ParkedFetch, None]] = {}
+        self._parked: Final[dict[DelayedFetch, None]] = {}
         self._rows = 0
         #: Fetches that were answered early for want of room since the start.
         self.gave_way = 0
         #: Fetches to be asked, and the rows that have more.
-        self._woken: Final[dict[ParkedFetch, dict[int, None]]] = {}
+        self._woken: Final[dict[DelayedFetch, dict[int, None]]] = {}
         #: Fetches whose time is over and that are no longer parked, to be answered.
         self._due: Final[deque[Waiting]] = deque()
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def park(self, waiting: Waiting, *, max_wait_ms: int, member: MemberKey | None = None) -> ParkedFetch:
+    def park(self, waiting: Waiting, *, max_wait_ms: int, member: MemberKey | None = None) -> DelayedFetch:
         """Park a fetch until it has enough data, `max_wait_ms` pass, or `member` has news.
 
         Beyond `MOST_ROWS` the oldest fetches are answered early.
         """
-        fetch = ParkedFetch(self, waiting, member)
+        fetch = DelayedFetch(self, waiting, member)
         if member is not None:
             self._by_member.setdefault(member, {})[fetch] = None
         for row, log in enumerate(waiting.logs):
@@ -137,7 +137,7 @@ class Purgatory:
         for fetch in list(self._by_member.get(member, ())):
             fetch.expire()
 
-    def remove(self, fetch: ParkedFetch) -> None:
+    def remove(self, fetch: DelayedFetch) -> None:
         """Remove a fetch; one that is not parked is ignored."""
         if fetch.timer is None:
             return
@@ -167,7 +167,7 @@ class Purgatory:
         for fetch in list(self._parked):
             fetch.expire()
 
-    def _expire(self, fetch: ParkedFetch) -> None:
+    def _expire(self, fetch: DelayedFetch) -> None:
         """Remove an expired fetch, and answer it in a later turn of the loop."""
         self.remove(fetch)
         self._arm()

@@ -9,7 +9,7 @@ from uuid import uuid4
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Asker, Request
     from kohort.broker.groups.runtime import Translate
-    from kohort.broker.groups.shard_log import GroupRoom
+    from kohort.broker.groups.shard_log import GroupLimit
     from kohort.coordinator.commands.base import Command, GroupCommand
     from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, WatchMember
     from kohort.coordinator.commands.replies import ReplyBody
@@ -28,7 +28,7 @@ class Coordination(Protocol):
         ...
 
     @property
-    def room(self) -> GroupRoom:
+    def room(self) -> GroupLimit:
         """The limit of groups, with its counter."""
         ...
 

@@ -48,7 +48,7 @@ class Terms(NamedTuple):
     counts_requests: bool
 
 
-class Pushing:
+class DelayedHeartbeats:
     """The rules for held heartbeats that follow from the broker's options.
 
     Args:
@@ -115,7 +115,7 @@ class Pushing:
                 interval_ms = min(interval_ms, session_ms // HEARTBEATS_PER_SESSION)
             told[member] = interval_ms
 
-    def attach(self, request: Request, beat: PatientBeat[Any]) -> None:
+    def attach(self, request: Request, beat: DelayedHeartbeat[Any]) -> None:
         """Mark a request as a heartbeat, before it is carried out."""
         request.beat = beat
         request.is_unordered = beat.command.hold_ms >= 0 and request.connection.software.startswith(_MATCHING)
@@ -137,12 +137,12 @@ def _longest_ms(told_ms: int, is_java: bool) -> int:
 Told = TypeVar("Told", bound=AnyHeartbeat)
 
 
-class PatientBeat(Generic[Told]):
+class DelayedHeartbeat(Generic[Told]):
     """A heartbeat that may be held, and the ways in which its hold ends."""
 
     __slots__ = ("_connection", "_coordination", "_pushing", "command")
 
-    def __init__(self, pushing: Pushing, coordination: Coordination, connection: Peer, command: Told) -> None:
+    def __init__(self, pushing: DelayedHeartbeats, coordination: Coordination, connection: Peer, command: Told) -> None:
         self._pushing: Final = pushing
         self._coordination: Final = coordination
         self._connection: Final = connection

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _OVER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 
 
-class Listener:
+class MemberWatch:
     """One member that one connection serves; the coordinator answers it with news, like a request."""
 
     __slots__ = ("_is_over", "_listening", "_unsynced", "command", "connection", "is_told", "news")
 
-    def __init__(self, listening: Listening, connection: Peer, command: WatchMember) -> None:
+    def __init__(self, listening: MembershipUpdates, connection: Peer, command: WatchMember) -> None:
         self._listening: Final = listening
         self.connection = connection
         self.command: Final = command
@@ -79,7 +79,7 @@ class Listener:
         self._is_over = True
 
 
-class Look:
+class UpdateQuery:
     """One question for a member's news, asked for a commit; to the coordinator it is a request."""
 
     __slots__ = ("connection", "news")
@@ -105,14 +105,14 @@ class Look:
         """Implement `Asker.release`."""
 
 
-class Listening:
+class MembershipUpdates:
     """The members that are told news, by their connections."""
 
     def __init__(self, runtime: Coordination, on_news: Callable[[MemberKey], None]) -> None:
         """Create an empty registry; `on_news` is called with a member that has news to be told."""
         self._runtime: Final = runtime
         self.on_news: Final = on_news
-        self._listeners: Final[dict[MemberKey, Listener]] = {}
+        self._listeners: Final[dict[MemberKey, MemberWatch]] = {}
         #: Number of a connection -> the member that listens by it.
         self._keys: Final[dict[int, MemberKey]] = {}
 
@@ -129,14 +129,14 @@ class Listening:
         if former is not None:
             self._end(former)
         self.forget(connection)
-        listener = Listener(self, connection, self._command(word, is_look=False))
+        listener = MemberWatch(self, connection, self._command(word, is_look=False))
         self._listeners[key] = listener
         self._keys[connection.number] = key
         self._runtime.answer(listener, listener.command, self._translate(listener.command))
 
-    def look(self, connection: Peer, word: MemberWord) -> Look:
+    def look(self, connection: Peer, word: MemberWord) -> UpdateQuery:
         """Ask the coordinator for the present news of a member."""
-        look = Look(connection)
+        look = UpdateQuery(connection)
         command = self._command(word, is_look=True)
         self._runtime.answer(look, command, self._translate(command))
         return look
@@ -207,7 +207,7 @@ class Listening:
         listener.is_told = listener.news is not None
         return listener.news
 
-    def _end(self, listener: Listener) -> None:
+    def _end(self, listener: MemberWatch) -> None:
         listener.end()
         del self._listeners[listener.key]
         del self._keys[listener.connection.number]

@@ -22,7 +22,7 @@ from kohort.base.clock import WallClock
 from kohort.broker.connections.request import Asker, Request
 from kohort.broker.durability import Durability, is_durable
 from kohort.broker.groups.deadlines import Deadlines
-from kohort.broker.groups.shard_log import GroupLogLoader, GroupRoom, Home, UnservedShard, without_collections
+from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard, without_collections
 from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.groups import (
@@ -88,19 +88,19 @@ class Runtime:
         self._on_failure: Final = on_failure
         #: The journal of all groups; one that keeps no rows if none is given.
         self.journal: Final = journal or Journal(limit=0)
-        self._homes: Final[list[Home]] = []
-        self.room: Final = GroupRoom(self._homes)
+        self._homes: Final[list[ShardLog]] = []
+        self.room: Final = GroupLimit(self._homes)
         #: The user's own assignors; `None` if all are built in.
         self._assignors: OwnAssignors | None = None
         self._loop: Final = loop
         self._deadlines: Final = Deadlines(
             loop, clock, on_due=self._fire, on_gap=self._shift, on_step=self._follow_clock
         )
-        self._refused: Final = RefusedWrites(
+        self._refused: Final = AppendFailures(
             loop, carry_out=self._carry_out, tell_topics=self._tell_topics, reply=self._reply
         )
         #: Token -> receiver of the reply (a request and its translation, or a function) and the home that was asked.
-        self._waiting: Final[dict[int, tuple[Asker | None, Callable[..., Any], Home]]] = {}
+        self._waiting: Final[dict[int, tuple[Asker | None, Callable[..., Any], ShardLog]]] = {}
         self._last_number = 0
         self._is_stopped = False
         #: The shard of a group; set by `start`.
@@ -268,7 +268,7 @@ class Runtime:
             return None
         return self._renew(home, command, self._deadlines.now_ms())
 
-    def _renew(self, home: Home, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
+    def _renew(self, home: ShardLog, command: ConsumerGroupHeartbeat, now_ms: int) -> int | None:
         try:
             interval_ms = home.shard.renew(command, now_ms=now_ms)
         except Exception as error:
@@ -339,10 +339,10 @@ class Runtime:
         for home in self._homes:
             self._tell_topics(home)
 
-    def _tell_topics(self, home: Home) -> None:
+    def _tell_topics(self, home: ShardLog) -> None:
         self._carry_out(home, TopicsChanged(cause=CauseId(self.next_token()), image=self._image))
 
-    def _carry_out(self, home: Home, command: Command) -> None:
+    def _carry_out(self, home: ShardLog, command: Command) -> None:
         if self._is_stopped or home not in self._homes:
             return
         now_ms = self._deadlines.now_ms()
@@ -354,7 +354,7 @@ class Runtime:
             self._fail(error)
             raise
 
-    def _answer_held(self, home: Home, command: AnyHeartbeat, *, is_cut: bool) -> None:
+    def _answer_held(self, home: ShardLog, command: AnyHeartbeat, *, is_cut: bool) -> None:
         now_ms = self._deadlines.now_ms()
         try:
             decision = home.shard.decide_answer(command, now_ms=now_ms, is_cut=is_cut)
@@ -364,7 +364,7 @@ class Runtime:
             self._fail(error)
             raise
 
-    def _tell_news(self, home: Home) -> None:
+    def _tell_news(self, home: ShardLog) -> None:
         """Answer held heartbeats of members with news; many of them in several turns of the loop."""
         if self._is_stopped or home not in self._homes:
             return
@@ -382,7 +382,9 @@ class Runtime:
                 raise
         self._loop.call_soon(self._tell_news, home)
 
-    def _commit(self, home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True) -> bool:
+    def _commit(
+        self, home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
+    ) -> bool:
         """Append a decision, journal and apply it, and send replies; `False` if the disk refused it."""
         if decision.records and not self._append(home.log, decision, now_ms):
             return False
@@ -406,12 +408,12 @@ class Runtime:
             self._loop.call_soon(self._tell_news, home)
         return True
 
-    def _measured(self, home: Home, errand: MeasureLogs) -> None:
+    def _measured(self, home: ShardLog, errand: MeasureLogs) -> None:
         if home in self._homes:
             cause, extents = CauseId(self.next_token()), self.measure(errand.places)
             self._carry_out(home, LogsMeasured(cause=cause, group_id=errand.group_id, extents=extents))
 
-    def _computed(self, home: Home, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
+    def _computed(self, home: ShardLog, order: ComputeTarget, owner: array[int] | None, error: str) -> None:
         """Hand the coordinator the result of an assignor of the user's own."""
         if home not in self._homes:
             return
@@ -453,7 +455,7 @@ class Runtime:
             raise
         return next_ms
 
-    def _end_hold(self, home: Home, now_ms: int) -> bool:
+    def _end_hold(self, home: ShardLog, now_ms: int) -> bool:
         """Answer the heartbeat with the next end of its hold, now or soon, if its member has no news."""
         ended = home.shard.find_ended(now_ms)
         if ended is not None:
@@ -508,15 +510,15 @@ def append_decision(durability: Durability, partition: PartitionLog, decision: D
     return True
 
 
-class RefusedWrites:
+class AppendFailures:
     """Answers, postpones and repeats refused decisions; belongs to the loop."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         *,
-        carry_out: Callable[[Home, Command], None],
-        tell_topics: Callable[[Home], None],
+        carry_out: Callable[[ShardLog, Command], None],
+        tell_topics: Callable[[ShardLog], None],
         reply: Callable[[PartitionLog, RequestToken, ReplyBody], None],
     ) -> None:
         """Create the handler.
@@ -528,7 +530,7 @@ class RefusedWrites:
         self._tell_topics: Final = tell_topics
         self._reply: Final = reply
 
-    def of_command(self, home: Home, command: Command, now_ms: int) -> None:
+    def of_command(self, home: ShardLog, command: Command, now_ms: int) -> None:
         """Refuse or postpone a command after its decision was not written."""
         if isinstance(command, GroupCommand | ExpireOffsets):
             if isinstance(command, GroupCommand):
@@ -541,12 +543,12 @@ class RefusedWrites:
         else:
             self._loop.call_later(RETRY_MS / 1000, self._carry_out, home, command)
 
-    def of_held(self, home: Home, held: AnyHeartbeat | WatchMember, now_ms: int) -> None:
+    def of_held(self, home: ShardLog, held: AnyHeartbeat | WatchMember, now_ms: int) -> None:
         """Refuse a held heartbeat after its answer was not written; the client asks again for news."""
         home.shard.abandon(held, now_ms=now_ms)
         self.of_command(home, held, now_ms)
 
-    def of_deadline(self, home: Home, key: TimerKey, now_ms: int) -> None:
+    def of_deadline(self, home: ShardLog, key: TimerKey, now_ms: int) -> None:
         """Postpone a deadline after its decision was not written."""
         held = home.shard.held(key.group_id, key.member_id) if delayed_heartbeats.is_hold(key) else None
         if held is not None:

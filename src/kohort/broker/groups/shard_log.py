@@ -1,4 +1,4 @@
-"""One shard of the coordinator and the log in which it is kept.
+"""One shard of the coordinator and the log in which it is kept: its loading, and its limit of groups.
 
 Laws: of a log that is not known whole no group is served, since an answer out of what is left would be wrong: a commit
 that is not known begins a group anew, perhaps behind unread records.
@@ -50,7 +50,7 @@ class UnservedShard(Shard):
         return super().handle(command, now_ms=now_ms)
 
 
-class Home:
+class ShardLog:
     """The shard of one partition of `__consumer_offsets`, with its log."""
 
     __slots__ = ("counted", "log", "shard", "tells_news")
@@ -119,13 +119,13 @@ class GroupLogLoader:
     changed: dict[str, int] = field(default_factory=dict)
     _reader: RecordReader = field(default_factory=RecordReader)
 
-    def load_home(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Home:
+    def load_home(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> ShardLog:
         """Load the shard of a log; one that refuses all groups if the log cannot be read whole."""
         # Groups of a log with missing records would be half known: none of them is served.
         reason = partition.offline or next((str(hole) for hole in partition.holes if not hole.is_settled), "")
         try:
             if not reason:
-                return Home(self._load_shard(settings, partition, clock), partition)
+                return ShardLog(self._load_shard(settings, partition, clock), partition)
         except (StorageError, CorruptRecordError) as why:
             reason = str(why)
         advice = (
@@ -133,7 +133,7 @@ class GroupLogLoader:
         )
         log.error("event=groups_not_served partition=%s %s; %s", partition.name, reason, advice)
         text = f"the groups of {partition.name} are not served, since it cannot be read whole; see the broker's log"
-        return Home(UnservedShard(settings, text), partition)
+        return ShardLog(UnservedShard(settings, text), partition)
 
     def _load_shard(self, settings: GroupSettings, partition: PartitionLog, clock: Clock) -> Shard:
         shard, began_ms = Shard(settings), clock.now_ms()
@@ -236,10 +236,10 @@ def without_collections() -> Iterator[None]:
 _Founding = JoinGroup | ConsumerGroupHeartbeat | CommitOffsets | CommitTransactionOffsets
 
 
-class GroupRoom:
+class GroupLimit:
     """Counts the groups of one broker when a command would make one more."""
 
-    def __init__(self, homes: Sequence[Home]) -> None:
+    def __init__(self, homes: Sequence[ShardLog]) -> None:
         self._homes: Final = homes
         #: `max.groups`; `None`: as many as come.
         self.most: int | None = None
@@ -252,7 +252,7 @@ class GroupRoom:
         """Return the number of groups."""
         return sum(map(_count, self._homes))
 
-    def let_in(self, home: Home, command: Command, decision: Decision) -> Decision:
+    def let_in(self, home: ShardLog, command: Command, decision: Decision) -> Decision:
         """Return the decision, or a refusal if it would make one group too many."""
         if self.most is None or not decision.records or not isinstance(command, _Founding):
             return decision
@@ -271,7 +271,7 @@ class GroupRoom:
         return Decision(effects=(Reply(command.request, Refusal(code=ErrorCode.POLICY_VIOLATION, message=text)),))
 
 
-def _count(home: Home) -> int:
+def _count(home: ShardLog) -> int:
     """Count the groups of one shard; recount only if the number of entries of some kind has changed."""
     groups = home.shard.groups
     sizes = _sizes(groups)

@@ -1,4 +1,4 @@
-"""The admission of connections: their number, their number of one address, and which give way.
+"""The admission of connections: by their number and that of an address, within the descriptors.
 
 Laws: each connection is counted from its admission until it leaves, once; one that has never had a request carried out
 gives way to a newcomer when there is no room, the oldest first, so that silence keeps nobody out; the last tenth is for
@@ -36,7 +36,7 @@ class Guest(Protocol):
         ...
 
 
-class Admission:
+class ConnectionQuotas:
     """Counts the connections of one broker."""
 
     def __init__(self, now_s: Callable[[], float], *, limit: int, limit_per_host: int) -> None:

@@ -1,4 +1,4 @@
-"""The memory for incomplete requests, over all connections of a broker.
+"""The memory limits over all connections: incomplete requests, waiting requests, and answers.
 
 Laws: nothing is allocated before it is asked for here; what was granted is given back exactly once. Long requests
 leave a part for short ones, whatever they hold; what is only kept for the next request goes first; one request that
@@ -154,10 +154,8 @@ class ParkedBytes:
 
 # The memory of answers with records until their clients have taken them, over all connections.
 #
-# Laws: what all of them hold is bounded, but each may have one batch; a connection has a few of them at a time, and
-# one
-# where memory is short, of which its transport has little more than the system takes. What is held no more goes back
-# to
+# Laws: what all of them hold is bounded, but each may have one batch; a connection has a few of them at a time, and one
+# where memory is short, of which its transport has little more than the system takes. What is held no more goes back to
 # the system within seconds, whether anything is read or not.
 # Source: Kafka's brokers read no request of a connection before the answer to the one before has left.
 
@@ -174,7 +172,7 @@ SETTLE_SECONDS: Final = 1.0
 class AnswerMemory:
     """Shares out the memory for answers with records."""
 
-    __slots__ = ("_held", "_loop", "_timer", "is_short")
+    __slots__ = ("_held", "_loop", "_timer", "is_short", "most_long")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, held: HeldBytes) -> None:
         self._loop: Final = loop
@@ -182,19 +180,17 @@ class AnswerMemory:
         self._timer: asyncio.TimerHandle | None = None
         #: Whether half of `HELD_BYTES` is held.
         self.is_short = False
+        #: Requests with long answers that a connection may have open now.
+        self.most_long = MOST_LONG
 
     def share(self) -> int:
         """Return the bytes that one more answer may hold; 0 means one batch."""
         left = HELD_BYTES - self._held.used
         self.is_short = left <= HELD_BYTES // 2
+        self.most_long = 1 if self.is_short else MOST_LONG
         if self._timer is None:
             self._timer = self._loop.call_later(SETTLE_SECONDS, self._settle)
         return max(left // ONE_OF, 0)
-
-    @property
-    def most_long(self) -> int:
-        """Requests with long answers that a connection may have open now."""
-        return 1 if self.is_short else MOST_LONG
 
     def stop(self) -> None:
         """Stop the timer."""

@@ -1,4 +1,4 @@
-"""Constructors of broker options by kind: switches, numbers, texts."""
+"""Broker options: constructors by kind, and the options of logs, groups and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configs of a topic as the protocol shows them: checked, as text, with Kafka's type numbers.
+"""The configs of topics and of the broker as the protocol shows them: checked, as text, with types.
 
 Laws: a name or value that Kafka would refuse is refused with INVALID_CONFIG. One that changes nothing is taken, and
 reported: by DescribeConfigs, and in the broker's log when it is set.
@@ -127,8 +127,7 @@ def topic_defaults(settings: BrokerSettings) -> dict[str, str]:
 # catalog before it is in force, and in force again after a restart; topics that say nothing of their own follow at
 # once.
 # Source: Apache Kafka's dynamic broker configs (KIP-226), of which there are no two levels here: a cluster of one
-# broker
-# keeps what is set for all brokers and what is set for that one in one place.
+# broker keeps what is set for all brokers and what is set for that one in one place.
 
 #: Configs that are read whenever they are needed, and so can be changed while the broker runs.
 DYNAMIC: Final = frozenset({

@@ -16,7 +16,7 @@ from uuid import uuid4
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.options.topiclimits import check_count
 from kohort.broker.topics.configs import check_topic_configs
-from kohort.broker.topics.topic_operations import Outcome, TopicWork, Wanted
+from kohort.broker.topics.topic_operations import Outcome, TopicOperations, Wanted
 from kohort.coordinator.commands.groups import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
@@ -56,7 +56,7 @@ class Cluster:
         self._planned = (0, 0)
         #: The option that left no room for a topic or its partitions -> how often since the start.
         self.reached: Final[Counter[str]] = Counter()
-        self.work: Final = TopicWork(store.changes, on_settled=self._tell_changes)
+        self.work: Final = TopicOperations(store.changes, on_settled=self._tell_changes)
         #: Called with each new image, and with the logs that are gone.
         self.on_change: Callable[[TopicImage], None] = lambda _: None
         self.on_deleted: Callable[[PartitionLog], None] = lambda _: None

@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
     done: Callable[[Outcome], None]
 
 
-class TopicWork:
+class TopicOperations:
     """Carries out requested changes: at once until `begin`, beside the loop from then on."""
 
     def __init__(self, changes: TopicChanges, *, on_settled: Callable[[], None]) -> None:
@@ -185,15 +185,14 @@ class TopicWork:
 # Topic changes with a time limit: the `timeout_ms` of their request.
 #
 # Laws: each is told once: that it is in force, why it never will be, or REQUEST_TIMED_OUT when the time is over. What
-# has
-# not begun by then is never done, so that without any time nothing is; what has begun goes on.
+# has not begun by then is never done, so that without any time nothing is; what has begun goes on.
 # Source: Apache Kafka's QuorumController, for which `timeout_ms` is the time until which a change is begun (before it,
 # ZooKeeper's began whatever the time was).
 
 
 def ask_within(
     loop: asyncio.AbstractEventLoop,
-    work: TopicWork,
+    work: TopicOperations,
     wanted: Iterable[Wanted],
     *,
     timeout_ms: int,

@@ -7,7 +7,7 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupJoin`; KIP-394 (member 
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.pending_decision import Draft, build_join_error, build_join_reply
+from kohort.coordinator.classic.pending_decision import PendingDecision, build_join_error, build_join_reply
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
     complete_join_if_all_are_here,
@@ -65,7 +65,7 @@ def decide_join(
     # Only a client without a member id founds a group: one with an id has lost a group that is gone.
     if group is None and command.member_id:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
-    draft = Draft(group, command.group_id, now_ms=now_ms, image=image, known=groups)
+    draft = PendingDecision(group, command.group_id, now_ms=now_ms, image=image, known=groups)
     if group is None:
         draft.record(ClassicGroupOpened(group_id=command.group_id))
     if not _has_room(draft.group, command, settings):
@@ -121,7 +121,7 @@ def _has_room(group: ClassicGroup, command: JoinGroup, settings: GroupSettings) 
             return holder in group.members or len(group.members) + waiting < settings.group_max_size
 
 
-def _turn_away(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Decision:
+def _turn_away(draft: PendingDecision, command: JoinGroup, settings: GroupSettings) -> Decision:
     # A member that is refused must not keep its place, as it does not come back.
     if command.member_id in draft.group.members:
         remove_member(draft, command.member_id, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -136,7 +136,7 @@ def _turn_away(draft: Draft, command: JoinGroup, settings: GroupSettings) -> Dec
     return draft.decision()
 
 
-def _join_unknown(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
+def _join_unknown(draft: PendingDecision, command: JoinGroup, settings: GroupSettings) -> None:
     # KIP-394: a client that gives up before the response leaves no member behind. A static one is known by its instance
     # id.
     if command.requires_known_member_id and command.instance_id is None:
@@ -145,7 +145,7 @@ def _join_unknown(draft: Draft, command: JoinGroup, settings: GroupSettings) -> 
         _admit(draft, command, settings, member_id=command.fresh_member_id)
 
 
-def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
+def _hand_out_id(draft: PendingDecision, command: JoinGroup) -> None:
     if len(draft.group.pending) >= PENDING_LIMIT:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "too many members are about to join")
     draft.record(MemberIdHandedOut(group_id=command.group_id, member_id=command.fresh_member_id))
@@ -154,7 +154,7 @@ def _hand_out_id(draft: Draft, command: JoinGroup) -> None:
     draft.reply(command.request, build_join_error(ErrorCode.MEMBER_ID_REQUIRED, command.fresh_member_id))
 
 
-def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
+def _admit(draft: PendingDecision, command: JoinGroup, settings: GroupSettings, *, member_id: str) -> None:
     assert member_id not in draft.group.members, "a fresh member id is fresh"
     member = _build_member(command, member_id, instance_id=command.instance_id)
     if member_id in draft.group.pending:
@@ -174,7 +174,7 @@ def _admit(draft: Draft, command: JoinGroup, settings: GroupSettings, *, member_
     _rebalance_or_complete(draft, settings, reason=f"member {member_id} joined")
 
 
-def _rejoin(draft: Draft, command: JoinGroup, settings: GroupSettings) -> None:
+def _rejoin(draft: PendingDecision, command: JoinGroup, settings: GroupSettings) -> None:
     group = draft.group
     member = check_member(group, command.member_id, command.instance_id)
     # A JoinGroup is a sign of life of an offline member.
@@ -209,12 +209,12 @@ def _reason_to_rebalance(group: ClassicGroup, member: ClassicMember, rejoined: C
     return None if rejoined.protocols == member.protocols else f"member {member.member_id} changed its protocols"
 
 
-def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+def _park(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
     draft.record(MemberPut(group_id=command.group_id, protocol_type=command.protocol_type, member=member))
     draft.record(JoinParked(group_id=command.group_id, member_id=member.member_id, request=command.request))
 
 
-def _rebalance_or_complete(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
+def _rebalance_or_complete(draft: PendingDecision, settings: GroupSettings, *, reason: str) -> None:
     if draft.group.state is ClassicGroupState.PREPARING_REBALANCE:
         complete_join_if_all_are_here(draft)
     else:

@@ -27,7 +27,7 @@ from kohort.errors import ErrorCode
 from kohort.ids import RequestToken
 
 
-class Draft:
+class PendingDecision:
     """Records and effects of one decision, and the group after them.
 
     Args:

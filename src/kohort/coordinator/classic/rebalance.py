@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from kohort.coordinator.classic.pending_decision import (
-    Draft,
+    PendingDecision,
     build_join_error,
     build_join_reply,
     build_sync_error,
@@ -49,7 +49,7 @@ from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 
 
-def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_loading: bool = False) -> None:
+def begin_rebalance(draft: PendingDecision, settings: GroupSettings, *, reason: str, is_loading: bool = False) -> None:
     """Open the join phase; an empty group waits for the initial delay, if there is one.
 
     `is_loading`: no record is written; the log leads to the same rebalance again after another restart.
@@ -85,7 +85,7 @@ def begin_rebalance(draft: Draft, settings: GroupSettings, *, reason: str, is_lo
         complete_join_if_all_are_here(draft)
 
 
-def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> None:
+def extend_or_complete_initial_delay(draft: PendingDecision, settings: GroupSettings) -> None:
     """End the initial delay, or extend it if a member joined meanwhile and time is left."""
     remaining_ms = draft.group.initial_remaining_ms
     # Kafka: each further member extends the delay, up to the rebalance timeout in total.
@@ -97,7 +97,7 @@ def extend_or_complete_initial_delay(draft: Draft, settings: GroupSettings) -> N
         complete_join(draft)
 
 
-def complete_join_if_all_are_here(draft: Draft) -> None:
+def complete_join_if_all_are_here(draft: PendingDecision) -> None:
     """End the join phase once all members have joined; an initial delay always runs to its end."""
     group = draft.group
     if group.state is not ClassicGroupState.PREPARING_REBALANCE or group.initial_remaining_ms is not None:
@@ -109,7 +109,7 @@ def complete_join_if_all_are_here(draft: Draft) -> None:
         complete_join(draft)
 
 
-def complete_join(draft: Draft) -> None:
+def complete_join(draft: PendingDecision) -> None:
     """End the join phase: remove dynamic members that did not join, and begin the next generation."""
     group = draft.group
     missing = [member for member_id, member in group.members.items() if member_id not in group.awaiting_join]
@@ -151,7 +151,7 @@ def complete_join(draft: Draft) -> None:
     draft.arm("sync", group.rebalance_timeout_ms)
 
 
-def answer_syncs(draft: Draft, error: ErrorCode = ErrorCode.NONE) -> None:
+def answer_syncs(draft: PendingDecision, error: ErrorCode = ErrorCode.NONE) -> None:
     """Answer every parked SyncGroup, with the member's assignment or with `error`."""
     group = draft.group
     if not group.awaiting_sync:
@@ -165,14 +165,14 @@ def answer_syncs(draft: Draft, error: ErrorCode = ErrorCode.NONE) -> None:
     draft.record(SyncsAnswered(group_id=draft.group_id))
 
 
-def remove_member(draft: Draft, member_id: str, error: ErrorCode) -> None:
+def remove_member(draft: PendingDecision, member_id: str, error: ErrorCode) -> None:
     """Remove a member and answer its parked requests with `error`."""
     fence_parked(draft, member_id, error)
     draft.record(MemberRemoved(group_id=draft.group_id, member_id=member_id))
     draft.disarm("session", member_id)
 
 
-def fence_parked(draft: Draft, member_id: str, error: ErrorCode) -> None:
+def fence_parked(draft: PendingDecision, member_id: str, error: ErrorCode) -> None:
     """Answer a member's parked requests with `error`; the caller's record removes them from the lists."""
     group = draft.group
     join = group.awaiting_join.get(member_id)
@@ -183,7 +183,7 @@ def fence_parked(draft: Draft, member_id: str, error: ErrorCode) -> None:
         draft.reply(sync, build_sync_error(error))
 
 
-def go_on_without(draft: Draft, settings: GroupSettings, *, reason: str) -> None:
+def go_on_without(draft: PendingDecision, settings: GroupSettings, *, reason: str) -> None:
     """Let a group go on without removed or pending members: rebalance, or end a wait."""
     match draft.group.state:
         case ClassicGroupState.STABLE | ClassicGroupState.COMPLETING_REBALANCE:
@@ -211,10 +211,9 @@ def _build_empty(group: ClassicGroup, *, now_ms: int) -> ClassicGroupStored:
 # New members parked outside of a static group until its next rebalance.
 #
 # These are members of other protocol types than "consumer", for which only their leader could write an empty
-# assignment,
-# and members that do not support the generation's protocol. A JoinGroup is parked for as long as all clients allow.
-# Then
-# it is refused with a code by which clients take the coordinator for not ready yet, and repeat the request.
+# assignment, and members that do not support the generation's protocol. A JoinGroup is parked for as long as all
+# clients allow. Then it is refused with a code by which clients take the coordinator for not ready yet, and repeat the
+# request.
 #
 # Laws: a parked client is no member. The next rebalance admits all of them.
 # Source: requirement S1; the time that clients give a JoinGroup (aiokafka: 40 s).
@@ -228,7 +227,7 @@ RETURNS_WITHIN_MS: Final = 25_000
 SENT_BACK: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+def park(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
     """Park a JoinGroup."""
     group = draft.group
     waiting_bytes = sum(each.member.metadata_bytes for each in group.parked.values()) + member.metadata_bytes
@@ -242,7 +241,7 @@ def park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
     draft.arm("join", PARKED_MS, member.member_id)
 
 
-def unpark(draft: Draft, member: ClassicMember) -> None:
+def unpark(draft: PendingDecision, member: ClassicMember) -> None:
     """Fence an older parked JoinGroup with the same instance id: the newer one counts."""
     assert member.instance_id is not None
     older = draft.group.parked.get(member.instance_id)
@@ -252,7 +251,7 @@ def unpark(draft: Draft, member: ClassicMember) -> None:
         draft.record(NewcomerGone(group_id=draft.group_id, instance_id=member.instance_id))
 
 
-def send_back(draft: Draft, member_id: str) -> None:
+def send_back(draft: PendingDecision, member_id: str) -> None:
     """Refuse a JoinGroup that was parked for as long as its client allows, so that the client repeats it."""
     for found in draft.group.parked.values():
         if found.member.member_id == member_id and found.request is not None:
@@ -263,7 +262,7 @@ def send_back(draft: Draft, member_id: str) -> None:
             return
 
 
-def has_parked(draft: Draft) -> bool:
+def has_parked(draft: PendingDecision) -> bool:
     """Whether a JoinGroup is parked, or was refused and is about to be repeated."""
     return any(
         found.request is not None or 0 <= draft.now_ms - found.since_ms < RETURNS_WITHIN_MS
@@ -271,7 +270,7 @@ def has_parked(draft: Draft) -> bool:
     )
 
 
-def admit_parked(draft: Draft) -> None:
+def admit_parked(draft: PendingDecision) -> None:
     """Admit all parked JoinGroups to the open join phase; a refused client finds it open."""
     for instance_id, found in list(draft.group.parked.items()):
         draft.record(NewcomerGone(group_id=draft.group_id, instance_id=instance_id))
@@ -301,7 +300,7 @@ def dismiss_parked(group: ClassicGroup) -> list[Effect]:
     return effects
 
 
-def _answer(draft: Draft, found: ParkedNewcomer, error: ErrorCode) -> None:
+def _answer(draft: PendingDecision, found: ParkedNewcomer, error: ErrorCode) -> None:
     if found.request is not None:
         draft.disarm("join", found.member.member_id)
         draft.reply(found.request, build_join_error(error, ""))
@@ -310,14 +309,13 @@ def _answer(draft: Draft, found: ParkedNewcomer, error: ErrorCode) -> None:
 # Record of an open rebalance of a static group, by which a restart begins it again.
 #
 # In a dynamic group the session timeout removes a member again that was removed before a restart. In a static group
-# that
-# would take the registration timeout, and new members would wait for a window that is closed.
+# that would take the registration timeout, and new members would wait for a window that is closed.
 #
 # Laws: the record is in the log from the beginning of the rebalance until its result is written.
 # Source: requirement S1.
 
 
-def note_due(draft: Draft, reason: str) -> None:
+def note_due(draft: PendingDecision, reason: str) -> None:
     """Record the open rebalance: its reason, and the members of the stored group that are gone for good."""
     group = draft.group
     stored = () if group.stored is None else group.stored.members
@@ -332,7 +330,7 @@ def note_due(draft: Draft, reason: str) -> None:
         draft.record(due)
 
 
-def note_done(draft: Draft) -> None:
+def note_done(draft: PendingDecision) -> None:
     """Remove the record of the open rebalance, as its result is written."""
     if draft.group.due is not None:
         draft.record(ClassicRebalanceDone(group_id=draft.group_id))
@@ -349,7 +347,7 @@ def note_done(draft: Draft) -> None:
 # Source: KIP-345's draft (an offline member keeps its place); KIP-429 (two rebalances for what moves), KIP-792.
 
 
-def enter_absentees(draft: Draft) -> None:
+def enter_absentees(draft: PendingDecision) -> None:
     """Set the owned partitions in the subscriptions of offline members that the leader is about to get."""
     group = draft.group
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -367,7 +365,7 @@ def enter_absentees(draft: Draft) -> None:
             draft.record(AbsenteeEntered(group_id=draft.group_id, member=entered))
 
 
-def find_withheld(draft: Draft, handed_on: Mapping[str, FormerMember]) -> str | None:
+def find_withheld(draft: PendingDecision, handed_on: Mapping[str, FormerMember]) -> str | None:
     """Return an offline member that holds back partitions that the leader took from it; `None`: none.
 
     `handed_on`: as in `ClassicGroup` before the leader has assigned.
@@ -411,7 +409,7 @@ def _owned_by(members: Iterable[ClassicMember]) -> set[tuple[str, int]]:
     return owned
 
 
-def _is_withheld(lost: set[tuple[str, int]], given: set[tuple[str, int]], draft: Draft) -> bool:
+def _is_withheld(lost: set[tuple[str, int]], given: set[tuple[str, int]], draft: PendingDecision) -> bool:
     """Whether an existing partition of those taken has no new owner."""
     image = draft.image
     if image is None or not image.version:

@@ -5,7 +5,7 @@ Source: Apache Kafka's `GroupMetadataManager.classicGroupHeartbeat`.
 
 from __future__ import annotations
 
-from kohort.coordinator.classic.pending_decision import Draft
+from kohort.coordinator.classic.pending_decision import PendingDecision
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
     complete_join,
@@ -73,7 +73,7 @@ def decide_leave(
 
     `groups`: state with the clocks of static groups; a removed member of one is gone at once, too.
     """
-    draft = Draft(group, command.group_id, now_ms=now_ms, known=groups)
+    draft = PendingDecision(group, command.group_id, now_ms=now_ms, known=groups)
     outcomes: list[tuple[LeavingMember, ErrorCode]] = []
     gone: list[str] = []
     for leaving in command.members:
@@ -93,14 +93,14 @@ def decide_leave(
     return draft.decision()
 
 
-def drop_if_unused(draft: Draft) -> None:
+def drop_if_unused(draft: PendingDecision) -> None:
     """Forget a group that has never had a member and expects none."""
     group = draft.group
     if group.state is ClassicGroupState.EMPTY and group.stored is None and not group.pending:
         draft.record(ClassicGroupDropped(group_id=draft.group_id))
 
 
-def _leave(draft: Draft, leaving: LeavingMember) -> list[str]:
+def _leave(draft: PendingDecision, leaving: LeavingMember) -> list[str]:
     """Remove one member; return its id unless it was only pending."""
     group = draft.group
     if leaving.member_id in group.pending:
@@ -139,7 +139,9 @@ def decide_expiry(
     """
     if group is None:
         return Decision()
-    draft = Draft(group, group.group_id, now_ms=now_ms, image=None if groups is None else groups.image, known=groups)
+    draft = PendingDecision(
+        group, group.group_id, now_ms=now_ms, image=None if groups is None else groups.image, known=groups
+    )
     match key.kind:
         case "session":
             _expire_session(draft, key.member_id, settings)
@@ -164,12 +166,10 @@ def decide_expiry(
 def decide_loaded(
     group: ClassicGroup, settings: GroupSettings, *, now_ms: int, groups: GroupsState | None = None
 ) -> Decision:
-    """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs.
-
-    A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
-    partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
-    """
-    draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
+    """Set the deadlines of a group that was read from the log, and begin a rebalance that it needs."""
+    # A rebalance is needed for a group larger than allowed, for a former KIP-848 group that could not assign the
+    # partitions of its KIP-848 members, and for a static group in whose rebalance the broker stopped.
+    draft = PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
     for member in group.members.values():
         if not draft.is_offline(member.member_id):
             draft.arm("session", member.session_timeout_ms, member.member_id)
@@ -187,7 +187,7 @@ def decide_loaded(
     return draft.decision()
 
 
-def _expire_session(draft: Draft, member_id: str, settings: GroupSettings) -> None:
+def _expire_session(draft: PendingDecision, member_id: str, settings: GroupSettings) -> None:
     group = draft.group
     if member_id not in group.members:
         return
@@ -204,7 +204,7 @@ def _expire_session(draft: Draft, member_id: str, settings: GroupSettings) -> No
     go_on_without(draft, settings, reason=f"the session of member {member_id} ended")
 
 
-def _expire_pending(draft: Draft, member_id: str) -> None:
+def _expire_pending(draft: PendingDecision, member_id: str) -> None:
     if member_id not in draft.group.pending:
         return
     draft.record(PendingMemberRemoved(group_id=draft.group_id, member_id=member_id))
@@ -212,7 +212,7 @@ def _expire_pending(draft: Draft, member_id: str) -> None:
     drop_if_unused(draft)
 
 
-def _expire_sync(draft: Draft, settings: GroupSettings) -> None:
+def _expire_sync(draft: PendingDecision, settings: GroupSettings) -> None:
     group = draft.group
     if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE) or not group.unsynced:
         return

@@ -261,11 +261,9 @@ def build_stored_member(member: ClassicMember, protocol_name: str | None) -> Sto
 
 
 def durable_view(group: ClassicGroup) -> ClassicGroupStored | None:
-    """Return the record that the log must hold for this group; `None`: none.
-
-    In a Stable or Empty group it is computed from the live state, so that a change that was applied but not written
-    shows. During a rebalance the log keeps the last such state.
-    """
+    """Return the record that the log must hold for this group; `None`: none."""
+    # In a Stable or Empty group it is computed from the live state, so that a change that was applied but not written
+    # shows. During a rebalance the log keeps the last such state.
     at_rest = group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
     return build_stored(group) if at_rest and group.stored is not None else group.stored
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from kohort.coordinator.classic.pending_decision import Draft, build_join_reply
+from kohort.coordinator.classic.pending_decision import PendingDecision, build_join_reply
 from kohort.coordinator.classic.rebalance import (
     begin_rebalance,
     complete_join_if_all_are_here,
@@ -62,7 +62,9 @@ from kohort.coordinator.static_membership.mode import (
 from kohort.errors import ErrorCode
 
 
-def take_over(draft: Draft, command: JoinGroup, settings: GroupSettings, *, holder: str, member: ClassicMember) -> None:
+def take_over(
+    draft: PendingDecision, command: JoinGroup, settings: GroupSettings, *, holder: str, member: ClassicMember
+) -> None:
     """Put `member` in the place of `holder`, the former holder of the instance id."""
     before = draft.group
     former = before.members[holder]
@@ -141,11 +143,9 @@ def _topics(metadata: bytes) -> tuple[str, ...]:
 
 
 def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
-    """Whether the leader took a partition that others get only once the member has rejoined without it.
-
-    Its successor owns no partitions, so no other member will cause that rebalance (KIP-429; Apache Kafka leaves those
-    partitions without an owner until another rebalance).
-    """
+    """Whether the leader took a partition that others get only once the member has rejoined without it."""
+    # Its successor owns no partitions, so no other member will cause that rebalance (KIP-429; Apache Kafka leaves those
+    # partitions without an owner until another rebalance).
     said, given = read_subscription(metadata), read_assignment(assignment)
     if said is None or given is None:
         # Partitions that it listed and was not given: in a cooperative rebalance the others still wait for them.
@@ -153,19 +153,17 @@ def _has_to_rejoin(metadata: bytes, assignment: bytes) -> bool:
     return any(set(owned) - set(given.partitions.get(topic, ())) for topic, owned in said.owned.items())
 
 
-def _tell_the_generation(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
-    """Answer the JoinGroup at once with the present generation.
-
-    KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member asks
-    for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its former id
-    leads, and then no member watches (any leader whose JoinGroup is below version 9, as librdkafka's).
-    """
+def _tell_the_generation(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
+    """Answer the JoinGroup at once with the present generation."""
+    # KIP-814: a leader with version 9 is told to skip the assignment. An older one assigns in vain, since no member
+    # asks for the assignment; but as the leader it watches for changed topics. Kafka tells such a client that its
+    # former id leads, and then no member watches (any leader whose JoinGroup is below version 9, as librdkafka's).
     reply = build_join_reply(draft.group, member)
     is_skipping = command.supports_skip_assignment and draft.group.leader == member.member_id
     draft.reply(command.request, replace(reply, skip_assignment=is_skipping))
 
 
-def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+def _park(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
     draft.record(JoinParked(group_id=draft.group_id, member_id=member.member_id, request=command.request))
 
 
@@ -174,8 +172,7 @@ def _park(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
 # A consumer is put into the present generation with an empty assignment, heartbeats like any other member, and rejoins
 # when it is told to. Members of other protocol types are parked (pending_joins.py).
 #
-# Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does
-# not
+# Laws: no member gains or loses a partition by a join while the window is open. A group without any assignment does not
 # wait for new members.
 # Source: KIP-345's draft (expansion timeout); requirement S1.
 
@@ -191,7 +188,7 @@ def is_window_for(group: ClassicGroup, member: ClassicMember, settings: GroupSet
     return group.state is ClassicGroupState.STABLE
 
 
-def is_waiting(draft: Draft, member: ClassicMember) -> bool:
+def is_waiting(draft: PendingDecision, member: ClassicMember) -> bool:
     """Whether a member is in the present generation without partitions, and waits for the next."""
     known = draft.known
     return (
@@ -202,7 +199,7 @@ def is_waiting(draft: Draft, member: ClassicMember) -> bool:
     )
 
 
-def receive(draft: Draft, command: JoinGroup, settings: GroupSettings, member: ClassicMember) -> None:
+def receive(draft: PendingDecision, command: JoinGroup, settings: GroupSettings, member: ClassicMember) -> None:
     """Let a new member wait; the first of them opens the window."""
     assert draft.known is not None, "a static group has a clock"
     unpark(draft, member)
@@ -214,7 +211,7 @@ def receive(draft: Draft, command: JoinGroup, settings: GroupSettings, member: C
     draft.add(*open_window(draft.known, draft.group_id, settings, now_ms=draft.now_ms))
 
 
-def host(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
+def host(draft: PendingDecision, command: JoinGroup, member: ClassicMember) -> None:
     """Put a member into the present generation with an empty assignment, or put it there again."""
     group_id, group = draft.group_id, draft.group
     nothing = write_assignment({}, subscription=member.metadata(group.protocol_name))
@@ -228,7 +225,7 @@ def host(draft: Draft, command: JoinGroup, member: ClassicMember) -> None:
     draft.arm("session", member.session_timeout_ms, member.member_id)
 
 
-def may_stay(draft: Draft, member: ClassicMember) -> bool:
+def may_stay(draft: PendingDecision, member: ClassicMember) -> bool:
     """Whether a waiting member with new protocols may wait on."""
     group = draft.group
     return (
@@ -240,7 +237,7 @@ def may_stay(draft: Draft, member: ClassicMember) -> bool:
     )
 
 
-def end_window(draft: Draft, settings: GroupSettings) -> None:
+def end_window(draft: PendingDecision, settings: GroupSettings) -> None:
     """Begin one rebalance for all waiting members, if there are any left."""
     group, known = draft.group, draft.known
     assert known is not None
@@ -268,7 +265,7 @@ def end_window(draft: Draft, settings: GroupSettings) -> None:
 MOST_NAMED: Final = 3
 
 
-def go_offline(draft: Draft, settings: GroupSettings, heard_ms: Mapping[str, int]) -> None:
+def go_offline(draft: PendingDecision, settings: GroupSettings, heard_ms: Mapping[str, int]) -> None:
     """Mark members offline since they were last heard of (member id -> time), and end the wait for them."""
     assert draft.known is not None, "a static group has a clock"
     group = draft.group
@@ -288,7 +285,7 @@ def go_offline(draft: Draft, settings: GroupSettings, heard_ms: Mapping[str, int
         complete_join_if_all_are_here(draft)
 
 
-def come_back(draft: Draft, member_id: str) -> None:
+def come_back(draft: PendingDecision, member_id: str) -> None:
     """Bring a member back that was offline."""
     if draft.is_offline(member_id):
         assert draft.known is not None
@@ -306,7 +303,7 @@ def decide_connection_closed(
     Args:
         heard_ms: when the member was last heard of.
     """
-    draft = Draft(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
+    draft = PendingDecision(group, group.group_id, now_ms=now_ms, image=groups.image, known=groups)
     if member_id in group.new_members:
         remove_member(draft, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         go_on_without(draft, settings, reason=f"the connection of the new member {member_id} was closed")
@@ -334,14 +331,14 @@ def decide_back(
     # The usual case: the member is online.
     if group is None or clock is None or member_id not in clock.offline:
         return decide(group)
-    draft = Draft(group, group.group_id, now_ms=now_ms, known=groups)
+    draft = PendingDecision(group, group.group_id, now_ms=now_ms, known=groups)
     come_back(draft, member_id)
     # The request is decided for the group with the member online; a refusal is raised and brings no one back.
     back, decision = draft.decision(), decide(draft.group)
     return Decision((*back.records, *decision.records), (*back.effects, *decision.effects))
 
 
-def look_at_clock(draft: Draft, settings: GroupSettings) -> None:
+def look_at_clock(draft: PendingDecision, settings: GroupSettings) -> None:
     """Act on the due clock of a static group: registrations or the window end, or its state is stored."""
     clock = None if draft.known is None else draft.known.clocks.get(draft.group_id)
     if clock is None:

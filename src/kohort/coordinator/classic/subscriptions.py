@@ -62,8 +62,7 @@ def leads_unaware(group: ClassicGroup, member_id: str, image: TopicImage | None)
 
 # Subscriptions and assignments of classic members, read from the blobs of the consumer protocol.
 #
-# Laws: an unreadable blob is `None`, never an exception; its content is bounded before it is kept. Beside the codecs
-# of
+# Laws: an unreadable blob is `None`, never an exception; its content is bounded before it is kept. Beside the codecs of
 # records this is the only place of the coordinator that knows the wire.
 # Source: Kafka's embedded consumer protocol, versions 0 to 3 (KIP-429: owned partitions, KIP-792: their generation,
 # KIP-881: racks).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.classic.pending_decision import Draft, build_sync_error, build_sync_reply
+from kohort.coordinator.classic.pending_decision import PendingDecision, build_sync_error, build_sync_reply
 from kohort.coordinator.classic.rebalance import answer_syncs, begin_rebalance, find_withheld, note_done
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember, SyncReceived, build_stored
 from kohort.coordinator.classic.static import decide_back
@@ -90,8 +90,8 @@ def _take_sync(
             raise AssertionError("an empty group has no members")
 
 
-def _draft(group: ClassicGroup, now_ms: int, image: TopicImage | None, groups: GroupsState | None) -> Draft:
-    return Draft(group, group.group_id, now_ms=now_ms, image=image, known=groups)
+def _draft(group: ClassicGroup, now_ms: int, image: TopicImage | None, groups: GroupsState | None) -> PendingDecision:
+    return PendingDecision(group, group.group_id, now_ms=now_ms, image=image, known=groups)
 
 
 def _supersede(group: ClassicGroup, command: SyncGroup) -> tuple[Reply, ...]:
@@ -116,25 +116,23 @@ def _note(
     return Decision((SyncReceived(group_id=group.group_id, member_id=member_id, request=parked),), effects)
 
 
-def _share_out_anew(draft: Draft, command: SyncGroup, settings: GroupSettings, member: ClassicMember) -> Decision:
-    """Rebalance as the static leader of a Stable group has returned and topics have changed.
-
-    The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
-    that (Apache Kafka goes on without those partitions, or with deleted ones). Any other leader has compared them
-    before.
-    """
+def _share_out_anew(
+    draft: PendingDecision, command: SyncGroup, settings: GroupSettings, member: ClassicMember
+) -> Decision:
+    """Rebalance as the static leader of a Stable group has returned and topics have changed."""
+    # The leader compares topics only from the response on, so it would never notice a change between its JoinGroup and
+    # that (Apache Kafka goes on without those partitions, or with deleted ones). Any other leader has compared them
+    # before.
     draft.reply(command.request, build_sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.arm("session", member.session_timeout_ms, member.member_id)
     begin_rebalance(draft, settings, reason=f"{member.member_id} leads, and topics have changed")
     return draft.decision()
 
 
-def _share_out(draft: Draft, command: SyncGroup, settings: GroupSettings) -> Decision:
-    """Store the leader's assignment and answer all parked SyncGroups.
-
-    In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
-    to revoke (offline_members.py).
-    """
+def _share_out(draft: PendingDecision, command: SyncGroup, settings: GroupSettings) -> Decision:
+    """Store the leader's assignment and answer all parked SyncGroups."""
+    # In a static group a member may have replaced another meanwhile, may have joined, or may be offline with partitions
+    # to revoke (offline_members.py).
     group = draft.group
     size_bytes = sum(len(assignment) for assignment in command.assignments.values())
     # The assignments become one batch of the log.

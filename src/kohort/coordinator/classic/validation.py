@@ -50,10 +50,8 @@ def check_member(group: ClassicGroup | None, member_id: str, instance_id: str | 
 
 
 def check_generation(group: ClassicGroup, generation_id: int) -> None:
-    """Refuse another generation than the current one with ILLEGAL_GENERATION.
-
-    Members of a former KIP-848 group know the epochs that they had reached, up to its last one.
-    """
+    """Refuse another generation than the current one with ILLEGAL_GENERATION."""
+    # Members of a former KIP-848 group know the epochs that they had reached, up to its last one.
     if generation_id != group.generation and not (group.was_consumer_group and 0 < generation_id < group.generation):
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
 
@@ -81,8 +79,7 @@ def check_metadata_size(group: ClassicGroup | None, member: ClassicMember, *, in
 
 # Validation of commits to a classic group.
 #
-# Laws: a current member's commit is accepted in every state of the group, so that no member is stuck behind the
-# barrier
+# Laws: a current member's commit is accepted in every state of the group, so that no member is stuck behind the barrier
 # of a rebalance: until the next assignment, no other member can own the partition.
 # Source: Apache Kafka's `ClassicGroup.validateOffsetCommit`, but for CompletingRebalance, where Kafka refuses.
 

@@ -106,11 +106,9 @@ def decide_join(groups: GroupsState, command: JoinGroup, settings: GroupSettings
 
 
 def decide_sync(group: ConsumerGroup, command: SyncGroup, image: TopicImage, *, now_ms: int) -> Decision:
-    """Return the member's assignment; its next heartbeat tells it to rejoin, if it has to.
-
-    Kafka refuses SyncGroup with REBALANCE_IN_PROGRESS where the group has moved on: in a group that changes all the
-    time such a member never gets an assignment.
-    """
+    """Return the member's assignment; its next heartbeat tells it to rejoin, if it has to."""
+    # Kafka refuses SyncGroup with REBALANCE_IN_PROGRESS where the group has moved on: in a group that changes all the
+    # time such a member never gets an assignment.
     member, classic = _check_member(group, command)
     name, metadata = classic.protocols[0]
     if command.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or command.protocol_name not in (None, name):
@@ -237,10 +235,8 @@ def _read(command: JoinGroup) -> EmbeddedSubscription:
 
 
 def _owned(subscription: EmbeddedSubscription, member: ConsumerMember, image: TopicImage) -> Partitions:
-    """Return the partitions that the member lists, and those assigned after its list.
-
-    A request that was long on its way must not release partitions that the member has got since (KIP-792).
-    """
+    """Return the partitions that the member lists, and those assigned after its list."""
+    # A request that was long on its way must not release partitions that the member has got since (KIP-792).
     owned: dict[TopicId, set[int]] = {}
     for name, partitions in subscription.owned.items():
         facts = image.by_name.get(name)
@@ -319,11 +315,9 @@ def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) 
 
 
 def _has_to_rejoin(group: ConsumerGroup, member: ConsumerMember, step: CurrentAssignmentSet | None) -> bool:
-    """Whether a JoinGroup would change the member's assignment.
-
-    A member rejoins at most twice to gain partitions: for the free ones when the target is new, and for all others once
-    they are free.
-    """
+    """Whether a JoinGroup would change the member's assignment."""
+    # A member rejoins at most twice to gain partitions: for the free ones when the target is new, and for all others
+    # once they are free.
     if member.state in (MemberState.UNREVOKED_PARTITIONS, MemberState.UNKNOWN):
         return True
     if step is None:

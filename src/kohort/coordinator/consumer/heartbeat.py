@@ -56,15 +56,27 @@ def decide_heartbeat(
     groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
 ) -> Decision:
     """Answer one heartbeat; raises `Refused`."""
-    # The common case first: neither side has news, and the work does not grow with the group.
-    found = _find_calm(groups, command)
-    if found is not None:
-        session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
-        return Decision((), (Reply(command.request, build_settled_reply(command, settings, *found)), session))
+    settled = decide_settled(groups, command, settings, now_ms=now_ms)
+    if settled is not None:
+        return settled
     check_heartbeat(command, settings)
     if command.member_epoch < JOIN_EPOCH:
         return decide_leave(groups, command, settings, now_ms=now_ms)
     return decide_member(groups, command, settings, now_ms=now_ms)
+
+
+def decide_settled(
+    groups: GroupsState, command: ConsumerGroupHeartbeat, settings: GroupSettings, *, now_ms: int
+) -> Decision | None:
+    """Decide the common heartbeat, in which neither side has news; `None` for any other.
+
+    The work does not grow with the group.
+    """
+    found = _find_calm(groups, command)
+    if found is None:
+        return None
+    session = Arm(found[1].session_key, now_ms + settings.group_consumer_session_timeout_ms)
+    return Decision((), (Reply(command.request, build_settled_reply(command, settings, *found)), session))
 
 
 def find_settled(groups: GroupsState, command: ConsumerGroupHeartbeat) -> tuple[ConsumerGroup, ConsumerMember] | None:
@@ -342,10 +354,8 @@ def _decide_step(
 
 
 def _merge(group_id: str, member: ConsumerMember, command: ConsumerGroupHeartbeat) -> ConsumerMemberSubscribed:
-    """Merge the member's subscription with the changed fields of the heartbeat.
-
-    A join replaces all fields.
-    """
+    """Merge the member's subscription with the changed fields of the heartbeat."""
+    # A join replaces all fields.
     names = command.subscribed_topic_names
     regex = command.subscribed_topic_regex
     timeout_ms = command.rebalance_timeout_ms
@@ -415,8 +425,7 @@ def _unknown_member(command: ConsumerGroupHeartbeat) -> Refused:
 
 # New members of a static KIP-848 group, without partitions until the expansion window is over.
 #
-# Laws: neither the group's epoch nor a member's target changes by such a member. An empty group's first member does
-# not
+# Laws: neither the group's epoch nor a member's target changes by such a member. An empty group's first member does not
 # wait, and a member that joins while a target is about to be computed is part of it.
 # Source: KIP-345's draft (expansion timeout); S1.
 

@@ -22,7 +22,7 @@ from kohort.coordinator.commands.groups import (
     MetadataNews,
     Published,
 )
-from kohort.coordinator.consumer.metadata_log import NOTHING_YET, Board
+from kohort.coordinator.consumer.metadata_log import NOTHING_YET, MetadataLog
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -160,7 +160,7 @@ def build_loaded_board(group: ConsumerGroup, *, now_ms: int) -> BoardLoaded:
 def put_metadata(group: ConsumerGroup, record: MemberMetadataSet) -> None:
     """Set the metadata of a member (type 20,008) in an existing group."""
     if group.published is None:
-        group.published = Board()
+        group.published = MetadataLog()
     group.published.put(record.member_id, record.metadata, record.published_ms)
 
 
@@ -190,7 +190,7 @@ def apply_board_loaded(groups: GroupsState, record: BoardLoaded) -> None:
     board.edition = board.version
 
 
-def is_known(board: Board, version: int) -> bool:
+def is_known(board: MetadataLog, version: int) -> bool:
     """Whether all changes after a version are known: it is of this run, and no member was forgotten since."""
     return board.floor <= version <= board.edition
 

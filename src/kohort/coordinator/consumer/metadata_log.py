@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     published_ms: int
 
 
-class Board:
+class MetadataLog:
     """Published metadata of one group, with versions."""
 
     __slots__ = ("_changes", "edition", "entries", "floor", "gone_count", "not_before_ms", "size_bytes", "version")

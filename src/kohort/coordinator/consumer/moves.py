@@ -126,8 +126,7 @@ def _phase(group: ConsumerGroup, place: Place) -> str:
 # Moves that an administrator, or a scheduler outside, submits.
 #
 # The targets of the members concerned change at once, with an epoch of their own; from there a partition takes the way
-# of
-# every other move.
+# of every other move.
 #
 # Laws: no assignor computed a submitted target, so it has no time of computation: it stays until members or topics
 # change, and no step to an even target follows it. The moves of a request are independent; a refused one changes

@@ -43,11 +43,9 @@ def is_away(member: ConsumerMember) -> bool:
 
 
 def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[Record]:
-    """Note that the connection of a static member was closed.
-
-    A new process with its instance id may then take over at once; a heartbeat of its own removes the mark. There is no
-    other effect, and a restart forgets it: then the session timeout decides.
-    """
+    """Note that the connection of a static member was closed."""
+    # A new process with its instance id may then take over at once; a heartbeat of its own removes the mark. There is
+    # no other effect, and a restart forgets it: then the session timeout decides.
     member = group.members.get(member_id)
     if member is None or member.instance_id is None or member.is_disconnected:
         return []

@@ -14,8 +14,6 @@ from kohort.errors import ErrorCode, Refused
 
 #: Member epoch of a joining member.
 JOIN_EPOCH: Final = 0
-#: Member epoch of a heartbeat that leaves for good, and of its reply.
-LEAVE_EPOCH: Final = -1
 #: Member epoch of a static member that leaves for a while.
 LEAVE_STATIC_EPOCH: Final = -2
 

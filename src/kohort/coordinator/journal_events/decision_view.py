@@ -15,7 +15,7 @@ from kohort.coordinator.classic.state import ClassicMember
 from kohort.coordinator.consumer.reconciliation.track_moves import granted_epoch_of
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.delayed_heartbeats import hold_key
-from kohort.coordinator.journal_events.open_rebalances import ClientKey, Course, LastRead, MemberKey, Reads
+from kohort.coordinator.journal_events.open_rebalances import ClientKey, LastRead, MemberKey, OpenRebalance, Reads
 from kohort.coordinator.model import ConsumerMember, Grants, GroupsState, Place
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
@@ -39,7 +39,7 @@ class ConnectionEnd(NamedTuple):
     heard_ms: int
 
 
-class Scene:
+class DecisionView:
     """The records of one decision for one group, and the data for their entries."""
 
     __slots__ = (
@@ -53,7 +53,6 @@ class Scene:
         "computed_by",
         "configs",
         "consumer",
-        "course",
         "forgotten_offsets",
         "former",
         "group_id",
@@ -62,6 +61,7 @@ class Scene:
         "members",
         "now_ms",
         "pace",
+        "rebalance",
         "records",
         "settings",
         "step",
@@ -76,7 +76,7 @@ class Scene:
         records: Sequence[facts.Record],
         *,
         former_topics: Mapping[TopicId, str],
-        course: Course,
+        rebalance: OpenRebalance,
         reads: Reads,
         ends: Mapping[MemberKey, ConnectionEnd],
         settings: GroupSettings,
@@ -90,7 +90,7 @@ class Scene:
             group_id: the reported group.
             records: of the group, in order.
             former_topics: names of deleted topics.
-            course: of the group; updated by what is reported.
+            rebalance: the open one of the group; updated by what is reported.
             reads: last readers of partitions; updated by what is reported.
             ends: known ends of members' connections.
             settings: of the group.
@@ -112,7 +112,7 @@ class Scene:
         self.computed_by = ""
         #: Pace of moves, where some wait.
         self.pace = ""
-        self.course = course
+        self.rebalance = rebalance
         self.now_ms = now_ms
         #: The group before the records, in either protocol; its KIP-848 members; its configs.
         self.consumer = groups.consumer.get(group_id)
@@ -163,25 +163,25 @@ class Scene:
         """Yield entries for partitions from other members, one for each passage."""
         former = self.former.get(member_id)
         gained = list(gained)
-        passages = {each: self.course.passages[each] for each in gained if each in self.course.passages}
+        passages = {each: self.rebalance.passages[each] for each in gained if each in self.rebalance.passages}
         expected = {each: passage.last_read for each, passage in passages.items() if passage.last_read is not None}
         # From now on the first fetch of the new owner tells until when the partition was unread.
         self._reads.expect((self.group_id, member_id), self._client_of(member_id), expected)
-        for passage, partitions in self.course.grant(member_id, gained, now_ms=self.now_ms, former=former):
+        for passage, partitions in self.rebalance.grant(member_id, gained, now_ms=self.now_ms, former=former):
             details = {"from": passage.giver, "partitions": write_partitions(partitions), **passage.details}
-            yield self.transition("partitions_moved", member_id, **details, trigger=", ".join(self.course.triggers))
+            yield self.transition("partitions_moved", member_id, **details, trigger=", ".join(self.rebalance.triggers))
 
     def let_go(
         self, member_id: str, partitions: Mapping[Partition, int | None], *, asked_ms: int | None = None
     ) -> dict[str, str]:
         """Note that a member has released partitions, each with the epoch of its grant.
 
-        `asked_ms`: when the member was told to, where the course of its partitions does not have it.
+        `asked_ms`: when the member was told to, where the open rebalance does not have it.
 
         Returns:
             Details for a row: until when all of them were read.
         """
-        key, passages = (self.group_id, member_id), self.course.passages
+        key, passages = (self.group_id, member_id), self.rebalance.passages
         fetched_ms, committed = self._reads.fetched.get(key), self._groups.offsets.get(self.group_id, {})
         signs = None if fetched_ms is not None else self._signs(member_id)
         last_reads: dict[Partition, LastRead] = {}
@@ -207,7 +207,7 @@ class Scene:
             last = LastRead(reader=member_id, read_ms=read_ms, is_seen=is_seen)
             # A member that never read the partition leaves the former reader as the last one.
             last_reads[partition] = self._reads.let_go(key, partition) or last
-        self.course.release(member_id, partitions, now_ms=self.now_ms, last_reads=last_reads)
+        self.rebalance.release(member_id, partitions, now_ms=self.now_ms, last_reads=last_reads)
         earliest = min(last_reads.values(), key=lambda last: last.read_ms, default=None)
         return {} if earliest is None else {name: text for name, text in earliest.details().items() if text}
 
@@ -265,7 +265,7 @@ class Scene:
 
     def cost(self) -> dict[str, str]:
         """Return the durations of the rebalance that ends now, as far as its beginning is known."""
-        values = self.course.rest(now_ms=self.now_ms)
+        values = self.rebalance.rest(now_ms=self.now_ms)
         return {name: str(value) for name, value in values.items()}
 
     def reach(self, member_id: str) -> dict[str, str]:

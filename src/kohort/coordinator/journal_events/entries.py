@@ -15,7 +15,7 @@ from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, rea
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.client_assignors.assignment_request import ComputationFailed
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
-from kohort.coordinator.journal_events.decision_view import Scene, flatten
+from kohort.coordinator.journal_events.decision_view import DecisionView, flatten
 from kohort.coordinator.model import Place, WaitingMove
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
@@ -34,83 +34,83 @@ _WISHES: Final = ("subscribed_topic_names", "subscribed_topic_regex", "server_as
 _OF_STANDING: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
 
 
-def _epoch_set(scene: Scene, record: facts.ConsumerGroupEpochSet) -> Iterable[Entry]:
-    if scene.consumer is not None and record.epoch == scene.consumer.epoch:
+def _epoch_set(view: DecisionView, record: facts.ConsumerGroupEpochSet) -> Iterable[Entry]:
+    if view.consumer is not None and record.epoch == view.consumer.epoch:
         # New members of a static group wait; their topics are noted.
         return ()
-    trigger = scene.step or scene.trigger
-    scene.course.begin(trigger, now_ms=scene.now_ms)
-    return (scene.decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger),)
+    trigger = view.step or view.trigger
+    view.rebalance.begin(trigger, now_ms=view.now_ms)
+    return (view.decision("epoch_bumped", epoch=str(record.epoch), trigger=trigger),)
 
 
-def _target_set(scene: Scene, _: facts.MemberTargetSet) -> Iterable[Entry]:
+def _target_set(view: DecisionView, _: facts.MemberTargetSet) -> Iterable[Entry]:
     # Targets are summed up: a rebalance of a large group has thousands.
-    scene.targets += 1
+    view.targets += 1
     return ()
 
 
-def _target_computed(scene: Scene, record: facts.TargetAssignmentEpochSet) -> Iterator[Entry]:
-    scene.course.is_answered = True
-    yield scene.decision(
+def _target_computed(view: DecisionView, record: facts.TargetAssignmentEpochSet) -> Iterator[Entry]:
+    view.rebalance.is_answered = True
+    yield view.decision(
         "target_computed",
         epoch=str(record.assignment_epoch),
-        members_changed=str(scene.targets),
-        by=scene.computed_by,
+        members_changed=str(view.targets),
+        by=view.computed_by,
     )
-    yield from _plans(scene)
+    yield from _plans(view)
 
 
-def _plans(scene: Scene) -> Iterator[Entry]:
+def _plans(view: DecisionView) -> Iterator[Entry]:
     """Report members that have to revoke partitions by the new target, unless this decision tells them."""
-    told = {record.member_id for record in scene.records if isinstance(record, _OF_STANDING)}
-    waiting: Mapping[Place, WaitingMove] = {} if scene.consumer is None else scene.consumer.waiting
-    if MovesHeldBack in scene.kinds:
+    told = {record.member_id for record in view.records if isinstance(record, _OF_STANDING)}
+    waiting: Mapping[Place, WaitingMove] = {} if view.consumer is None else view.consumer.waiting
+    if MovesHeldBack in view.kinds:
         # This decision may hold back moves itself.
-        waiting = next(record.waiting for record in scene.records if isinstance(record, MovesHeldBack))
+        waiting = next(record.waiting for record in view.records if isinstance(record, MovesHeldBack))
     shown = 0
-    for record in scene.records:
+    for record in view.records:
         if not isinstance(record, facts.MemberTargetSet) or record.member_id in told or shown == GIVERS_SHOWN:
             continue
-        member = scene.members.get(record.member_id)
+        member = view.members.get(record.member_id)
         # A member that is away cannot be told.
         if member is None or member.member_epoch < 0:
             continue
         surplus = flatten(member.assigned) - flatten(record.partitions) - waiting.keys()
         if surplus:
             shown += 1
-            yield _planned(scene, record.member_id, surplus)
+            yield _planned(view, record.member_id, surplus)
 
 
-def _planned(scene: Scene, member_id: str, places: Collection[Place]) -> Entry:
-    scene.course.awaited.setdefault(member_id, scene.now_ms)
-    return scene.decision("revocation_planned", member_id, partitions=scene.show(places), **scene.reach(member_id))
+def _planned(view: DecisionView, member_id: str, places: Collection[Place]) -> Entry:
+    view.rebalance.awaited.setdefault(member_id, view.now_ms)
+    return view.decision("revocation_planned", member_id, partitions=view.show(places), **view.reach(member_id))
 
 
-def _moves_held_back(scene: Scene, record: MovesHeldBack) -> Iterable[Entry]:
+def _moves_held_back(view: DecisionView, record: MovesHeldBack) -> Iterable[Entry]:
     """Report that moves wait for their turn, or that none does any more."""
-    waiting = {} if scene.consumer is None else scene.consumer.waiting
+    waiting = {} if view.consumer is None else view.consumer.waiting
     # The same moves wait: the record only sorts them.
     if waiting.keys() == record.waiting.keys():
         return ()
-    count, partitions = str(len(record.waiting)), scene.show(record.waiting)
-    return (scene.decision("moves_waiting", moves=count, partitions=partitions, pace=scene.pace),)
+    count, partitions = str(len(record.waiting)), view.show(record.waiting)
+    return (view.decision("moves_waiting", moves=count, partitions=partitions, pace=view.pace),)
 
 
-def _moves_begun(scene: Scene, record: MovesBegun) -> Iterator[Entry]:
-    waiting = {} if scene.consumer is None else scene.consumer.waiting
+def _moves_begun(view: DecisionView, record: MovesBegun) -> Iterator[Entry]:
+    waiting = {} if view.consumer is None else view.consumer.waiting
     begun = {place: waiting[place] for place in record.places if place in waiting}
     left = len(waiting) - len(begun)
-    yield scene.decision("moves_begun", moves=str(len(begun)), partitions=scene.show(begun), left=str(left))
+    yield view.decision("moves_begun", moves=str(len(begun)), partitions=view.show(begun), left=str(left))
     by_keeper: dict[str, list[Place]] = {}
     for place, move in begun.items():
         # A keeper is told of all its partitions at once.
         by_keeper.setdefault(move.keeper, []).append(place)
     for member_id, places in list(by_keeper.items())[:GIVERS_SHOWN]:
-        yield _planned(scene, member_id, places)
+        yield _planned(view, member_id, places)
 
 
-def _subscribed(scene: Scene, record: facts.ConsumerMemberSubscribed) -> Iterable[Entry]:
-    before = scene.members.get(record.member_id)
+def _subscribed(view: DecisionView, record: facts.ConsumerMemberSubscribed) -> Iterable[Entry]:
+    before = view.members.get(record.member_id)
     wants = {
         "topics": ",".join(record.subscribed_topic_names[:PARTITIONS_SHOWN]),
         "pattern": record.subscribed_topic_regex or "",
@@ -118,10 +118,10 @@ def _subscribed(scene: Scene, record: facts.ConsumerMemberSubscribed) -> Iterabl
     }
     if before is None:
         # A process that replaces a static member takes over its moves as well.
-        borne = {} if scene.consumer is None else scene.consumer.instance_ids
-        scene.former[record.member_id] = borne.get(record.instance_id or "", "")
-        is_kept = record.classic is not None and record.member_id in scene.kept
-        entry = scene.transition(
+        borne = {} if view.consumer is None else view.consumer.instance_ids
+        view.former[record.member_id] = borne.get(record.instance_id or "", "")
+        is_kept = record.classic is not None and record.member_id in view.kept
+        entry = view.transition(
             "member_kept" if is_kept else "member_joined",
             record.member_id,
             instance=record.instance_id or "",
@@ -130,90 +130,88 @@ def _subscribed(scene: Scene, record: facts.ConsumerMemberSubscribed) -> Iterabl
             **wants,
         )
     elif all(getattr(before, name) == getattr(record, name) for name in _WISHES):
-        entry = scene.transition("member_changed", record.member_id, client=record.client_id)
+        entry = view.transition("member_changed", record.member_id, client=record.client_id)
     else:
-        entry = scene.transition("subscription_changed", record.member_id, **wants)
+        entry = view.transition("subscription_changed", record.member_id, **wants)
     return (entry,)
 
 
-def _member_forgotten(scene: Scene, record: facts.ConsumerMemberForgotten) -> Iterable[Entry]:
+def _member_forgotten(view: DecisionView, record: facts.ConsumerMemberForgotten) -> Iterable[Entry]:
     # The member goes on in the other protocol: it has not left.
-    if record.member_id in scene.kept:
+    if record.member_id in view.kept:
         return ()
-    before = scene.members.get(record.member_id)
+    before = view.members.get(record.member_id)
     instance = "" if before is None else before.instance_id or ""
     # Others do not wait for a removed member any more.
-    scene.course.awaited.pop(record.member_id, None)
-    heard = scene.farewell(record.member_id)
-    return (scene.transition("member_removed", record.member_id, instance=instance, reason=scene.trigger, **heard),)
+    view.rebalance.awaited.pop(record.member_id, None)
+    heard = view.farewell(record.member_id)
+    return (view.transition("member_removed", record.member_id, instance=instance, reason=view.trigger, **heard),)
 
 
-def _assignment_set(scene: Scene, record: facts.CurrentAssignmentSet) -> Iterator[Entry]:
-    member_id, course, now_ms = record.member_id, scene.course, scene.now_ms
-    before = scene.members.get(member_id)
+def _assignment_set(view: DecisionView, record: facts.CurrentAssignmentSet) -> Iterator[Entry]:
+    member_id, rebalance, now_ms = record.member_id, view.rebalance, view.now_ms
+    before = view.members.get(member_id)
     new, pending = flatten(record.assigned), flatten(record.pending_revocation)
     old = flatten(before.assigned) if before is not None else set()
     old_pending = flatten(before.pending_revocation) if before is not None else set()
     released = (old | old_pending) - new - pending
     asked_back, gained = pending - old_pending, new - old
     # Last reads are taken before the partitions change their owner.
-    read = scene.let_go(member_id, scene.granted(before, released)) if released else {}
+    read = view.let_go(member_id, view.granted(before, released)) if released else {}
     if record.state == facts.MemberState.UNREVOKED_PARTITIONS:
-        course.ask(member_id, scene.named(asked_back), now_ms=now_ms)
+        rebalance.ask(member_id, view.named(asked_back), now_ms=now_ms)
     else:
-        course.awaited.pop(member_id, None)
+        rebalance.awaited.pop(member_id, None)
     # Epoch -2: the member leaves for a while, and gets no assignment.
     if before is not None and record.member_epoch < 0 <= before.member_epoch:
-        yield scene.transition(
+        yield view.transition(
             "member_away",
             member_id,
             instance=before.instance_id or "",
-            held=scene.show(new),
-            released=scene.show(released),
+            held=view.show(new),
+            released=view.show(released),
             **read,
         )
         return
     # A member that comes with its group has its partitions already: it gains none.
-    is_new = before is not None or member_id not in scene.kept
-    yield scene.transition(
+    is_new = before is not None or member_id not in view.kept
+    yield view.transition(
         "assignment_changed",
         member_id,
         epoch=str(record.member_epoch),
         state=record.state.name,
-        **{"gained" if is_new else "held": scene.show(gained)},
-        asked_back=scene.show(asked_back),
-        released=scene.show(released),
+        **{"gained" if is_new else "held": view.show(gained)},
+        asked_back=view.show(asked_back),
+        released=view.show(released),
         **read,
     )
     if gained:
-        yield from scene.arrivals(member_id, scene.named(gained))
+        yield from view.arrivals(member_id, view.named(gained))
 
 
-def _assignment_forgotten(scene: Scene, record: facts.CurrentAssignmentForgotten) -> Iterable[Entry]:
-    before = scene.members.get(record.member_id)
+def _assignment_forgotten(view: DecisionView, record: facts.CurrentAssignmentForgotten) -> Iterable[Entry]:
+    before = view.members.get(record.member_id)
     # The partitions go on with the member in the other protocol.
-    if before is None or record.member_id in scene.kept:
+    if before is None or record.member_id in view.kept:
         return ()
     held = flatten(before.assigned) | flatten(before.pending_revocation)
-    read = scene.let_go(record.member_id, scene.granted(before, held))
-    return (
-        (scene.transition("assignment_released", record.member_id, released=scene.show(held), **read),) if held else ()
-    )
+    read = view.let_go(record.member_id, view.granted(before, held))
+    return (view.transition("assignment_released", record.member_id, released=view.show(held), **read),) if held else ()
 
 
-def _group_forgotten(scene: Scene, _: facts.ConsumerGroupForgotten) -> Iterable[Entry]:
-    if scene.goes_on_as == "classic":
-        return (scene.transition("group_converted", to="classic"),)
-    return (scene.transition("group_forgotten"),)
+def _group_forgotten(view: DecisionView, _: facts.ConsumerGroupForgotten) -> Iterable[Entry]:
+    if view.goes_on_as == "classic":
+        return (view.transition("group_converted", to="classic"),)
+    return (view.transition("group_forgotten"),)
 
 
-def _computation_noted(scene: Scene, record: ComputationNoted) -> Iterable[Entry]:
+def _computation_noted(view: DecisionView, record: ComputationNoted) -> Iterable[Entry]:
     asked_of, failure = record.computing, record.failure
     if asked_of is not None:
         if asked_of.is_prepared:
             # The member was asked before, and fetches the input now.
             return ()
-        entry = scene.decision(
+        entry = view.decision(
             "assignor_asked",
             asked_of.member_id,
             assignor=asked_of.assignor,
@@ -222,47 +220,47 @@ def _computation_noted(scene: Scene, record: ComputationNoted) -> Iterable[Entry
             partitions=str(len(asked_of.assignable.space)),
         )
     # A result is reported by its target, and a known failure only once.
-    elif failure is None or (scene.consumer is not None and failure == scene.consumer.failure):
+    elif failure is None or (view.consumer is not None and failure == view.consumer.failure):
         return ()
     else:
-        entry = scene.decision(
+        entry = view.decision(
             "assignor_failed", assignor=failure.assignor, why=failure.error, failures=str(failure.count)
         )
     return (entry,)
 
 
-def _computation_failed(scene: Scene, record: ComputationFailed) -> Iterable[Entry]:
-    return (scene.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why),)
+def _computation_failed(view: DecisionView, record: ComputationFailed) -> Iterable[Entry]:
+    return (view.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why),)
 
 
-def _connection_seen(scene: Scene, record: facts.MemberConnectionSeen) -> Iterable[Entry]:
-    return (scene.transition("connection_lost" if record.is_gone else "connection_back", record.member_id),)
+def _connection_seen(view: DecisionView, record: facts.MemberConnectionSeen) -> Iterable[Entry]:
+    return (view.transition("connection_lost" if record.is_gone else "connection_back", record.member_id),)
 
 
-def _configs_set(scene: Scene, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> Iterable[Entry]:
-    before = scene.configs
+def _configs_set(view: DecisionView, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> Iterable[Entry]:
+    before = view.configs
     after = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
     changed = {name: after.get(name, "(default)") for name in sorted(before.keys() | after.keys())}
     # Only changed configs are reported.
     different = {name: value for name, value in changed.items() if before.get(name, "(default)") != value}
-    return (scene.transition("configs_changed", **different),)
+    return (view.transition("configs_changed", **different),)
 
 
-def _offset_forgotten(scene: Scene, _: facts.OffsetForgotten) -> Iterable[Entry]:
-    scene.forgotten_offsets += 1
+def _offset_forgotten(view: DecisionView, _: facts.OffsetForgotten) -> Iterable[Entry]:
+    view.forgotten_offsets += 1
     return ()
 
 
-def tell_short(scene: Scene) -> Iterator[Entry]:
+def tell_short(view: DecisionView) -> Iterator[Entry]:
     """Explain why members of a group at rest have no partitions, or fewer than others."""
-    group, limit = scene.consumer, _limit_of(scene.settings)
+    group, limit = view.consumer, _limit_of(view.settings)
     if group is not None and group.classic_count:
         return
     targets = {} if group is None else group.targets
-    counts = {member_id: _count(targets.get(member_id, {})) for member_id in scene.members}
+    counts = {member_id: _count(targets.get(member_id, {})) for member_id in view.members}
     patterns = {} if group is None else {pattern: found.topics for pattern, found in group.regexes.items()}
     joined: dict[str, facts.ConsumerMemberSubscribed] = {}
-    for record in scene.records:
+    for record in view.records:
         if isinstance(record, facts.ConsumerMemberSubscribed):
             joined[record.member_id] = record
             counts.setdefault(record.member_id, 0)
@@ -270,7 +268,7 @@ def tell_short(scene: Scene) -> Iterator[Entry]:
             patterns[record.regex] = record.topics
         elif isinstance(record, facts.ConsumerMemberForgotten):
             counts.pop(record.member_id, None)
-    for record in scene.records:
+    for record in view.records:
         if isinstance(record, facts.MemberTargetSet) and record.member_id in counts:
             counts[record.member_id] = _count(record.partitions)
     # An even share is defined only where all members have the same topics.
@@ -281,13 +279,13 @@ def tell_short(scene: Scene) -> Iterator[Entry]:
         # A member with an even share, or without a limit, needs no explanation.
         if count and not (limit and count < even):
             continue
-        wishes = joined.get(member_id) or scene.members[member_id]
+        wishes = joined.get(member_id) or view.members[member_id]
         topics = {*wishes.subscribed_topic_names, *patterns.get(wishes.subscribed_topic_regex or "", ())}
-        if not any(name in scene.image.by_name for name in topics):
+        if not any(name in view.image.by_name for name in topics):
             wanted = ",".join(sorted(topics)) or wishes.subscribed_topic_regex or ""
-            yield scene.decision("share_short", member_id, has="0", because=NO_TOPIC, topics=wanted)
+            yield view.decision("share_short", member_id, has="0", because=NO_TOPIC, topics=wanted)
         elif limit and count < even:
-            yield scene.decision("share_short", member_id, has=str(count), even=str(even), because=limit)
+            yield view.decision("share_short", member_id, has=str(count), even=str(even), because=limit)
         else:
             continue
         shown += 1
@@ -335,13 +333,13 @@ CONSUMER_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]]
 # Source: requirements G4 and J1.
 
 
-def _member_put(scene: Scene, record: classic.MemberPut) -> Iterable[Entry]:
+def _member_put(view: DecisionView, record: classic.MemberPut) -> Iterable[Entry]:
     member = record.member
-    is_known = scene.classic is not None and member.member_id in scene.classic.members
+    is_known = view.classic is not None and member.member_id in view.classic.members
     event = "member_rejoined" if is_known else "member_joined"
-    scene.course.awaited.pop(member.member_id, None)
-    entry = scene.transition(
-        "member_kept" if member.member_id in scene.kept else event,
+    view.rebalance.awaited.pop(member.member_id, None)
+    entry = view.transition(
+        "member_kept" if member.member_id in view.kept else event,
         member.member_id,
         instance=member.instance_id or "",
         client=member.client_id,
@@ -351,58 +349,58 @@ def _member_put(scene: Scene, record: classic.MemberPut) -> Iterable[Entry]:
     return (entry,)
 
 
-def _member_removed(scene: Scene, record: classic.MemberRemoved) -> Iterator[Entry]:
-    member, group = _find_member(scene, record.member_id), scene.classic
+def _member_removed(view: DecisionView, record: classic.MemberRemoved) -> Iterator[Entry]:
+    member, group = _find_member(view, record.member_id), view.classic
     is_read = group is not None and group.protocol_type == CONSUMER_PROTOCOL_TYPE
     held = read_owned(member.assignment) if member is not None and is_read else set()
-    awaited_ms = scene.course.awaited.pop(record.member_id, None)
+    awaited_ms = view.rebalance.awaited.pop(record.member_id, None)
     if held:
-        read = scene.let_go(record.member_id, dict.fromkeys(held), asked_ms=awaited_ms)
-        yield scene.transition("assignment_released", record.member_id, released=write_partitions(held), **read)
-    heard = scene.farewell(record.member_id)
-    yield scene.transition("member_removed", record.member_id, reason=scene.trigger, **heard)
+        read = view.let_go(record.member_id, dict.fromkeys(held), asked_ms=awaited_ms)
+        yield view.transition("assignment_released", record.member_id, released=write_partitions(held), **read)
+    heard = view.farewell(record.member_id)
+    yield view.transition("member_removed", record.member_id, reason=view.trigger, **heard)
 
 
-def _member_replaced(scene: Scene, record: classic.StaticMemberReplaced) -> Iterable[Entry]:
+def _member_replaced(view: DecisionView, record: classic.StaticMemberReplaced) -> Iterable[Entry]:
     member, former = record.member, record.replaced_id
-    return (scene.transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former),)
+    return (view.transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former),)
 
 
-def _id_handed_out(scene: Scene, record: classic.MemberIdHandedOut) -> Iterable[Entry]:
-    return (scene.decision("member_id_required", record.member_id),)
+def _id_handed_out(view: DecisionView, record: classic.MemberIdHandedOut) -> Iterable[Entry]:
+    return (view.decision("member_id_required", record.member_id),)
 
 
-def _connection_lost(scene: Scene, record: classic.ClassicConnectionLost) -> Iterable[Entry]:
-    return (scene.transition("connection_lost", record.member_id),)
+def _connection_lost(view: DecisionView, record: classic.ClassicConnectionLost) -> Iterable[Entry]:
+    return (view.transition("connection_lost", record.member_id),)
 
 
-def _rebalance_begun(scene: Scene, record: classic.RebalanceBegun) -> Iterable[Entry]:
-    scene.course.begin(scene.trigger, now_ms=scene.now_ms, is_new=True)
-    members = () if scene.classic is None else scene.classic.members
-    scene.course.awaited = dict.fromkeys(members, scene.now_ms)
-    return (scene.decision("rebalance_began", trigger=scene.trigger, why=record.reason),)
+def _rebalance_begun(view: DecisionView, record: classic.RebalanceBegun) -> Iterable[Entry]:
+    view.rebalance.begin(view.trigger, now_ms=view.now_ms, is_new=True)
+    members = () if view.classic is None else view.classic.members
+    view.rebalance.awaited = dict.fromkeys(members, view.now_ms)
+    return (view.decision("rebalance_began", trigger=view.trigger, why=record.reason),)
 
 
-def _generation_begun(scene: Scene, record: classic.GenerationBegun) -> Iterable[Entry]:
-    scene.course.awaited = {record.leader: scene.now_ms}
+def _generation_begun(view: DecisionView, record: classic.GenerationBegun) -> Iterable[Entry]:
+    view.rebalance.awaited = {record.leader: view.now_ms}
     return (
-        scene.decision(
+        view.decision(
             "generation_began", record.leader, generation=str(record.generation), protocol=record.protocol_name
         ),
     )
 
 
-def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
+def _stored(view: DecisionView, record: facts.ClassicGroupStored) -> Iterator[Entry]:
     """Report the assignments of a generation, or the end of the last member."""
     if record.state_timestamp_ms == NOT_REBALANCED:
         return
     generation = str(record.generation)
-    moves = [(member.member_id, *_moves(scene, record, member)) for member in record.members]
+    moves = [(member.member_id, *_moves(view, record, member)) for member in record.members]
     # A member that gives partitions is reported before the one that gets them.
     for member_id, gained, released in sorted(moves, key=lambda move: not move[2]):
         if gained or released:
-            read = scene.let_go(member_id, dict.fromkeys(released), asked_ms=scene.course.began_ms)
-            yield scene.transition(
+            read = view.let_go(member_id, dict.fromkeys(released), asked_ms=view.rebalance.began_ms)
+            yield view.transition(
                 "assignment_changed",
                 member_id,
                 epoch=generation,
@@ -411,38 +409,38 @@ def _stored(scene: Scene, record: facts.ClassicGroupStored) -> Iterator[Entry]:
                 released=write_partitions(released),
                 **read,
             )
-            yield from scene.arrivals(member_id, gained)
+            yield from view.arrivals(member_id, gained)
     state, members = "Stable" if record.members else "Empty", str(len(record.members))
-    yield scene.transition("group_at_rest", state=state, generation=generation, members=members, **scene.cost())
+    yield view.transition("group_at_rest", state=state, generation=generation, members=members, **view.cost())
     if record.protocol_type == CONSUMER_PROTOCOL_TYPE:
-        yield from _tell_short(scene, record.members)
+        yield from _tell_short(view, record.members)
 
 
-def _tell_short(scene: Scene, members: Iterable[facts.StoredClassicMember]) -> Iterator[Entry]:
+def _tell_short(view: DecisionView, members: Iterable[facts.StoredClassicMember]) -> Iterator[Entry]:
     """Report members without partitions because none of their topics exists; the leader gives no reason."""
     shown = 0
     for member in members:
         wishes = None if read_owned(member.assignment) else read_subscription(member.subscription)
-        if wishes is None or any(name in scene.image.by_name for name in wishes.topics) or shown == GIVERS_SHOWN:
+        if wishes is None or any(name in view.image.by_name for name in wishes.topics) or shown == GIVERS_SHOWN:
             continue
         shown += 1
         wanted = ",".join(sorted(wishes.topics))
-        yield scene.decision("share_short", member.member_id, has="0", because=NO_TOPIC, topics=wanted)
+        yield view.decision("share_short", member.member_id, has="0", because=NO_TOPIC, topics=wanted)
 
 
 def _classic_group_forgotten(
-    scene: Scene, _: facts.ClassicGroupForgotten | classic.ClassicGroupDropped
+    view: DecisionView, _: facts.ClassicGroupForgotten | classic.ClassicGroupDropped
 ) -> Iterable[Entry]:
-    if scene.goes_on_as == "consumer":
-        return (scene.transition("group_converted", to="consumer"),)
-    return (scene.transition("group_forgotten"),)
+    if view.goes_on_as == "consumer":
+        return (view.transition("group_converted", to="consumer"),)
+    return (view.transition("group_forgotten"),)
 
 
 def _moves(
-    scene: Scene, record: facts.ClassicGroupStored, member: facts.StoredClassicMember
+    view: DecisionView, record: facts.ClassicGroupStored, member: facts.StoredClassicMember
 ) -> tuple[set[Partition], set[Partition]]:
     """Return the partitions that the leader assigned to a member and took from it, if readable."""
-    former = _find_member(scene, member.member_id, member.instance_id)
+    former = _find_member(view, member.member_id, member.instance_id)
     before = b"" if former is None else former.assignment
     if record.protocol_type != CONSUMER_PROTOCOL_TYPE or before == member.assignment:
         return set(), set()
@@ -450,9 +448,9 @@ def _moves(
     return new - old, old - new
 
 
-def _find_member(scene: Scene, member_id: str, instance_id: str | None = None) -> ClassicMember | None:
+def _find_member(view: DecisionView, member_id: str, instance_id: str | None = None) -> ClassicMember | None:
     """Return the member, or the former one of its instance id, in the group's present state."""
-    group = scene.classic
+    group = view.classic
     if group is None:
         return None
     return group.members.get(member_id) or group.members.get(group.instance_ids.get(instance_id or "", ""))
@@ -481,8 +479,7 @@ CLASSIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] 
 
 # Journal entries of members of a static group that go offline or come back, in either protocol.
 #
-# Laws: no decision is made here. `member_away` alone reports a member of a KIP-848 group that leaves for a while, or
-# is
+# Laws: no decision is made here. `member_away` alone reports a member of a KIP-848 group that leaves for a while, or is
 # silent. A removed member, or one with a session again as its group is dynamic now, is not reported as back.
 # Source: requirements G4, J1 and S1.
 
@@ -495,67 +492,65 @@ _OF_THE_GROUP: Final = (
 )
 
 
-def _offline(scene: Scene, record: facts.OfflineMemberSet) -> Iterable[Entry]:
-    if _is_told(scene, record.member_id):
+def _offline(view: DecisionView, record: facts.OfflineMemberSet) -> Iterable[Entry]:
+    if _is_told(view, record.member_id):
         return ()
     # The record has the time of the group's clock, which is behind.
-    since_ms = record.since_ms + (0 if scene.clock is None else scene.clock.lost_ms)
-    name = _instance_of(scene, record.member_id)
-    silent_ms = str(max(0, scene.now_ms - since_ms))
-    return (scene.transition("member_offline", record.member_id, instance=name, silent_ms=silent_ms),)
+    since_ms = record.since_ms + (0 if view.clock is None else view.clock.lost_ms)
+    name = _instance_of(view, record.member_id)
+    silent_ms = str(max(0, view.now_ms - since_ms))
+    return (view.transition("member_offline", record.member_id, instance=name, silent_ms=silent_ms),)
 
 
-def _back(scene: Scene, record: facts.OfflineMemberForgotten) -> Iterator[Entry]:
-    since_ms = None if scene.clock is None else scene.clock.offline_since(record.member_id)
-    if since_ms is None or not scene.kinds.isdisjoint(_OF_THE_GROUP):
+def _back(view: DecisionView, record: facts.OfflineMemberForgotten) -> Iterator[Entry]:
+    since_ms = None if view.clock is None else view.clock.offline_since(record.member_id)
+    if since_ms is None or not view.kinds.isdisjoint(_OF_THE_GROUP):
         return
-    member_id = _goes_on_as(scene, record.member_id)
+    member_id = _goes_on_as(view, record.member_id)
     if member_id is not None:
-        name = _instance_of(scene, record.member_id)
-        away_ms = str(max(0, scene.now_ms - since_ms))
-        yield scene.transition("member_back", member_id, instance=name, away_ms=away_ms)
+        name = _instance_of(view, record.member_id)
+        away_ms = str(max(0, view.now_ms - since_ms))
+        yield view.transition("member_back", member_id, instance=name, away_ms=away_ms)
 
 
-def _clock_set(scene: Scene, record: facts.StaticClockSet) -> Iterable[Entry]:
+def _clock_set(view: DecisionView, record: facts.StaticClockSet) -> Iterable[Entry]:
     """Report that new members wait from now on, or do no longer; the clock's progress is not reported."""
-    before = scene.clock is not None and scene.clock.has_window
+    before = view.clock is not None and view.clock.has_window
     after = record.window_opened_ms != NO_WINDOW
     if before == after:
         return ()
-    wait_ms = scene.settings.group_expansion_timeout_ms
+    wait_ms = view.settings.group_expansion_timeout_ms
     return (
-        scene.decision("window_opened", ends_ms=str(scene.now_ms + wait_ms))
-        if after
-        else scene.decision("window_closed"),
+        view.decision("window_opened", ends_ms=str(view.now_ms + wait_ms)) if after else view.decision("window_closed"),
     )
 
 
-def _is_told(scene: Scene, member_id: str) -> bool:
+def _is_told(view: DecisionView, member_id: str) -> bool:
     return any(
         isinstance(record, facts.CurrentAssignmentSet) and record.member_id == member_id and record.member_epoch < 0
-        for record in scene.records
+        for record in view.records
     )
 
 
-def _goes_on_as(scene: Scene, member_id: str) -> str | None:
+def _goes_on_as(view: DecisionView, member_id: str) -> str | None:
     """Return a member's id after the records, which another process may have; `None`: it is removed."""
-    for record in scene.records:
+    for record in view.records:
         if isinstance(record, classic.StaticMemberReplaced) and record.replaced_id == member_id:
             return record.member.member_id
         if isinstance(record, classic.MemberRemoved) and record.member_id == member_id:
             return None
     if not any(
-        isinstance(each, facts.ConsumerMemberForgotten) and each.member_id == member_id for each in scene.records
+        isinstance(each, facts.ConsumerMemberForgotten) and each.member_id == member_id for each in view.records
     ):
         return member_id
-    return next((new_id for new_id, former_id in scene.former.items() if former_id == member_id), None)
+    return next((new_id for new_id, former_id in view.former.items() if former_id == member_id), None)
 
 
-def _instance_of(scene: Scene, member_id: str) -> str:
-    hosted = scene.members.get(member_id)
+def _instance_of(view: DecisionView, member_id: str) -> str:
+    hosted = view.members.get(member_id)
     if hosted is not None:
         return hosted.instance_id or ""
-    member = None if scene.classic is None else scene.classic.members.get(member_id)
+    member = None if view.classic is None else view.classic.members.get(member_id)
     return "" if member is None else member.instance_id or ""
 
 

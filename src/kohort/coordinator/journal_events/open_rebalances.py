@@ -54,7 +54,7 @@ class Passage:
         return {name: "" if (value := getattr(self, name)) is None else str(value) for name in names} | read
 
 
-class Course:
+class OpenRebalance:
     """The open rebalance and moves of one group."""
 
     __slots__ = ("awaited", "began_ms", "counted", "is_answered", "moved", "passages", "triggers", "unowned_ms")
@@ -71,7 +71,7 @@ class Course:
         self.unowned_ms = 0
         #: Partition -> its way from its old owner; it has no new one yet.
         self.passages: dict[Partition, Passage] = {}
-        #: Number of passages that `Courses` has counted.
+        #: Number of passages that `OpenRebalances` has counted.
         self.counted = 0
         #: Member -> time since which others wait for it.
         self.awaited: dict[str, int] = {}
@@ -171,51 +171,47 @@ class Course:
         return {"took_ms": now_ms - began_ms, "moved": self.moved, "unowned_ms": self.unowned_ms}
 
 
-class Courses:
+class OpenRebalances:
     """All groups in a rebalance, or with partitions without an owner."""
 
     def __init__(self) -> None:
-        #: Group -> its course, in the order in which the groups were noted.
-        self._courses: Final[dict[str, Course]] = {}
+        #: Group -> its open rebalance, in the order in which the groups were noted.
+        self.by_group: Final[dict[str, OpenRebalance]] = {}
         #: Number of partitions in a move, over all groups.
         self._size = 0
 
     def follow_clock(self, by_ms: int) -> None:
         """Shift all times by a step of the clock."""
-        for course in self._courses.values():
-            course.follow_clock(by_ms)
+        for rebalance in self.by_group.values():
+            rebalance.follow_clock(by_ms)
 
-    def find(self, group_id: str) -> Course | None:
-        """Return the course of a group, `None` if it has none."""
-        return self._courses.get(group_id)
-
-    def of(self, group_id: str) -> Course:
-        """Return the course of a group, a new one if it has none."""
-        course = self._courses.get(group_id)
-        if course is None:
-            course = self._courses[group_id] = Course()
-        return course
+    def of(self, group_id: str) -> OpenRebalance:
+        """Return the open rebalance of a group, a new one if it has none."""
+        rebalance = self.by_group.get(group_id)
+        if rebalance is None:
+            rebalance = self.by_group[group_id] = OpenRebalance()
+        return rebalance
 
     def end(self, group_id: str) -> None:
         """Forget a group."""
-        course = self._courses.pop(group_id, None)
-        if course is not None:
-            self._size -= course.counted
+        rebalance = self.by_group.pop(group_id, None)
+        if rebalance is not None:
+            self._size -= rebalance.counted
 
     def tidy(self, group_id: str) -> None:
-        """Forget a course that has ended, and courses beyond the limits."""
-        course = self._courses.get(group_id)
-        if course is None:
+        """Forget a rebalance that has ended, and rebalances beyond the limits."""
+        rebalance = self.by_group.get(group_id)
+        if rebalance is None:
             return
         # At rest, and no partition is without an owner: nothing is left to remember.
-        if course.began_ms is None and not course.passages:
+        if rebalance.began_ms is None and not rebalance.passages:
             self.end(group_id)
             return
-        self._size += len(course.passages) - course.counted
-        course.counted = len(course.passages)
+        self._size += len(rebalance.passages) - rebalance.counted
+        rebalance.counted = len(rebalance.passages)
         # Beyond the limits the group that was noted first is forgotten.
-        while len(self._courses) > _GROUPS_LIMIT or self._size > _PARTITIONS_LIMIT:
-            self.end(next(iter(self._courses)))
+        while len(self.by_group) > _GROUPS_LIMIT or self._size > _PARTITIONS_LIMIT:
+            self.end(next(iter(self.by_group)))
 
 
 # Times between two readers of a partition: the last fetch of the old owner, the first of the new.

@@ -25,7 +25,14 @@ from kohort.coordinator.commands.offsets import CommitOffsets, CommitTransaction
 from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, is_settled, places_of
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
-from kohort.coordinator.journal_events.decision_view import LOST, ConnectionEnd, Scene, flatten, held_for_ms, shown
+from kohort.coordinator.journal_events.decision_view import (
+    LOST,
+    ConnectionEnd,
+    DecisionView,
+    flatten,
+    held_for_ms,
+    shown,
+)
 from kohort.coordinator.journal_events.entries import (
     CLASSIC_EVENTS,
     CONSUMER_EVENTS,
@@ -33,7 +40,7 @@ from kohort.coordinator.journal_events.entries import (
     read_owned,
     tell_short,
 )
-from kohort.coordinator.journal_events.open_rebalances import Courses, MemberKey, Reads
+from kohort.coordinator.journal_events.open_rebalances import MemberKey, OpenRebalances, Reads
 from kohort.coordinator.journal_events.triggers import (
     AT_ONCE,
     STEP,
@@ -124,7 +131,7 @@ class Reporter:
         #: Deleted topics -> their former names: members revoke them after that.
         self._former_topics: Final[dict[TopicId, str]] = {}
         #: Open rebalance and moves of each group.
-        self._courses: Final = Courses()
+        self._rebalances: Final = OpenRebalances()
         #: (group, member) -> the latest known end of its connection.
         self._ends: Final[dict[MemberKey, ConnectionEnd]] = {}
         #: Last readers of partitions.
@@ -174,13 +181,13 @@ class Reporter:
         # Unless a member waits to read partitions, commits say nothing new about readers.
         if self.reads.awaited and records:
             self._on_commit(journal, command, records, now_ms=now_ms)
-        course = self._courses.find(command.group_id)
-        member_id = "" if course is None else _member_of(command)
-        since_ms = None if course is None else course.awaited.get(member_id)
-        if course is None or since_ms is None:
+        rebalance = self._rebalances.by_group.get(command.group_id)
+        member_id = "" if rebalance is None else _member_of(command)
+        since_ms = None if rebalance is None else rebalance.awaited.get(member_id)
+        if rebalance is None or since_ms is None:
             return []
         commits = [record for record in records if isinstance(record, facts.OffsetCommitted)]
-        course.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
+        rebalance.commit(member_id, [(record.topic, record.partition) for record in commits], now_ms=now_ms)
         # Short waits are the rule: they would fill the journal.
         if now_ms - since_ms < SLOW_MS:
             return []
@@ -271,7 +278,7 @@ class Reporter:
     def follow_clock(self, by_ms: int) -> None:
         """Shift all times by a step of the clock."""
         self.shift(by_ms)
-        self._courses.follow_clock(by_ms)
+        self._rebalances.follow_clock(by_ms)
         self.reads.follow_clock(by_ms)
         for key, end in self._ends.items():
             self._ends[key] = ConnectionEnd(end.ended_ms + by_ms, end.heard_ms + by_ms)
@@ -316,27 +323,27 @@ class Reporter:
             if record.group_id:
                 by_group.setdefault(record.group_id, []).append(record)
         for group_id, records in by_group.items():
-            scene = self._scene(groups, group_id, records, timers, now_ms=now_ms)
+            view = self._view(groups, group_id, records, timers, now_ms=now_ms)
             if isinstance(stimulus, InstallAssignment):
-                scene.computed_by = stimulus.member_id
-            if MovesHeldBack in scene.kinds:
-                scene.pace = self._pace(groups, group_id, records)
+                view.computed_by = stimulus.member_id
+            if MovesHeldBack in view.kinds:
+                view.pace = self._pace(groups, group_id, records)
             # To find a trigger is expensive, and most decisions need none.
-            if not scene.kinds.isdisjoint(_TRIGGERED):
-                scene.trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
-                scene.step = self._step(groups, stimulus, group_id, records)
-            told = _tell(scene)
+            if not view.kinds.isdisjoint(_TRIGGERED):
+                view.trigger = self._trigger(groups, stimulus, group_id, decision, now_ms=now_ms)
+                view.step = self._step(groups, stimulus, group_id, records)
+            told = _tell(view)
             if told:
                 held_ms = _held_ms(groups, stimulus, timers, now_ms=now_ms)
                 entries.append(_stimulus(groups, stimulus, group_id, held_ms=held_ms))
                 entries += told
             # The group is over, and so are its rebalance and moves.
             if told and told[-1].event == END:
-                self._courses.end(group_id)
-            self._courses.tidy(group_id)
+                self._rebalances.end(group_id)
+            self._rebalances.tidy(group_id)
         return entries
 
-    def _scene(
+    def _view(
         self,
         groups: GroupsState,
         group_id: str,
@@ -344,13 +351,13 @@ class Reporter:
         timers: TimerTable[TimerKey],
         *,
         now_ms: int,
-    ) -> Scene:
-        return Scene(
+    ) -> DecisionView:
+        return DecisionView(
             groups,
             group_id,
             records,
             former_topics=self._former_topics,
-            course=self._courses.of(group_id),
+            rebalance=self._rebalances.of(group_id),
             reads=self.reads,
             ends=self._ends,
             settings=self._settings_of(groups, group_id),
@@ -426,20 +433,20 @@ class Reporter:
         return ""
 
 
-def _tell(scene: Scene) -> list[Entry]:
+def _tell(view: DecisionView) -> list[Entry]:
     """Build the entries of a decision's records for one group; targets and offsets are summed up."""
     told: list[Entry] = []
-    for record in scene.records:
+    for record in view.records:
         tell = _EVENTS.get(type(record))
         if tell is not None:
-            told += tell(scene, record)
-    if scene.forgotten_offsets:
-        told.append(scene.transition("offsets_forgotten", partitions=str(scene.forgotten_offsets)))
+            told += tell(view, record)
+    if view.forgotten_offsets:
+        told.append(view.transition("offsets_forgotten", partitions=str(view.forgotten_offsets)))
     # Rest is found last: it depends on all records of the decision.
-    at_rest = rest_epoch(scene.consumer, scene.records)
+    at_rest = rest_epoch(view.consumer, view.records)
     if at_rest is not None:
-        told.append(scene.transition("group_at_rest", epoch=str(at_rest), **scene.cost()))
-        told += tell_short(scene)
+        told.append(view.transition("group_at_rest", epoch=str(at_rest), **view.cost()))
+        told += tell_short(view)
     return told
 
 

@@ -89,11 +89,10 @@ def examine_partitions(
 
 
 def _unknown_id(group: ConsumerGroup | None, topic_id: TopicId) -> ErrorCode:
-    """Return the code for an unknown topic id: a topic deleted while the group consumed it, or none ever.
-
-    Kafka returns UNKNOWN_TOPIC_ID for both. The Java consumer takes that for outdated metadata, and repeats the commit
-    before it revokes the partition until its max.poll.interval is over; it accepts at once that a topic is deleted.
-    """
+    """Return the code for an unknown topic id: a topic deleted while the group consumed it, or none ever."""
+    # Kafka returns UNKNOWN_TOPIC_ID for both. The Java consumer takes that for outdated metadata, and repeats the
+    # commit before it revokes the partition until its max.poll.interval is over; it accepts at once that a topic is
+    # deleted.
     is_deleted = group is not None and topic_id in group.holders
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -105,7 +104,8 @@ def check_consumer_member(group: ConsumerGroup, command: CommitOffsets) -> Consu
     if epoch < 0 and not group.members:
         return None
     # KIP-345: a member that lost its instance id to another process is fenced, and does not merely join again.
-    bearer_of(group, command.instance_id, command.member_id)
+    if command.instance_id is not None:
+        bearer_of(group, command.instance_id, command.member_id)
     member = group.members.get(command.member_id)
     if member is None:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {command.member_id} is not in the group")
@@ -307,11 +307,9 @@ def _code(code: ErrorCode, command: CommitTransactionOffsets) -> ErrorCode:
 # OffsetFetch: committed offsets.
 #
 # Laws: a member whose group or membership is gone gets an error; "nothing committed" would send it to
-# auto.offset.reset.
-# A request for stable offsets gets none that an open transaction may replace (KIP-447).
+# auto.offset.reset. A request for stable offsets gets none that an open transaction may replace (KIP-447).
 # Source: KIP-848; Apache Kafka's `OffsetMetadataManager.fetchOffsets`. The previous epoch is accepted, too: the
-# response
-# with the current one may still be on its way (KAFKA-20765).
+# response with the current one may still be on its way (KAFKA-20765).
 
 
 def decide_fetch(groups: GroupsState, command: FetchOffsets) -> Decision:
@@ -378,8 +376,7 @@ def _committed(topic: str, partition: int, found: OffsetCommitted | None, known_
 # Changes of committed offsets by records: live decisions and recovery both come here.
 #
 # Laws: the order of the log decides. A commit of a transaction takes effect with its marker, unless a later commit in
-# the
-# log is in effect already.
+# the log is in effect already.
 # Source: Apache Kafka's `OffsetMetadataManager.replay` and `replayEndTransactionMarker`.
 
 

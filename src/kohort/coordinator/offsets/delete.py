@@ -116,13 +116,10 @@ def _always(_: str) -> bool:
 # Expiry of unused offsets, and of the group with the last of them.
 #
 # Laws: an offset of a topic that a living group subscribes to, or that an open transaction is about to replace, is
-# kept,
-# whatever its age. A group is removed only while it is empty and has no offsets. One decision removes a bounded
-# number,
-# so that a batch of the log and a turn of the loop stay small.
+# kept, whatever its age. A group is removed only while it is empty and has no offsets. One decision removes a bounded
+# number, so that a batch of the log and a turn of the loop stay small.
 # Source: Apache Kafka's `OffsetMetadataManager.cleanupExpiredOffsets` and the offset expiration conditions of its
-# groups
-# (KIP-211, KIP-496). Kafka counts from the time at which the group became empty, even for later commits by an
+# groups (KIP-211, KIP-496). Kafka counts from the time at which the group became empty, even for later commits by an
 # administrator; here the later one of the two counts.
 
 #: Most offsets that one decision removes.

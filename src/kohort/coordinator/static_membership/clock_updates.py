@@ -43,8 +43,7 @@ from kohort.errors import ErrorCode, Refused
 # Replaced processes of static groups, which lost their instance ids: all their requests are refused.
 #
 # Most clients do not send their instance id with each heartbeat, and join again when they are unknown: two processes
-# with
-# one instance id would take it from each other many times a second.
+# with one instance id would take it from each other many times a second.
 #
 # Laws: no present member is refused here. The memory is bounded, and a restart forgets it.
 # Source: requirement S2; seen with librdkafka (KIP-848) and aiokafka (classic).
@@ -99,8 +98,6 @@ def follow_clocks(
         is_by_hand: its moves were submitted, which gives new members no partitions.
         now_ms: coordinator time.
     """
-    if not groups.clocks or not decision.records:
-        return decision
     records: list[Record] = []
     effects: list[Effect] = []
     for group_id in dict.fromkeys(record.group_id for record in decision.records):
@@ -164,10 +161,8 @@ def _gone(records: Iterable[Record]) -> set[str]:
 
 
 def _left_behind(records: Sequence[Record], clock: StaticClock) -> set[str]:
-    """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group.
-
-    They were removed while the group was loaded, when no records are written.
-    """
+    """Return the offline members that a classic group does not pass on as it becomes a KIP-848 group."""
+    # They were removed while the group was loaded, when no records are written.
     if not any(isinstance(record, ClassicGroupForgotten) for record in records):
         return set()
     coming = {record.member_id for record in records if isinstance(record, ConsumerMemberSubscribed)}

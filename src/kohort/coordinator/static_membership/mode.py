@@ -334,8 +334,6 @@ def _build_clock(group_id: str, clock: StaticClock, *, now_ms: int) -> StaticClo
 
 
 def without_window(group_id: str, clock: StaticClock) -> StaticClockSet:
-    """Build the record of a clock after its expansion window has ended.
-
-    The progress is not noted anew: while a group is loaded, the time since the last note is not known yet.
-    """
+    """Build the record of a clock after its expansion window has ended."""
+    # The progress is not noted anew: while a group is loaded, the time since the last note is not known yet.
     return StaticClockSet(group_id=group_id, noted_ms=clock.noted_ms, lost_ms=clock.lost_ms, window_opened_ms=NO_WINDOW)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from kohort.journal.explain.explanation import Gap, GroupExplanation, Trigger
-from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, Holdings, OpenMove, Silence
+from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, OpenMove, OwnershipTimeline, Silence
 from kohort.journal.explain.rebalances import FollowedRebalances
 from kohort.journal.explain.sentences import (
     ENDS,
@@ -65,7 +65,7 @@ class _Explainer:
         self._names: Final = names
         self._members: dict[str, FollowedMember] = {}
         self._rebalances: Final = FollowedRebalances()
-        self._holdings = Holdings()
+        self._holdings = OwnershipTimeline()
         #: Partition -> the move that brought it to its member.
         self._arrivals: dict[Partition, OpenMove] = {}
         self._is_gone = False

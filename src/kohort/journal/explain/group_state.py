@@ -163,7 +163,7 @@ class OpenMove:
 
 
 @dataclass(slots=True)
-class Holdings:
+class OwnershipTimeline:
     """Owners of the partitions of one group."""
 
     #: All holdings, present and former.

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kohort.journal.explain.explanation import Delay, GroupRebalance, Move, Ownership, Phase, Standing
-from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, HeldBack, Holding, Holdings
+from kohort.journal.explain.group_state import FollowedMember, FollowedRebalance, HeldBack, Holding, OwnershipTimeline
 from kohort.journal.words import PAUSED, MemberNames, Partition, show_clock, show_duration, show_partitions
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def build_pace(
 def build_waits(
     members: Collection[FollowedMember],
     rebalance: FollowedRebalance | None,
-    holdings: Holdings,
+    holdings: OwnershipTimeline,
     names: MemberNames,
     *,
     now_ms: int,
@@ -113,7 +113,7 @@ def build_waits(
 
 
 def build_standings(
-    members: Iterable[FollowedMember], holdings: Holdings, window_ms: int | None, *, now_ms: int
+    members: Iterable[FollowedMember], holdings: OwnershipTimeline, window_ms: int | None, *, now_ms: int
 ) -> list[Standing]:
     """Build each member's partitions with the reason for fewer than others."""
     # `window_ms` is the end of the wait of a static group's new members.

@@ -16,10 +16,10 @@ from kohort.base.clock import Clock
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
-from kohort.broker.groups.delayed_heartbeats import Pushing
-from kohort.broker.groups.membership_updates import Listening
+from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
+from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.groups.runtime import Runtime
-from kohort.broker.groups.shard_log import Home
+from kohort.broker.groups.shard_log import ShardLog
 from kohort.coordinator.commands.base import Refusal
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
 from kohort.coordinator.decision import Decision, Reply, TimerKey
@@ -233,7 +233,7 @@ _GRACE_MS: Final = 100
 _AT_ONCE_S: Final = 0.1
 
 
-class HoldsFor(Pushing):
+class HoldsFor(DelayedHeartbeats):
     """A policy that holds heartbeats for a share, 0 to below 1, of a member's interval; 0: never."""
 
     def __init__(self, values: Mapping[str, Any], clock: Clock, share: float) -> None:
@@ -241,7 +241,7 @@ class HoldsFor(Pushing):
         self._share: Final = share
 
     def bears(self, request: Request) -> bool:
-        """Return whether a request's client bears a hold, as `Pushing` does."""
+        """Return whether a request's client bears a hold, as `DelayedHeartbeats` does."""
         return self._share > 0 and super().bears(request)
 
     def hold_ms(self, connection: Peer, member: MemberKey) -> int:
@@ -249,7 +249,7 @@ class HoldsFor(Pushing):
         return int(connection.told_intervals.get(member, 0) * self._share)
 
 
-class TellsAlike(Listening):
+class TellsAlike(MembershipUpdates):
     """The check of `ToldAlike` for every update beside heartbeats; `fail`: called if it is broken."""
 
     def __init__(
@@ -308,7 +308,7 @@ class Members:
         """Note each reader whose session ends, for `FreedIsLetGo`."""
         commit = runtime._commit
 
-        def watched(home: Home, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
+        def watched(home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, **more: Any) -> bool:
             is_over = decision.due is not None and decision.due.kind == "session"
             found = self._reader_of(home, decision.due) if is_over else None
             is_taken = commit(home, stimulus, decision, now_ms, **more)
@@ -318,7 +318,7 @@ class Members:
 
         runtime._commit = watched  # type: ignore[method-assign]
 
-    def _reader_of(self, home: Home, ended: TimerKey | None) -> Reader | None:
+    def _reader_of(self, home: ShardLog, ended: TimerKey | None) -> Reader | None:
         """Find the reader that is still the member of an ended session; `None`: no reader is."""
         assert ended is not None
         for reader in self._world.readers:

@@ -277,14 +277,10 @@ def open_descriptor(path: str, flags: int, files: OpenFiles, mode: int = 0o644) 
 # The bound on open files: those that were not used for long give their descriptors back.
 #
 # Laws: a file that is told to let its descriptor go opens itself again when somebody uses it, so nobody but the clock
-# of
-# the system notices. Files with bytes that no sync has covered keep theirs while others can give one: the system
-# reports
-# what it could not write to descriptors that are open then (and, from Linux 4.16 on, once to the next that is opened,
-# so
-# that a sync by a new descriptor covers the bytes and tells of their errors as well). Safe in every thread: each step
-# is
-# one operation on a dictionary.
+# of the system notices. Files with bytes that no sync has covered keep theirs while others can give one: the system
+# reports what it could not write to descriptors that are open then (and, from Linux 4.16 on, once to the next that is
+# opened, so that a sync by a new descriptor covers the bytes and tells of their errors as well). Safe in every thread:
+# each step is one operation on a dictionary.
 # Source: Corbató's clock algorithm; errseq(9) in the kernel's documentation; fsync(2).
 
 #: Of the files that may be open, so many are closed at once when another one is opened.

@@ -95,7 +95,7 @@ class PartitionLog:
         self.leader_epoch = 0
         self.epochs = LeaderEpochs()
         #: Threads that write beside segments; `replace` is called when there are none.
-        self.filing = Filing()
+        self.filing = IndexWriter()
         #: Whether segments have left the log; their files may still be there.
         self.has_dropped = False
         #: The offset at which the state for a start was last written.
@@ -402,8 +402,7 @@ class PartitionLog:
 
 # The coordination of threads that write index files and checkpoints beside the segments of a log.
 #
-# Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of
-# the
+# Laws: while a thread writes, no file takes the place of a segment's: the written files would be taken for those of the
 # new one. Once the folder has left its name, which another topic may have by then, no thread writes there. All methods
 # except `do` and `give_up` are called on the loop.
 # Source: of ours; Apache Kafka takes a lock of the log for both.
@@ -411,7 +410,7 @@ class PartitionLog:
 T = TypeVar("T")
 
 
-class Filing:
+class IndexWriter:
     """Work that is under way for one log, and callbacks that wait for its end."""
 
     __slots__ = ("_is_given_up", "_lock", "_pending", "_waiting")

@@ -1,4 +1,4 @@
-"""The index files of segments, in Apache Kafka's formats, with the facts to check them against.
+"""The sparse indexes of segments, and their files in Apache Kafka's formats with facts to check them.
 
 `<base>.index` and `<base>.timeindex` are Kafka's. `<base>.facts` is ours: how much of the segment they are about, their
 checksums, and the checksum of the whole segment once it is known. It carries a checksum of its own.

@@ -29,11 +29,9 @@ from kohort.storage.segments.segment import Segment
 # The search for the next whole batch in bytes that may be damaged.
 #
 # Laws: what is found has a header that fits and the right CRC; no length is believed before the bytes are there. It is
-# where the damaged batch says that it ends, or else the first of two that follow each other: a batch that is kept
-# as a value of a record is not taken for one of the log. No checksum covers offsets: that of a batch is believed if
-# its
-# neighbours say the same, or nothing. The search takes time linear in the bytes, but for those that look like a
-# header.
+# where the damaged batch says that it ends, or else the first of two that follow each other: a batch that is kept as a
+# value of a record is not taken for one of the log. No checksum covers offsets: that of a batch is believed if its
+# neighbours say the same, or nothing. The search takes time linear in the bytes, but for those that look like a header.
 
 #: The limit of offsets where no file follows.
 NO_LIMIT: Final = 1 << 63

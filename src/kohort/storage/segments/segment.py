@@ -425,10 +425,9 @@ class Segment:
 
 # Reads of a log's segments: whole batches from an offset on, and the batch of a timestamp.
 #
-# Laws: what is read begins and ends at boundaries of batches and has no gap. Nothing here unfolds
-# a batch: looking up a time ends at a batch, and what is in that one is for a thread that has the time. Whoever does
-# not
-# wait gets `NotResidentError` where the disk would have to be asked, and has got nothing.
+# Laws: what is read begins and ends at boundaries of batches and has no gap. Nothing here unfolds a batch: looking up a
+# time ends at a batch, and what is in that one is for a thread that has the time. Whoever does not wait gets
+# `NotResidentError` where the disk would have to be asked, and has got nothing.
 # Source: Apache Kafka's fetch and ListOffsets by timestamp (KIP-79, KIP-734).
 
 _BASE_OFFSET: Final = attrgetter("base_offset")

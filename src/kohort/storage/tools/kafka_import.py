@@ -47,9 +47,8 @@ from kohort.storage.topicconfig import LogConfig
 # The transactions in a partition of Apache Kafka's: which of their records count.
 #
 # Laws: a transaction begins with its producer's first transactional batch and ends with the producer's next marker.
-# Records of one that was aborted never count; those of one that is open count only where its coordinator had decided
-# on a
-# commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
+# Records of one that was aborted never count; those of one that is open count only where its coordinator had decided on
+# a commit. What is known of a transaction takes 32 bytes here, fewer than its smallest batch takes in the log.
 # Source: KIP-98; Apache Kafka's ProducerAppendInfo, TransactionLogValue and TransactionState.
 
 #: The topic in which the transaction coordinator keeps its decisions.
@@ -161,7 +160,7 @@ class Transactions:
         slot, _ = self._open.get(header.producer_id, (-1, 0))
         return slot >= 0 and _is_data(header) and header.base_offset >= self._first[slot]
 
-    def sieve(self) -> Sieve:
+    def sieve(self) -> BatchFilter:
         """Return a filter of the batches that a copy leaves out."""
         ends = self._end
         if self.is_of_groups:
@@ -170,7 +169,7 @@ class Transactions:
             ends = array("q", ends)
             for producer_id in self.committed & self._open.keys():
                 ends[self._open[producer_id][0]] = _COMMITTED
-        return Sieve(self._first, self._producer, ends)
+        return BatchFilter(self._first, self._producer, ends)
 
     def markers(self, offset: int) -> list[bytearray]:
         """Build the marker batches that end the open transactions, from `offset` on."""
@@ -190,7 +189,7 @@ class Transactions:
         return found
 
 
-class Sieve:
+class BatchFilter:
     """A filter of the batches that are left out; asked in log order."""
 
     def __init__(self, first: array[int], producer: array[int], end: array[int]) -> None:
@@ -447,7 +446,7 @@ def _copy_partition(
     write_partition_metadata(fs, target, topic.topic_id)
     names = [name for name in source_fs.list_directory(source) if segment_base(name) is not None]
     end, transactions = topic.ends.get(partition, 0), topic.transactions.get(partition)
-    sieve: Sieve | None = None
+    sieve: BatchFilter | None = None
     markers: list[bytearray] = []
     # Without transactions in the way the files are copied byte by byte.
     if transactions is not None and transactions.is_in_the_way:
@@ -473,7 +472,7 @@ def _copy_partition(
     fs.sync_directory(target)
 
 
-def _spans(fs: FileSystem, path: str, sieve: Sieve | None) -> Iterator[tuple[int, int]]:
+def _spans(fs: FileSystem, path: str, sieve: BatchFilter | None) -> Iterator[tuple[int, int]]:
     """Yield position and size of each part of a file that is copied."""
     if sieve is None:
         yield 0, fs.open(path).size()

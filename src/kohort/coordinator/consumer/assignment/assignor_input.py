@@ -129,10 +129,8 @@ def _assignable_member(
 
 
 def _subscribers(image: TopicImage, subscriptions: list[tuple[str, ...]]) -> dict[str, Sequence[int]]:
-    """Return name -> ascending numbers of its subscribers, of existing topics.
-
-    `subscriptions` are in the order of the members' numbers.
-    """
+    """Return name -> ascending numbers of its subscribers, of existing topics."""
+    # `subscriptions` are in the order of the members' numbers.
     if len(set(subscriptions)) == 1:
         return {name: range(len(subscriptions)) for name in subscriptions[0] if name in image.by_name}
     return {name: members for name, members in subscribers_by_topic(subscriptions).items() if name in image.by_name}

@@ -55,10 +55,8 @@ from kohort.ids import ZERO_TOPIC_ID, TopicId
 
 
 def hash_topics(image: TopicImage, names: Collection[str]) -> int:
-    """Hash the topics `names` of `image` into one signed 64-bit number.
-
-    Kafka compares such a hash, too, but never across brokers: the function is kohort's own.
-    """
+    """Hash the topics `names` of `image` into one signed 64-bit number."""
+    # Kafka compares such a hash, too, but never across brokers: the function is kohort's own.
     digest = blake2b(digest_size=8)
     for name in sorted(names):
         facts = image.by_name.get(name)
@@ -315,11 +313,9 @@ def _balance_after(
 def decide_topics_changed(
     groups: GroupsState, command: TopicsChanged, settings_for: Callable[[str], GroupSettings], *, now_ms: int
 ) -> Decision:
-    """Raise the epochs of the groups that a change of topics concerns.
-
-    Timers that are due now compute the targets, one timer per group, so that a change for many groups does not keep
-    other requests waiting.
-    """
+    """Raise the epochs of the groups that a change of topics concerns."""
+    # Timers that are due now compute the targets, one timer per group, so that a change for many groups does not keep
+    # other requests waiting.
     image = command.image
     records: list[Record] = [TopicImageReplaced(group_id="", image=image)]
     effects: list[Effect] = []

@@ -77,8 +77,7 @@ def _named(assignors: tuple[ClientAssignor, ...], name: str) -> ClientAssignor |
 
 # Choice of a group's client-side assignor: common to all members, preferred by most.
 #
-# Laws: the choice follows from the members' assignors and preferences, and from the settings; the order of joining
-# does
+# Laws: the choice follows from the members' assignors and preferences, and from the settings; the order of joining does
 # not matter. An assignor counts only if all members have a common version of it. An administrator's choice
 # (`group.assignor`) takes precedence.
 # Source: KIP-848 as drafted (the highest preference that all members have); KIP-268 (versions).

@@ -136,10 +136,8 @@ def _is_of(assigned: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> bool:
 # Volatile records of moves that have not begun.
 #
 # Laws: applied like any record, never written: the waiting moves follow from targets and assignments, and a restart
-# finds
-# them again. Keepers and takers of waiting moves are measured by their present goal (`effective_target.py`), not by
-# their
-# target, so that none of them is behind.
+# finds them again. Keepers and takers of waiting moves are measured by their present goal (`effective_target.py`), not
+# by their target, so that none of them is behind.
 # Source: requirement H4.
 
 

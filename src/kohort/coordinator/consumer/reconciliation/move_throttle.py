@@ -185,8 +185,7 @@ def _used_ms(group: ConsumerGroup, gap_ms: float, *, now_ms: int) -> float:
 # not again within some seconds: moves that begin meanwhile keep the known order.
 #
 # Laws: an order decides only which move comes first. Partitions of unknown weight come last, and the name decides
-# between
-# equals.
+# between equals.
 # Source: requirement H4.
 
 #: Time for which a measurement counts, ms.

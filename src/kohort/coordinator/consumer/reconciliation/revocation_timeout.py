@@ -81,11 +81,9 @@ def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, no
 def _shown_to_have(
     member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int
 ) -> Mapping[TopicId, Collection[int]]:
-    """Return the partitions that the member lists, or is known to have if its heartbeat has no list.
-
-    It may have missed the response that assigned the others; then it takes those only after it has revoked the ones of
-    this response.
-    """
+    """Return the partitions that the member lists, or is known to have if its heartbeat has no list."""
+    # It may have missed the response that assigned the others; then it takes those only after it has revoked the ones
+    # of this response.
     if command.topic_partitions is not None:
         return command.topic_partitions
     if member.list_awaited_ms <= now_ms:
@@ -97,11 +95,9 @@ def _shown_to_have(
 
 
 def build_loaded_times(member: ConsumerMember, group_id: str, due_ms: int) -> HandOverTimed:
-    """Build the deadlines of a member that had partitions to revoke before a restart.
-
-    The member may not have taken partitions that were assigned meanwhile, and the log does not say when they were: all
-    of its partitions count as not taken, until it lists them.
-    """
+    """Build the deadlines of a member that had partitions to revoke before a restart."""
+    # The member may not have taken partitions that were assigned meanwhile, and the log does not say when they were:
+    # all of its partitions count as not taken, until it lists them.
     return HandOverTimed(
         group_id=group_id,
         member_id=member.member_id,

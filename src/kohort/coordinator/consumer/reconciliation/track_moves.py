@@ -60,8 +60,6 @@ def follow_moves(groups: GroupsState, decision: Decision, *, is_asked: bool, now
         is_asked: an administrator submitted its moves.
         now_ms: coordinator time.
     """
-    if not decision.records:
-        return decision
     more: list[Record] = []
     concerned: dict[str, list[Record]] = {}
     for record in decision.records:
