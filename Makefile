@@ -24,7 +24,7 @@ bench:  ## every claim of docs/performance.md beside its peer; fails where one n
 
 seed:  ## one seed of a simulated world again, with its story: make seed SEED=17; WORLD=queries, WORLD=clients
 	@tools/setup.sh
-	@exec $(PY) -m kohort.simulation.$(WORLD:%=%.)seed $(SEED) --verbose
+	@exec $(PY) -m kohort.simulation.seed $(SEED) $(WORLD:%=--world=%) --verbose
 
 clean:
 	rm -rf .venv .venv-3.* .cache build .pytest_cache .mypy_cache .ruff_cache .hypothesis
