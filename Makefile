@@ -2,11 +2,15 @@
 PY := .venv/bin/python
 # Byte code is kept, whatever the shell says: to compile the sources anew is half of what a process takes to start.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: demo test soak bench seed clean
+.PHONY: demo quick test soak bench docs seed clean
 
 demo:  ## the main job: flights through the broker, a consumer group and Spark
 	@tools/setup.sh
 	$(PY) -m kohort.cli.main demo
+
+quick:  ## unit tests and the rules of the KIPs that start no process, in 2 minutes
+	@tools/setup.sh
+	@exec $(PY) -m pytest -n 2 --dist loadfile --no-process -m "not large" tests/unit tests/kips
 
 # Long files first, and four at a time on two cores: half of the time tests wait. What `make soak` alone runs is left out.
 test:  ## everything that must hold, under 15 minutes
@@ -18,9 +22,14 @@ soak:  ## the long tests: thousands of seeds, whole tables, clusters; ONLY=list 
 	@tools/setup.sh
 	@exec $(PY) tools/soak.py $(ONLY)
 
-bench:  ## every claim of docs/performance.md beside its peer; fails where one no longer holds
+bench:  ## every claim of docs/reference/performance.md beside its peer; fails where one no longer holds
 	@tools/setup.sh
 	@exec $(PY) bench/run.py
+
+docs:  ## the site of docs/, with its tables made, into build/site; fails where a link leads nowhere
+	@tools/setup.sh docs
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "the site is build/site/index.html"
 
 seed:  ## one seed of a simulated world again, with its story: make seed SEED=17; WORLD=queries, WORLD=clients
 	@tools/setup.sh

@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: The run from which docs/performance.md is printed.
+#: The run of which docs/reference/performance.md has the tables.
 PUBLISHED = HERE / "published.json"
 #: The latest measurement of each bench.
 RESULTS = HERE / "results" / "latest.json"
@@ -146,6 +145,5 @@ def missing(results: Document, names: Sequence[str]) -> list[str]:
 
 
 def publish(results: Document, names: Sequence[str]) -> None:
-    """Replace what is published, benches in their order, and print docs/performance.md anew."""
+    """Replace what is published, benches in their order; docs/reference/performance.md is made of it."""
     store(PUBLISHED, {name: results[name] for name in names})
-    subprocess.run([sys.executable, str(HERE.parent / "tools" / "performance_tables.py")], check=True)

@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under one name, by which docs/performance.md asks for them."""
+    """Rows under one name, by which docs/reference/performance.md asks for them."""
 
     name: str
     title: str

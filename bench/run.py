@@ -148,7 +148,7 @@ def conclude(
             print(f"Not published: {', '.join(lacking)} must be measured with their peers first")
             return 1
         published.publish(whole, BENCHES)
-        print("Published: bench/published.json and docs/performance.md have what was measured")
+        print("Published: bench/published.json, and with it docs/reference/performance.md, has what was measured")
         return 0
     return 1 if failed or any(finding.is_failure for finding in findings) else 0
 

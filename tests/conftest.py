@@ -9,16 +9,23 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from support.guard import pytest_configure, pytest_unconfigure
+from support import guard, processes
+from support.guard import pytest_unconfigure
 from support.java_options import SHORT_LIVED
+from support.processes import pytest_addoption
 
-__all__ = ["pytest_configure", "pytest_unconfigure"]
+__all__ = ["pytest_addoption", "pytest_unconfigure"]
 
 # No test asserts how fast a machine is, which test_tidy.py holds; what hangs is ended by the timeout of the whole test.
 settings.register_profile("kohort", deadline=None)
 settings.load_profile("kohort")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    guard.pytest_configure(config)
+    processes.register(config)
 
 
 class _Bugs(logging.Handler):

@@ -1,4 +1,4 @@
-"""docs/internals/coordinator-state.md names what the coordinator has: modules, effects, deadlines, records."""
+"""docs/explanation/coordinator-state.md names what the coordinator has: modules, effects, deadlines, records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kohort.coordinator.static_membership import clock_updates
 
 ROOT = Path(__file__).resolve().parents[1]
 COORDINATOR = ROOT / "src" / "kohort" / "coordinator"
-TEXT = (ROOT / "docs" / "internals" / "coordinator-state.md").read_text()
+TEXT = (ROOT / "docs" / "explanation" / "coordinator-state.md").read_text()
 
 
 def rows_under(heading: str) -> list[list[str]]:

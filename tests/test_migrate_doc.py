@@ -1,10 +1,9 @@
-"""docs/migrate.md says what is so: every name exists, there and here, and no call of a library is left out."""
+"""docs/reference/migrate.md says what is so: every name exists, there and here, and no call is left out."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import inspect
-import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -26,11 +25,10 @@ import kohort.errors
 from kohort.base.options import as_keyword, as_text
 from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.errors import ErrorCode
-from support.doc_links import is_there, links_of
 from support.doc_names import Row, problem_with, public_names, rows_under
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "migrate.md"
+DOCUMENT = ROOT / "docs" / "reference" / "migrate.md"
 TEXT = DOCUMENT.read_text()
 OURS = (kohort, kohort.errors, concurrent.futures)
 
@@ -102,11 +100,6 @@ def test_what_is_told_to_be_missing_is_missing(library: Library) -> None:
         assert not found, name
 
 
-@pytest.mark.parametrize("target", links_of(DOCUMENT))
-def test_links_lead_somewhere(target: str) -> None:
-    assert is_there(DOCUMENT, target)
-
-
 def test_a_wrong_name_is_noticed() -> None:
     """What the tests above rely on."""
     assert problem_with("Consumer.pol", OURS) == "there is no Consumer.pol"
@@ -123,11 +116,6 @@ def test_every_error_of_kafka_python_is_told_or_has_our_code() -> None:
     assert of_clients - told == set()
     unknown = {each.errno for each in errors.values() if isinstance(getattr(each, "errno", None), int)} - numbers
     assert unknown == set()
-
-
-def test_tables_of_spellings_and_codes_are_those_of_the_code() -> None:
-    made = runpy.run_path(str(ROOT / "tools" / "migrate_tables.py"))["render"](TEXT)
-    assert made == TEXT, "run: python tools/migrate_tables.py"
 
 
 # -- defaults -----------------------------------------------------------------------------------------------------

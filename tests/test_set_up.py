@@ -49,9 +49,9 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def set_up(checkout: Path) -> subprocess.CompletedProcess[str]:
+def set_up(checkout: Path, *extra: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [checkout / "tools" / "setup.sh"],
+        [checkout / "tools" / "setup.sh", *extra],
         capture_output=True,
         text=True,
         timeout=120,
@@ -84,6 +84,10 @@ def test_each_step_that_takes_time_has_a_short_line(checkout: Path) -> None:
 
     again = set_up(checkout)
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+    more = set_up(checkout, "docs")
+    assert (more.returncode, more.stdout.splitlines()[0]) == (0, "set-up: and the extra docs")
+    assert set_up(checkout, "docs").stdout == set_up(checkout).stdout == ""
 
 
 def test_a_failure_shows_pips_reason(checkout: Path) -> None:

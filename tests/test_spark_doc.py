@@ -1,4 +1,4 @@
-"""docs/spark.md names what there is: every option of the source, and a test for each row of what is promised."""
+"""docs/reference/spark.md names what there is: every option of the source, and a test for each promise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from kohort.spark.option_table import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "docs" / "spark.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "spark.md").read_text()
 GUARANTEES = "| how a query ends | keeps the first | keeps the last | appends | test |"
 
 

@@ -42,8 +42,8 @@ _GENERATED: Final = re.compile(r"\bmade (of it )?by `python tools/", re.IGNORECA
 _APART: Final = re.compile(r"^Apart: \S", re.MULTILINE)
 #: Functions that run because time may have passed, not because something happened.
 _TICKS: Final = re.compile(r"(^|_)(ticks?|deadlines?|rearm)(_|$)")
-#: A field of both protocols' members in `describe_group`, and an option of consumers: each stands for its like.
-_FIELD, _OPTION = "offline_since_ms", "check.crcs"
+#: A field of KIP-848's `describe_group`, and an option of consumers: each stands for its like.
+_FIELD, _OPTION = "assignor_failure", "check.crcs"
 #: Classes of the client that lie over several files, or did; and how long a file is that is not small.
 _DOORS, _SMALL_LINES = ("Consumer", "Admin", "ConsumerMember"), 100
 #: Runs of equal lines are noticed from the first length on; those above the second are to be folded.
@@ -228,9 +228,10 @@ def kin_of(door: str) -> set[ClassKey]:
 
 
 def describe_files() -> Found:
-    """Count the files that name a field of describe group, offline_since_ms.
+    """Count the files that name a field of describe group, assignor_failure.
 
-    From where a group's clock has it, through the coordinator's reply, the wire and the admin client, to the shell.
+    From where a group has it, through the coordinator's reply, the wire and the admin client, to the shell. A field of
+    both protocols, as offline_since_ms, has one more: the message of the other protocol.
     """
     return counted(module.file for module in modules().values() if re.search(rf"\b{_FIELD}\b", module.text))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv, or the folder that VENV names, with kohort and everything that its tests and its demo need. A second run
-# finds its stamp and does nothing.
+# Makes .venv, or the folder that VENV names, with kohort and everything that its tests and its demo need; with an extra of
+# pyproject.toml as argument (tools/setup.sh docs) that one, too. A second run finds its stamp and does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,9 @@ venv=${VENV:-.venv}
 stamp=$venv/.kohort-ready
 log=$venv/set-up.log
 wanted=$(find src/kohort -name '*kernels.p*' | sort | xargs cat pyproject.toml setup.py tools/setup.sh | cksum)
-[ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
+extra=${1:-}
+is_done() { [ -f "$1" ] && [ "$(cat "$1")" = "$wanted" ]; }
+if is_done "$stamp" && { [ -z "$extra" ] || is_done "$stamp-$extra"; }; then exit 0; fi
 
 # Reads what pip says and tells what takes time: each big file, each longer step, and the seconds while nothing comes.
 tell() {
@@ -43,6 +45,14 @@ pip_install() {
     fi
 }
 
+install_extra() {
+    [ -n "$extra" ] || return 0
+    say "and the extra $extra"
+    pip_install -e ".[$extra]"
+    echo "$wanted" > "$stamp-$extra"
+}
+if is_done "$stamp"; then install_extra; exit 0; fi
+
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 python=
 for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11; do
@@ -67,4 +77,5 @@ else
 fi
 "$venv/bin/python" -c 'from kohort.records.kernels import __file__ as f; print("set-up: kernels are", "plain Python (no C compiler found)" if f.endswith(".py") else "compiled")'
 echo "$wanted" > "$stamp"
+install_extra
 say "done in $SECONDS s; the command is $venv/bin/kohort, or kohort after: source $venv/bin/activate"

@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kohort.base import VERSION
+
 if TYPE_CHECKING:
     from kohort.broker.embedded import Broker
     from kohort.client.admin.admin import Admin
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     )
     from kohort.ids import TopicPartition
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Broker",

@@ -24,7 +24,7 @@ from support.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "access.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "access.md"
 SECRET = "open-sesame"
 ACLS = "org.apache.kafka.tools.AclCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -269,7 +269,7 @@ def run_python(code: str, names: dict[str, Any]) -> str:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            exec(compile(code, "docs/access.md", "exec"), names)
+            exec(compile(code, "docs/reference/access.md", "exec"), names)
         except BrokerError as why:
             print(why)
     return printed.getvalue()

@@ -98,9 +98,11 @@ def test_commands_show_first_and_do_with_execute() -> None:
 
 
 def test_calls_that_our_broker_has_are_those_of_the_text() -> None:
-    """docs/client.md has every call of the admin client, and whether our broker has what it takes."""
+    """docs/reference/admin.md has every call of the admin client, and whether our broker has what it takes."""
     table = admin_calls.table()
-    assert table.keys() == admin_calls.public_calls(), "a call came or went: change the table in docs/client.md with it"
+    assert table.keys() == admin_calls.public_calls(), (
+        "a call came or went: change the table in docs/reference/admin.md with it"
+    )
     software = f"kohort's broker {kohort.__version__}"
     with kohort.Broker() as broker, kohort.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topic("asked", 1)

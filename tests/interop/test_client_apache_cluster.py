@@ -14,9 +14,10 @@ import kohort
 from kohort import TopicPartition
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError, PartlyDoneError
 from support import admin_calls, cluster_day
-from support.apache_broker import ApacheKafka, run_kafka_tool
+from support.apache_broker import ApacheKafka
 from support.apache_cluster import ApacheCluster
 from support.client_scenarios import new_topic, poll_until, send_values, wait_until
+from support.kafka_tools import run_kafka_tool
 from support.many_groups import play_many_groups
 from support.matrix import ApacheBrokers, Case, cases, members_go_on, opened
 from support.topics_day import play_configs, play_offsets, play_topics
@@ -158,7 +159,7 @@ def test_transactions_are_found_and_ended(cluster: ApacheCluster, admin: kohort.
 
 
 def test_calls_that_apache_kafka_has_are_those_of_the_text(admin: kohort.Admin, topic: str) -> None:
-    """docs/client.md."""
+    """docs/reference/admin.md."""
     table = admin_calls.table()
     found = {call: admin_calls.has(admin, call, topic, "Apache Kafka 4.3") for call in table}
     assert found == {call: row["Apache Kafka 4.3"] for call, row in table.items()}

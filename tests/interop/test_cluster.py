@@ -428,6 +428,6 @@ class TestBadInput:
 
 
 def test_page_about_testing_runs() -> None:
-    """What docs/testing.md shows is what happens."""
-    page = Path(__file__).parents[2] / "docs" / "testing.md"
+    """What docs/tutorials/testing.md shows is what happens."""
+    page = Path(__file__).parents[2] / "docs" / "tutorials" / "testing.md"
     assert doctest.testfile(str(page), module_relative=False).failed == 0

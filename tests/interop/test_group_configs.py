@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 import kohort
-from support.apache_broker import run_kafka_tool
+from support.kafka_tools import run_kafka_tool
 from support.restarts import wait_until
 from support.waiting import until
 

@@ -33,8 +33,9 @@ from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest
 from kohort.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kohort.wire.registry import ApiKey
-from support.apache_broker import ApacheKafka, run_kafka_tool
+from support.apache_broker import ApacheKafka
 from support.broker_wire import RawClient
+from support.kafka_tools import run_kafka_tool
 from support.restarts import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

@@ -17,7 +17,7 @@ import confluent_kafka
 import pytest
 
 import kohort
-from support.apache_broker import run_kafka_tool
+from support.kafka_tools import run_kafka_tool
 from support.restarts import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]

@@ -1,4 +1,4 @@
-"""The programs of docs/migrate.md, before and after: both print what the text says and leave the same behind.
+"""The programs of docs/reference/migrate.md, before and after: both print what the text says and leave the same behind.
 
 The blocks of a library are one program from top to bottom; each part of it is written for the library and for kohort.
 """
@@ -15,12 +15,12 @@ from typing import NamedTuple
 import pytest
 
 import kohort
-from support.doc_blocks import run_block
+from support.site import run_block
 from support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.interop
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "migrate.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "migrate.md"
 #: Name in the document -> module.
 LIBRARIES = {"confluent-kafka": "confluent_kafka", "kafka-python": "kafka", "aiokafka": "aiokafka"}
 
@@ -79,14 +79,6 @@ def test_program_does_the_same_before_and_after(library: str, module: str) -> No
     assert before == after
     assert "billing orders 1 " in left
     assert left.count("orders-") == 4, "every record"
-
-
-def test_members_of_a_group_are_replaced_one_by_one() -> None:
-    """From the classic protocol of another client to KIP-848."""
-    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    set_up, section = section_of("One member at a time")
-    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", section, re.DOTALL)
-    assert run_block(f"{set_up}\n{code}") == shown
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from kohort.base.options import Option, OptionSet
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 from kohort.wire import private
-from support.apache_broker import run_kafka_tool
+from support.kafka_tools import run_kafka_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.apache]
 

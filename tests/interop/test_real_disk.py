@@ -1,6 +1,6 @@
 """The real process on a disk that refuses or fails: a small file system of its own, errors put into its system calls.
 
-Each of what docs/durability.md promises of a disk; a machine where nobody may mount or trace skips it.
+Each of what docs/explanation/durability.md promises of a disk; a machine where nobody may mount or trace skips it.
 """
 
 from __future__ import annotations

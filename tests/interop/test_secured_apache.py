@@ -140,7 +140,7 @@ def test_session_that_ends_costs_no_record_and_no_heartbeat(kafka: SecuredKafka,
 
 def test_document_says_what_happens(kafka: SecuredKafka) -> None:
     """Its Python blocks, one after the other, print what stands behind them."""
-    text = (ROOT / "docs" / "security-client.md").read_text()
+    text = (ROOT / "docs" / "reference" / "security-client.md").read_text()
     for written, real in [
         ("kafka.example:9094", kafka.bootstrap("SASL_SSL")),
         ("kafka.example:9095", kafka.bootstrap("MTLS")),
@@ -155,7 +155,7 @@ def test_document_says_what_happens(kafka: SecuredKafka) -> None:
     for code, expected in blocks:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, "docs/security-client.md", "exec"), names)
+            exec(compile(code, "docs/reference/security-client.md", "exec"), names)
         assert printed.getvalue() == expected
 
 

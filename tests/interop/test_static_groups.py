@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kohort import Admin, Broker
-from support.apache_broker import run_kafka_tool
 from support.confluent_member import Member
 from support.depth import IS_SOAK
+from support.kafka_tools import run_kafka_tool
 from support.static_groups import CONFIG, KINDS, LONG_MS, PARTITIONS, SESSION_MS, TOPIC, StaticGroup
 from support.waiting import until
 
@@ -174,8 +174,8 @@ def start(broker: Broker, protocol: str, name: str) -> Member:
 
 
 def refusals_told() -> dict[str, str]:
-    """Kind of member -> what it says without a name, as docs/groups.md has it."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "groups.md").read_text()
+    """Kind of member -> what it says without a name, as docs/explanation/static-groups.md has it."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "static-groups.md").read_text()
     return dict(re.findall(r"^\| ([\w-]+(?:, \w+)?) \| `([^`]+)` \|$", text, re.MULTILINE))
 
 

@@ -65,6 +65,7 @@ def _settled(group: GroupDialogue, *member_ids: str) -> None:
     group.settle()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("seed", range(30))
 def test_consecutive_triggers_never_give_two_owners(seed: int) -> None:
     """Guozhang Wang, 16 July 2014: assignments that ride on heartbeats could get inconsistent where one trigger of a
@@ -191,6 +192,7 @@ def test_consumer_negotiates_how_often_it_heartbeats() -> None:
     group.heartbeat("a", epoch=1).replies(epoch=1, interval=5_000)
 
 
+@pytest.mark.large
 def test_consumers_that_come_for_a_moment_cost_the_others_no_more_than_they_take() -> None:
     """Baran Nohutçuoğlu, 14 July 2014: a high number of consumers that come online, consume for a short time and are
     never seen again. Whoever stays gives up what the guest takes, and gets back what it leaves."""

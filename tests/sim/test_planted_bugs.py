@@ -1,6 +1,6 @@
 """The laws can fail: worlds find each of these deliberate bugs, and all that do so name one law, the bug's own.
 
-docs/internals/simulation.md has the table, which `tools/laws_table.py` reads from here.
+docs/explanation/simulation.md has the table, which `tools/docs.py` reads from here.
 """
 
 from __future__ import annotations

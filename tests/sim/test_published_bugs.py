@@ -1,6 +1,6 @@
 """Planted bugs of what members publish: each is found by its own law.
 
-docs/internals/simulation.md has the table, which `tools/laws_table.py` reads from here.
+docs/explanation/simulation.md has the table, which `tools/docs.py` reads from here.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from support.journal_rows import Followed, GroupRows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "pipelines.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "pipelines.md"
 
 pytestmark = pytest.mark.spark
 
@@ -138,7 +138,7 @@ def test_tables_say_what_happened(rows: DataFrame, facts: DataFrame) -> None:
 def test_the_document_s_example_prints_what_it_shows(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """docs/pipelines.md, its blocks one after the other; `path` is of a group in which bob is killed."""
+    """docs/reference/pipelines.md, its blocks one after the other; `path` is of a group in which bob is killed."""
     path = tmp_path / "billing.json"
     rows = [{"group_id": "billing", **asdict(row)} for row in killed_member()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,6 +1,6 @@
 """`format("kohort")` beside `format("kafka")`: the same options give the same frames and the same refusals.
 
-Each row of docs/spark.md's table has its cases here; `make soak ONLY=same-as-spark` runs them all,
+Each row of docs/reference/spark.md's table has its cases here; `make soak ONLY=same-as-spark` runs them all,
 `make test` those of `FEW`, because each frame of ours costs a second. Spark's own source is a jar: where it cannot be
 had these tests skip with the reason.
 """

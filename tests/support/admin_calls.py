@@ -1,4 +1,4 @@
-"""Each call of the admin client once, so that docs/client.md can say which broker has it.
+"""Each call of the admin client once, so that docs/reference/admin.md can say which broker has it.
 
 What a call has to say does not matter here, only whether the broker has what it takes.
 """
@@ -14,7 +14,7 @@ import kohort
 from kohort.client.foreign_names import ADMINS
 from kohort.errors import KohortError, UnsupportedFeatureError
 
-TEXT: Final = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text()
+TEXT: Final = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "admin.md").read_text()
 #: What asks no broker, and what follows upon another call.
 SILENT: Final = frozenset({"close", "from_config", "metrics", "wait_for_moves"})
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from support.apache import CACHE, class_archive, in_cache, java_command, kafka_libs
+from support.kafka_tools import run_kafka_tool
 from support.ports import quiet_port
 
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -107,7 +108,9 @@ class ApacheKafka:
     def format(self) -> None:
         """Give it an empty data directory; the first of all brokers leaves what all of them begin with."""
         if not BLANK.exists():
-            self.tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
+            # A Java of its own: the cache is locked, in which that of the other tools may have to be compiled.
+            command = java_command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config))
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=90)
             draft = Path(tempfile.mkdtemp(dir=CACHE, prefix="blank-"))
             shutil.move(self._logs, draft / "logs")
             draft.rename(BLANK)
@@ -174,12 +177,3 @@ class ApacheKafka:
         self.stop()
         if self._is_temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def run_kafka_tool(main_class: str, *arguments: str, timeout: float = 90) -> str:
-    """Run a command line tool of Apache Kafka (against any broker); its output, or an error with all it said."""
-    command = java_command(main_class, *arguments)
-    run = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    if run.returncode != 0:
-        raise RuntimeError(f"{main_class} failed ({run.returncode}): {run.stdout[-1500:]} {run.stderr[-1500:]}")
-    return run.stdout

@@ -17,7 +17,7 @@ from support.waiting import PATIENCE_SECONDS
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 #: A command that says nothing for so long hangs.
 TIMEOUT_SECONDS = PATIENCE_SECONDS
-#: So begins what a broker says whose process stood still for half a second.
+#: In the line of a broker whose process stood still for half a second.
 STOOD_STILL = "event=clock_gap"
 #: So begins what Python says of an exception that nobody foresaw: no command may.
 _TRACEBACK = "Traceback (most recent call last)"
@@ -81,7 +81,7 @@ class Running:
 
     def _read(self, stream: Iterator[str], into: list[str]) -> None:
         for line in stream:
-            if line.startswith(STOOD_STILL):
+            if STOOD_STILL in line:
                 continue
             with self._news:
                 into.append(line.rstrip("\n"))

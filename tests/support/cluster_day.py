@@ -18,11 +18,11 @@ from kohort.errors import BrokerError, ConfigError, ErrorCode, PartlyDoneError, 
 from kohort.records.batch import build_batch
 from kohort.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.wire.registry import ApiKey
-from support.apache_broker import run_kafka_tool
 from support.apache_cluster import ApacheCluster
 from support.broker_wire import RawClient
 from support.cli import Finished, run_kohort
 from support.client_scenarios import fresh, poll_until, send_values, wait_until
+from support.kafka_tools import run_kafka_tool
 
 #: A producer of whom no coordinator has heard.
 STRANGER = 777_000

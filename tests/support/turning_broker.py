@@ -13,12 +13,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from selectors import SelectorKey
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.scheduling import LoopWatch, WatchedSelector
 from kohort.broker.server import Server, run_broker
+from support.work import CallCount
 
 
 class Turn(NamedTuple):
@@ -94,21 +95,15 @@ class CountingSelector(WatchedSelector):
     def __init__(self, watch: LoopWatch) -> None:
         super().__init__(LoopWatch())
         self._watch_of_calls: Final = watch
-        self._calls = 0
+        self.calls: Final = CallCount()
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        self._watch_of_calls.end(self._calls)
+        # The time at which a turn begins is none of a clock that has not begun: it begins at one.
+        self._watch_of_calls.end(1 + self.calls.take())
         found = super().select(timeout)
-        # The time at which a turn begins is none of a clock that has not begun.
-        self._calls = 1
-        self._watch_of_calls.begin(self._calls)
+        self.calls.take()
+        self._watch_of_calls.begin(1)
         return found
-
-    def count(self, frame: FrameType, event: str, argument: object) -> None:
-        """What `sys.setprofile` calls."""
-        del frame, argument
-        if event in ("call", "c_call"):
-            self._calls += 1
 
 
 class _Served:
@@ -133,10 +128,10 @@ class _Served:
         match sys.stdin.readline().split():
             case ["begin"]:
                 self.watch.longest_seconds = 0
-                sys.setprofile(self._selector.count)
+                self._selector.calls.begin()
                 print("begun", flush=True)
             case ["end"]:
-                sys.setprofile(None)
+                self._selector.calls.end()
                 print(json.dumps([int(self.watch.longest_seconds), self.watch.longest_during]), flush=True)
             case ["work", calls]:
                 for _ in range(int(calls)):

@@ -6,6 +6,7 @@ decoding what was encoded gives an equal message.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -41,8 +42,13 @@ def message_strategy(
         unknown_tags: also draw tagged fields that no declaration knows (numbers from 1000 on).
         max_elements: the longest array.
     """
-    builder = _Builder(version, schema_of(cls).is_flexible(version), unknown_tags, max_elements)
-    return builder.struct(cls)
+    return _strategy(cls, version, unknown_tags, max_elements)
+
+
+@cache
+def _strategy(cls: type[Any], version: int, unknown_tags: bool, max_elements: int) -> st.SearchStrategy[Any]:
+    """Build it once: what a strategy finds out about itself takes longer than an example."""
+    return _Builder(version, schema_of(cls).is_flexible(version), unknown_tags, max_elements).struct(cls)
 
 
 class _Builder:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kohort.broker.connections.connection import Connection
+from kohort.broker.connection import Connection
 from kohort.broker.context import BrokerContext
+from kohort.broker.dispatch import Routes
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
 from kohort.wire.codec import decode
@@ -59,7 +60,7 @@ class WiredConnection:
 
     def __init__(self, context: BrokerContext, wire: Wire | None = None) -> None:
         self.context = context
-        self.connection = Connection(context)
+        self.connection = Connection(context, Routes())
         self._wire = wire or Wire()
         self.connection.connection_made(self._wire)
 

@@ -56,6 +56,7 @@ def as_list(default: object) -> list[object]:
     return default if isinstance(default, list) else []
 
 
+@pytest.mark.large
 def test_every_option_of_the_broker_is_read() -> None:
     read = subscripts("broker")
     of_groups = {field.name for field in fields(GroupSettings)}
@@ -76,16 +77,19 @@ def test_every_option_of_the_broker_is_read() -> None:
         assert BrokerSettings.of({name: other}).topic_defaults() != of_topics(), f"nothing reads {name}"
 
 
+@pytest.mark.large
 def test_every_setting_of_the_coordinator_is_read() -> None:
     known = {field.name for field in fields(GroupSettings)}
     assert known - attributes("coordinator", "broker") - BOUNDS == set()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("settings", [ClientSettings, ConsumerSettings, SenderSettings])
 def test_every_setting_of_the_clients_is_read(settings: type) -> None:
     assert {field.name for field in fields(settings)} - attributes("client") == set()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("options", [CONSUMER_OPTIONS, PRODUCER_OPTIONS], ids=lambda options: options.what)
 def test_every_option_of_the_clients_is_read(options: list[Option]) -> None:
     read = subscripts("client")

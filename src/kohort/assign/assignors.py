@@ -1,6 +1,6 @@
 """kohort's own assignors, by their names for members and `group.consumer.assignors`.
 
-Source: requirement G5. Assignors of others come through entry points, see docs/assignors.md.
+Source: requirement G5. Assignors of others come through entry points, see docs/reference/assignors.md.
 """
 
 from __future__ import annotations

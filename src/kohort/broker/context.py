@@ -7,12 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from kohort.broker.batch_validation import Preparation
+from kohort.broker.connections.idle_timeouts import Patience, WatchedConnection
 from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.fetch.fetchsessions import FetchSessions, trim_heap
 from kohort.broker.groups.delayed_heartbeats import Pushing
 from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.limits.connection_quotas import Admission
-from kohort.broker.limits.idle_timeouts import Patience
 from kohort.broker.limits.memory import AnswerMemory, ByteBudget, ParkedBytes
 from kohort.broker.options.topiclimits import TopicRate
 from kohort.broker.producer_ids import MOST_PRODUCERS, ProducerExpiry, ProducerIds
@@ -21,8 +21,6 @@ from kohort.broker.scheduling import COLD_READERS, BlockingWork, LoopWatch, Pass
 
 if TYPE_CHECKING:
     from kohort.base.clock import WallClock
-    from kohort.broker.connections.connection import Connection
-    from kohort.broker.dispatch import Routes
     from kohort.broker.durability import Durability, Outage
     from kohort.broker.fetch.purgatory import Purgatory
     from kohort.broker.groups.coordination import Coordination
@@ -51,7 +49,6 @@ class BrokerContext:
         outage: Outage,
         purgatory: Purgatory,
         runtime: Coordination,
-        routes: Routes,
         watch: LoopWatch | None = None,
         removals: FileRemovals | None = None,
     ) -> None:
@@ -70,7 +67,6 @@ class BrokerContext:
         self.durability: Final = durability
         self.purgatory: Final = purgatory
         self.runtime: Final = runtime
-        self.routes: Final = routes
         self.fetch_sessions: Final = FetchSessions(settings.values["max.incremental.fetch.session.cache.slots"])
         self.slices: Final = Slices(loop)
         self.passes: Final = Passes(loop)
@@ -91,7 +87,7 @@ class BrokerContext:
         self.member_connections: Final = MemberConnections(runtime.member_disconnected)
         self.pushing = Pushing(settings.values, clock)
         self.listening = Listening(runtime, purgatory.tell_member)
-        self._last_connection_number, self.connections = 0, set["Connection"]()
+        self._last_connection_number, self.connections = 0, set[WatchedConnection]()
         idle_ms = settings.values["connections.max.idle.ms"]
         self.patience: Final = Patience(loop, self.connections, self.byte_budget, max_idle_ms=idle_ms)
         #: Set when the last connection closes.
@@ -102,7 +98,7 @@ class BrokerContext:
         self._last_connection_number += 1
         return self._last_connection_number
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: WatchedConnection) -> None:
         """Forget a closed connection."""
         self.connections.discard(connection)
         if self.fetch_sessions.forget(connection):

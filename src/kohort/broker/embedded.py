@@ -298,6 +298,7 @@ def serve_in_foreground(
 
     from kohort.broker.server import Server, serve
 
+    write_log_to_stderr()
     raise_limit()
     if stop_on_eof:
         # Ctrl-C sends SIGINT to both processes; the other program decides what to do.
@@ -319,6 +320,25 @@ def serve_in_foreground(
             raise
         return _report_failure(failure)
     return 0
+
+
+def write_log_to_stderr() -> None:
+    """Write the warnings and errors of kohort to standard error, unless the program has set up logging.
+
+    One event is one line: time, level, `event=... key=value`.
+    """
+    import logging
+    import time
+
+    package = logging.getLogger("kohort")
+    if package.hasHandlers():
+        return
+    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(formatter)
+    package.addHandler(handler)
 
 
 def _report_failure(failure: Exception) -> int:

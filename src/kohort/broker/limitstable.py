@@ -1,19 +1,19 @@
-"""The limits of a broker on its clients, one by one: the table of docs/limits.md.
+"""The limits of a broker on its clients, one by one: the table of docs/reference/limits.md.
 
 Laws: a default is read where it acts, so that the document cannot say another one; each limit names the test that
 exceeds it.
-Source: docs/limits.md is made of this by `tools/limits_table.py`.
+Source: docs/reference/limits.md is made of this by `tools/docs.py`.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.broker import batch_validation, scheduling
-from kohort.broker.connections import connection, listener, request
+from kohort.broker import batch_validation, connection, listener, scheduling
+from kohort.broker.connections import idle_timeouts, request
 from kohort.broker.connections.buffers import BASE_BYTES
 from kohort.broker.fetch import fetchsessions, purgatory
-from kohort.broker.limits import connection_quotas, idle_timeouts, memory, requests
+from kohort.broker.limits import connection_quotas, memory, requests
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.coordinator.consumer.client_assignors import assignor_metadata as assignor_bounds
 from kohort.storage.partitions import validation

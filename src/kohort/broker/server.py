@@ -19,9 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from kohort.base.clock import SystemClock, WallClock
-from kohort.broker.connections.listener import Listener
 from kohort.broker.context import BrokerContext
-from kohort.broker.dispatch import Routes
 from kohort.broker.durability import Durability, Outage, tell_relaxed
 from kohort.broker.fetch.purgatory import Purgatory
 from kohort.broker.groups.journallog import JournalLog
@@ -29,6 +27,7 @@ from kohort.broker.groups.runtime import Runtime
 from kohort.broker.groups.shard_log import without_collections
 from kohort.broker.limits import connection_quotas
 from kohort.broker.limits.memory import memory_limit_bytes
+from kohort.broker.listener import Listener
 from kohort.broker.log_cleaner import Compactor
 from kohort.broker.options.settings import BROKER_OPTIONS, BrokerSettings
 from kohort.broker.schedules import Checkpointer, LogRetention, OffsetRetention, Scrubber
@@ -287,7 +286,6 @@ class Server:
             outage=outage,
             purgatory=purgatory,
             runtime=runtime,
-            routes=Routes(),
             watch=self._watch,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,18 @@ _TOPIC: Final = re.compile(r"([^:]+)(?::(\d+(?:,\d+)*))?")
 #: The brokers of each partition, as kafka-topics takes them: 1:2,2:3
 _BROKERS: Final = re.compile(r"\d+(:\d+)*(,\d+(:\d+)*)*")
 _LONGEST: Final = 100_000
+
+
+def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
+    """Parse `NAME=VALUE` arguments to a mapping; `ConfigError` for one without `=`."""
+    parsed = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            # A client's option may be a password.
+            raise ConfigError(f"{option} {'is followed by what' if option == '-X' else repr(pair)} is not NAME=VALUE")
+        parsed[name.strip()] = value.strip()
+    return parsed
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...]]:

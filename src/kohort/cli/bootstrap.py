@@ -54,7 +54,7 @@ def settle_connection(options: argparse.Namespace) -> None:
     if "command_config" not in options:
         return
     from kohort.broker.options.configfile import load_config_file
-    from kohort.cli.main import parse_pairs
+    from kohort.cli.arguments import parse_pairs
     from kohort.client.options import ADMIN_OPTIONS, CONSUMER_OPTIONS, PRODUCER_OPTIONS
 
     path = options.command_config or os.environ.get(ENVIRONMENT_FILE)

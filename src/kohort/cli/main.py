@@ -67,18 +67,6 @@ def add_execute(parser: argparse.ArgumentParser, *, done: str = "changed") -> No
     parser.add_argument("--execute", action="store_true", help=f"do it; without it nothing is {done}")
 
 
-def parse_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
-    """Parse `NAME=VALUE` arguments to a mapping; `ConfigError` for one without `=`."""
-    parsed = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            # A client's option may be a password.
-            raise ConfigError(f"{option} {'is followed by what' if option == '-X' else repr(pair)} is not NAME=VALUE")
-        parsed[name.strip()] = value.strip()
-    return parsed
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 

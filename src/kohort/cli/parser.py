@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from kohort.cli.output import complain
 
-#: Verb -> the command line that its help shows; docs/cli.md has the rest.
+#: Verb -> the command line that its help shows; docs/reference/cli.md has the rest.
 EXAMPLES: Final = {
     "kohort up": "kohort up --data-dir ./kohort-data",
     "kohort broker": "kohort broker status",

@@ -2,7 +2,7 @@
 
 Laws: none of them is an attribute: `hasattr` is false, and `dir` of an object and type checkers do not know it. A name
 that a class has of its own is left alone. A lookup of any other name costs as much as without this.
-Source: confluent-kafka 2.16, kafka-python 3.0, aiokafka 0.14; docs/migrate.md has all their calls.
+Source: confluent-kafka 2.16, kafka-python 3.0, aiokafka 0.14; docs/reference/migrate.md has all their calls.
 """
 
 from __future__ import annotations

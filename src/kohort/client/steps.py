@@ -2,7 +2,7 @@
 
 A call awaits what it waits for, a `Wait`, and is resumed with what came of it, or with the exception. The blocking door
 waits in the thread, the asyncio door on the loop. `blocking` and `awaited` make a door's method of a call of an object
-that the door holds, `held` of one that never waits.
+that the door holds, `held` of one that never waits. A `Call` is an entry in the one list of several doors.
 
 Laws: a call that is broken off at a wait has lost nothing: what it was about to return has not been taken yet.
 """
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -68,6 +68,22 @@ class AwaitedDoor(Door, Protocol):
     async def _run(self, call: Coroutine[Any, Any, R]) -> R: ...
 
 
+class Call(Generic[P, R]):
+    """A call in the list of a class that several doors inherit: each door makes a method of it, in its own way."""
+
+    def __init__(self, call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> None:
+        self.call = call
+
+    @overload
+    def __get__(self, door: BlockingDoor, kind: type | None = None) -> Callable[P, R]: ...
+
+    @overload
+    def __get__(self, door: AwaitedDoor, kind: type | None = None) -> Callable[P, Coroutine[Any, Any, R]]: ...
+
+    def __get__(self, door: object, kind: type | None = None) -> Any:
+        raise AssertionError("the class of the door has a method in place of this")
+
+
 def blocking(call: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
     """Make a blocking door's method of a call."""
     family = _family_of(call)
@@ -107,24 +123,21 @@ def held(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P]
 
 def run(call: Coroutine[Wait, object, R], wait: Callable[[Wait], object]) -> R:
     """Carry a call out in this thread, which waits by `wait` where the call does."""
-    outcome: object = None
-    failure: BaseException | None = None
+
+    async def wait_here(wanted: Wait) -> object:
+        return wait(wanted)
+
+    steps = run_on_loop(call, wait_here)
     try:
-        while True:
-            wanted = call.send(outcome) if failure is None else call.throw(failure)
-            outcome = failure = None
-            try:
-                outcome = wait(wanted)
-            except BaseException as why:
-                # It is thrown outside of this block: what the call raises after it has dealt with it stands alone.
-                failure = why
+        # Nothing in it is left to a loop, so the first step is the last.
+        steps.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
-        # The exception knows this frame: together they would stay until the garbage collector comes.
-        failure = None
-        # An interrupt between two steps ends the call, too.
+        # An interrupt before the first step ends the call, too.
+        steps.close()
         call.close()
+    raise AssertionError("a call in a thread has waited for a loop")
 
 
 async def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], Awaitable[object]]) -> R:
@@ -138,11 +151,14 @@ async def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], A
             try:
                 outcome = await wait(wanted)
             except BaseException as why:
+                # It is thrown outside of this block: what the call raises after it has dealt with it stands alone.
                 failure = why
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:
+        # The exception knows this frame: together they would stay until the garbage collector comes.
         failure = None
+        # An interrupt between two steps ends the call, too.
         call.close()
 
 

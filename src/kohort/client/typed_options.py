@@ -1,7 +1,7 @@
 """The options of the clients, each declared once: Kafka's names, types, limits and defaults.
 
 Type checkers see the fields as the clients' keyword arguments and settings. Each field is annotated with the option
-that checks its value. The `OptionSet`s of `options.py`, the settings and docs/options.md are read from here.
+that checks its value. The `OptionSet`s of `options.py`, the settings and docs/reference/options.md are read from here.
 
 Laws: nothing imports this module before the first client is made.
 Source: Apache Kafka's consumer, producer and admin configurations, KIP-345 and its draft (registration.timeout.ms,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from kohort.base.values import from_row
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.commands.admin import (
     DescribeClassicGroup,
@@ -18,11 +19,10 @@ from kohort.coordinator.commands.admin import (
     ListGroups,
     ListGroupsReply,
 )
-from kohort.coordinator.consumer.describe import state_of
+from kohort.coordinator.consumer.describe import state_of, with_offline_times
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.static_membership.clock import offline_since_ms
 from kohort.errors import ErrorCode
 
 #: Group types in Kafka's spelling.
@@ -55,11 +55,8 @@ def decide_describe_classic(groups: GroupsState, command: DescribeClassicGroup, 
     else:
         reply = describe(classic, group_id)
     if reply.error is ErrorCode.NONE and settings.is_static:
-        clock = groups.clocks.get(group_id)
-        members = [
-            replace(member, offline_since_ms=offline_since_ms(clock, member.member_id)) for member in reply.members
-        ]
-        reply = replace(reply, is_static=True, members=tuple(members))
+        members = with_offline_times(reply.members, groups.clocks.get(group_id))
+        reply = replace(reply, is_static=True, members=members)
     return Decision(effects=(Reply(command.request, reply),))
 
 
@@ -103,11 +100,9 @@ def describe(group: ClassicGroup | None, group_id: str) -> DescribeClassicGroupR
         protocol_type=group.protocol_type or "",
         protocol_name=(group.protocol_name or "") if is_stable else "",
         members=tuple(
-            DescribedClassicMember(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
+            from_row(
+                DescribedClassicMember,
+                member,
                 metadata=member.metadata(group.protocol_name) if is_stable else b"",
                 assignment=member.assignment if is_stable else b"",
             )

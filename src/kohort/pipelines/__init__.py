@@ -1,6 +1,6 @@
 """Events of groups as Spark's data frames: rebalances, gaps between owners, stuck and flapping members.
 
-Every function takes a data frame and returns one, batch or stream; docs/pipelines.md lists them with their columns.
+Every function takes a data frame and returns one, batch or stream (docs/reference/pipelines.md has their columns).
 Importing this package loads no PySpark; the names are loaded on first use.
 
 >>> import kohort.pipelines

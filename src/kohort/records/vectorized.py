@@ -14,8 +14,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kohort.records import choice
+from kohort.records import kernels
 from kohort.records.header import HEADER_SIZE, Buffer
+from kohort.records.kernel_form import plain_form
 from kohort.records.layout import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -54,7 +55,10 @@ _TIME_LIMIT: Final = 1 << 61
 #: The same for offsets.
 _OFFSET_LIMIT: Final = 1 << 62
 
-count_batches = choice.plain_kernels().count_batches
+#: The kernels that are taken one by one, in the form that needs no compiler.
+_PLAIN: Final = plain_form(kernels)
+
+count_batches = _PLAIN.count_batches
 
 #: The header of a batch as it lies in the log.
 _HEADER: Final = np.dtype(
@@ -95,7 +99,7 @@ def index_batches(buffer: Buffer, table: memoryview, count: int) -> int:
     law &= (records <= last_delta + 1) & (codec <= 4) & ((codec != 0) | (records * 7 <= ends - begins - HEADER_SIZE))
     law[1:] &= base_offset[1:] > (base_offset + last_delta)[:-1]
     if not law.all():
-        position = choice.plain_kernels().index_batches(buffer, table, count)
+        position = _PLAIN.index_batches(buffer, table, count)
         return int(position)
     rows = np.frombuffer(table, np.int64).reshape(-1, TABLE_WIDTH)
     rows[:, POSITION], rows[:, END] = begins, ends
@@ -125,7 +129,7 @@ def scan_records(
             return _scan(region, batches, start_offset, row, offsets, timestamps, spans)
         except (_Unusual, IndexError):
             pass
-    plain = choice.plain_kernels().scan_records
+    plain = _PLAIN.scan_records
     source = region if isinstance(region, bytes) else bytes(region)
     stop: int = plain(source, table, first_batch, stop_batch, start_offset, row, offsets, timestamps, spans)
     return stop
@@ -160,7 +164,7 @@ def check_records(
             rows[:, 0] = np.where(missing[named], -1 - numbers[named], numbers[named])
             rows[:, 1] = times[named]
             return behind, max(int(times.max()), -1), len(wrong)
-    plain = choice.plain_kernels().check_records
+    plain = _PLAIN.check_records
     found: tuple[int, int, int] = plain(
         region, position, end, first, stop, base_timestamp, earliest_ms, latest_ms, is_keyed, bad
     )
@@ -390,7 +394,7 @@ def scan_headers(
     try:
         found, _ = _walk_headers(data, rows[:, HEADERS].astype(np.int64), np.full(len(rows), len(data)), counts)
     except (_Unusual, IndexError, ValueError):
-        plain: int = choice.plain_kernels().scan_headers(region, spans, first_row, stop_row, header_offsets, out)
+        plain: int = _PLAIN.scan_headers(region, spans, first_row, stop_row, header_offsets, out)
         return plain
     header = int(header_offsets[first_row])
     np.frombuffer(out, np.int32).reshape(-1, HEADER_WIDTH)[header : header + len(found)] = found

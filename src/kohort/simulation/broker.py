@@ -333,7 +333,7 @@ class SimulatedBroker:
 # (AnswersInOrder). An answer that is ready waits behind no heartbeat that is held, and at most half of what a
 # connection
 # may have open is held (HeldInNobodysWay).
-# Source: `kohort.broker.connections.connection`; requirement H1.
+# Source: `kohort.broker.connection`; requirement H1.
 
 _NUMBER_BYTES: Final = 8
 

@@ -279,9 +279,9 @@ class Checkers:
 # The laws of a world by name; a violation begins with the name of the broken law.
 #
 # The first ones are those of the published TLA+ model of KIP-848, under its names; then their classic analogues, then
-# kohort's own. `docs/internals/simulation.md` shows them as a table, with the planted bugs that prove that each can
+# kohort's own. `docs/explanation/simulation.md` shows them as a table, with the planted bugs that prove that each can
 # fail;
-# `tools/laws_table.py` makes it.
+# `tools/docs.py` makes it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -554,7 +554,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if values[EXACTLY_ONCE]:
         raise ConfigError(
             f"{EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the producer has "
-            "yet; leave it out, and let readers drop doubles (kohort.batchHeaders, docs/spark.md)"
+            "yet; leave it out, and let readers drop doubles (kohort.batchHeaders, docs/reference/spark.md)"
         )
     if values["topic"] is not None and not values["topic"].strip():
         raise ConfigError("option topic cannot be empty: name a topic, or leave it out and give a column topic")

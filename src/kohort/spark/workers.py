@@ -1,6 +1,6 @@
 """State that Spark's Python worker processes keep from task to task.
 
-Source: PySpark's `daemon.py`, which collects garbage after every task; measured in docs/performance.md.
+Source: PySpark's `daemon.py`, which collects garbage after every task; measured in docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def _write_entry(entry: TopicEntry) -> dict[str, object]:
 # a
 # change that is missing in the middle is an error. A rewritten file takes the place of the old one in one step.
 # Source: Apache Kafka's metadata log and its snapshots (KIP-631, KIP-630). The format,
-# docs/internals/data-directory.md:
+# docs/explanation/data-directory.md:
 # `@`, eight digits of length, a space, eight of CRC-32C, a space, JSON `[number, change]`, a line feed.
 
 #: The catalog's file in the data directory.

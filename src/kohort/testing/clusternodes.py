@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kohort.broker.connections.listener import Listener
 from kohort.broker.connections.memberconnections import MemberKey
 from kohort.broker.connections.request import Asker, Peer, Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.dispatch import Routes
 from kohort.broker.groups.coordination import Coordination
 from kohort.broker.groups.delayed_heartbeats import Pushing
 from kohort.broker.groups.membership_updates import Listening
 from kohort.broker.groups.runtime import Runtime, Translate
 from kohort.broker.groups.shard_log import GroupRoom
+from kohort.broker.listener import Listener
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
@@ -258,7 +257,6 @@ class ClusterNode:
             outage=shared.outage,
             purgatory=shared.purgatory,
             runtime=NodeCoordination(self.brokers.runtime, leadership),
-            routes=Routes(),
             removals=shared.removals,
         )
         shared.broker_configs.follow(settings)

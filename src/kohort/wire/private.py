@@ -2,9 +2,9 @@
 
 Laws: an entry is never given another meaning and never taken out, only marked as past; stock clients and Apache Kafka
 must be able to ignore every one of them. API keys are above 10,000, record types of `__consumer_offsets` from 20,000
-on, tagged fields from 10,000 on, so that no number that Kafka may give out is taken. API keys of ours are announced
-only to clients that name their software "kohort".
-Source: docs/private-protocol.md says what each entry is for; a test holds the two together.
+on, tagged fields, which stand where their messages are declared, from 10,000 on, so that no number that Kafka may give
+out is taken. API keys of ours are announced only to clients that name their software "kohort".
+Source: docs/reference/private-protocol.md says what each entry is for; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -40,36 +40,6 @@ API_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     PrivateApiKey.DESCRIBE_BROKER: (0, 0),
     PrivateApiKey.CONSUMER_GROUP_PREPARE_ASSIGNMENT: (0, 0),
     PrivateApiKey.CONSUMER_GROUP_INSTALL_ASSIGNMENT: (0, 0),
-}
-#: (class name of the message or struct, tag) → attribute.
-TAGGED_FIELDS: Final[dict[tuple[str, int], str]] = {
-    ("ApiVersionsResponse", 10_000): "broker_version",
-    ("Member", 10_001): "metadata_size",
-    ("Member", 10_002): "metadata",
-    ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
-    ("ConsumerGroupHeartbeatRequest", 10_001): "registration_timeout_ms",
-    ("ConsumerGroupHeartbeatRequest", 10_002): "expansion_timeout_ms",
-    ("ConsumerGroupHeartbeatRequest", 10_003): "client_assignors",
-    ("ConsumerGroupHeartbeatRequest", 10_004): "metadata",
-    ("ConsumerGroupHeartbeatRequest", 10_005): "watched_version",
-    ("ConsumerGroupHeartbeatRequest", 10_006): "wants_numbers",
-    ("ConsumerGroupHeartbeatResponse", 10_000): "rebalance_reason",
-    ("ConsumerGroupHeartbeatResponse", 10_001): "should_compute_assignment",
-    ("ConsumerGroupHeartbeatResponse", 10_002): "client_assignment",
-    ("ConsumerGroupHeartbeatResponse", 10_003): "metadata_news",
-    ("ConsumerGroupHeartbeatResponse", 10_004): "number",
-    ("ConsumerGroupHeartbeatResponse", 10_005): "session_timeout_ms",
-    ("DescribedGroup", 10_000): "is_static",
-    ("DescribedGroup", 10_001): "assignor_failure",
-    ("DescribedGroupMember", 10_000): "offline_since_ms",
-    ("FetchRequest", 10_000): "member",
-    ("FetchResponse", 10_000): "member_news",
-    ("HeartbeatResponse", 10_000): "rebalance_reason",
-    ("JoinGroupRequest", 10_000): "registration_timeout_ms",
-    ("JoinGroupRequest", 10_001): "expansion_timeout_ms",
-    ("Member", 10_000): "offline_since_ms",
-    ("OffsetCommitRequest", 10_000): "member",
-    ("OffsetCommitResponse", 10_000): "member_news",
 }
 #: Type in the key of a record of `__consumer_offsets` → first words of the names of its key and value.
 RECORD_TYPES: Final[dict[int, str]] = {

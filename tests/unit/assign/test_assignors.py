@@ -40,6 +40,7 @@ def groups(draw: st.DrawFn) -> Assignable:
     )
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", BUILT_IN)
 @given(data=st.data())
 def test_every_partition_goes_to_a_subscriber_and_the_input_is_left_alone(name: str, data: st.DataObject) -> None:
@@ -53,6 +54,7 @@ def test_every_partition_goes_to_a_subscriber_and_the_input_is_left_alone(name: 
         assert set(after[start : start + group.space.counts[topic]]) <= set(group.subscribers[topic])
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", BUILT_IN)
 @given(data=st.data())
 def test_no_more_moves_than_allowed_and_the_next_computations_do_the_rest(name: str, data: st.DataObject) -> None:

@@ -52,6 +52,7 @@ def assign(name: str, group: Assignable) -> array[int]:
     return assignor.assign(group)
 
 
+@pytest.mark.large
 @given(group=small_groups())
 @settings(max_examples=150)
 def test_uniform_is_the_evenest_with_the_fewest_moves_of_all_assignments(group: Assignable) -> None:
@@ -59,6 +60,7 @@ def test_uniform_is_the_evenest_with_the_fewest_moves_of_all_assignments(group: 
         assert value(group, assign("uniform", group)) == min(all_assignments(group))
 
 
+@pytest.mark.large
 @given(group=small_groups())
 @settings(max_examples=150)
 def test_each_move_of_sticky_pays(group: Assignable) -> None:
@@ -144,6 +146,7 @@ def occupied_ladder(count: int) -> Assignable:
     )
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", ["uniform", "sticky", "range", "roundrobin", "external"])
 @pytest.mark.parametrize("build", [everybody_different, ladder, occupied_ladder])
 def test_groups_made_to_be_hard_are_assigned_in_work_that_grows_as_they_do(
@@ -168,6 +171,7 @@ def test_a_topic_without_subscribers_is_nobodys() -> None:
     assert list(owner) == [-1] * 4
 
 
+@pytest.mark.large
 def test_thousands_of_topics_with_one_partition_and_teams() -> None:
     topics = {f"t{i:05}": 1 for i in range(4000)}
     names = list(topics)

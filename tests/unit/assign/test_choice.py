@@ -54,6 +54,7 @@ def run(asked: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.process
 def test_compiled_and_plain_kernels_give_the_same_owners_and_load_nothing_heavy() -> None:
     usual, plain = run(""), run("python")
     assert usual.returncode == plain.returncode == 0, usual.stderr + plain.stderr
@@ -82,6 +83,7 @@ def test_asking_for_c_where_nothing_is_compiled_says_what_to_do() -> None:
         chosen_form(plain_form(kernels), "c")
 
 
+@pytest.mark.process
 def test_unknown_kernels_are_refused() -> None:
     done = run("fortran")
     assert "KOHORT_KERNELS='fortran'; choose one of c, numpy, python" in done.stderr

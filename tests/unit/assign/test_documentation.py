@@ -1,4 +1,4 @@
-"""What docs/assignors.md shows is what happens."""
+"""What docs/reference/assignors.md shows is what happens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kohort.assign.assignors import BUILT_IN
 
-TEXT = (Path(__file__).parents[3] / "docs" / "assignors.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "assignors.md").read_text()
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", TEXT, re.DOTALL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def squares(group: Assignable, owner: array[int]) -> int:
     return sum(load * load for load in loads_of(owner, len(group.members)))
 
 
+@pytest.mark.large
 @given(group=groups())
 @settings(max_examples=200)
 def test_owners_keep_what_they_have_and_the_rest_makes_loads_as_even_as_it_can(group: Assignable) -> None:

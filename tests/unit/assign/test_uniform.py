@@ -58,6 +58,7 @@ def test_what_was_even_stays() -> None:
     assert list(owner) == [2, 0, 1, 1, 0]
 
 
+@pytest.mark.large
 @given(data=st.data())
 @settings(max_examples=200)
 def test_heterogeneous_leaves_no_move_that_would_help(data: st.DataObject) -> None:

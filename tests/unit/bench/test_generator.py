@@ -15,6 +15,8 @@ import pytest
 
 from support.benches import load_bench
 
+pytestmark = pytest.mark.process
+
 generator = load_bench("generator")
 
 REPORT = {

@@ -1,4 +1,4 @@
-"""How a run of the benches becomes the tables of docs/performance.md."""
+"""How a run of the benches becomes the tables of docs/reference/performance.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-TOOL: dict[str, Any] = runpy.run_path(str(Path(__file__).resolve().parents[3] / "tools" / "performance_tables.py"))
+TOOL: dict[str, Any] = runpy.run_path(str(Path(__file__).resolve().parents[3] / "tools" / "docs.py"))
 ROW = {
     "what": "one record",
     "unit": "req/s",
@@ -32,23 +32,18 @@ def published(**rows: dict[str, Any]) -> dict[str, Any]:
     return {"b": {"date": "2026-11-22", "commit": "abc", "machine": machine, "seconds": 120, "tables": tables}}
 
 
-def test_table_between_the_marks_is_replaced_and_nothing_else() -> None:
-    text = "before\n<!-- table: t -->\nold\n<!-- end -->\nbehind\n"
-    made = TOOL["render"](text, published(t=ROW))
-    assert made == (
-        "before\n<!-- table: t -->\n"
-        "| what | kohort | peer | peer is | ratio | reach | runs | min–max, kohort / peer |\n"  # noqa: RUF001
-        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+def test_row_has_both_sides_with_their_units() -> None:
+    assert TOOL["bench_table"](published(t=ROW), ["t"]) == [
+        "| what | kohort | peer | peer is | ratio | reach | runs | min–max, kohort / peer |",  # noqa: RUF001
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
         "| one record | 19.4 k req/s | 8,353 req/s | Apache Kafka 4.3 | 2.32× | ≥ 1.5× | 3, after 10 s of it "  # noqa: RUF001
-        "| 9,000–20.0 k req/s / 7,662–8,796 req/s |\n"  # noqa: RUF001
-        "<!-- end -->\nbehind\n"
-    )
-    assert TOOL["render"](made, published(t=ROW)) == made
+        "| 9,000–20.0 k req/s / 7,662–8,796 req/s |",  # noqa: RUF001
+    ]
 
 
 def test_settings_and_cores_are_columns_where_a_row_has_them() -> None:
     loaded = ROW | {"settings": "ours: flush.messages=2^63-1", "cores": [0.98, 0.31, 1.62, 0.2]}
-    head, _, line, other = TOOL["table_of"](published(t=loaded, u=ROW), ["t", "u"])
+    head, _, line, other = TOOL["bench_table"](published(t=loaded, u=ROW), ["t", "u"])
     assert head.endswith("| not the default | cores, kohort / peer (generator) |")
     assert line.endswith("| ours: flush.messages=2⁶³-1 | 0.98 / 1.62 (0.31 / 0.20) |")
     assert other.endswith("| - | - |")
@@ -56,14 +51,13 @@ def test_settings_and_cores_are_columns_where_a_row_has_them() -> None:
 
 def test_row_without_a_peer_has_dashes() -> None:
     alone = ROW | {"peer": None, "peer_range": None, "ratio": None, "peer_name": "no peer", "ours_range": [1.0, 1.0]}
-    line = TOOL["table_of"](published(t=alone), ["t"])[2]
+    line = TOOL["bench_table"](published(t=alone), ["t"])[2]
     assert line == "| one record | 19.4 k req/s | - | no peer | - | ≥ 1.5× | 3, after 10 s of it | - |"  # noqa: RUF001
 
 
-def test_table_that_nobody_measured_is_said() -> None:
+def test_table_that_is_not_measured_yet_is_said() -> None:
     """Of a bench that is new, until a run of it is published."""
-    said = "<!-- table: gone -->\nNot published yet; `make bench` measures it.\n<!-- end -->\n"
-    assert TOOL["render"]("<!-- table: gone -->\n<!-- end -->\n", published(t=ROW)) == said
+    assert TOOL["bench_table"](published(t=ROW), ["gone"]) == ["Not published yet; `make bench` measures it."]
 
 
 def test_run_is_described_once() -> None:

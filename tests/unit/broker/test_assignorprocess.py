@@ -18,6 +18,8 @@ from kohort.errors import ConfigError
 from support.assignables import group_of
 from support.assignor_package import AssignorPackage, wait_until_gone
 
+pytestmark = pytest.mark.process
+
 GROUP = group_of({"t": 2, "u": 1}, {"a": ["t", "u"], "b": ["t", "u"]})
 #: Limits: of an order that is answered, and of one that is not.
 LONG_MS, SHORT_MS = 30_000, 500

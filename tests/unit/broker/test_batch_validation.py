@@ -66,6 +66,7 @@ def test_long_and_short_batches_stay_in_order(client: RawClient) -> None:
     assert [record.value for record in iterate_records(raw)][-5:] == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_batch_that_unfolds_to_nonsense_is_refused_beside_the_loop(client: RawClient, codec: str) -> None:
     """One that claims other records than it has, or unfolds to more than is held; those behind it are stored."""

@@ -146,6 +146,7 @@ def test_what_a_full_disk_does_not_take_is_written_later(caplog: pytest.LogCaptu
     assert caplog.messages
 
 
+@pytest.mark.large
 def test_full_disk_is_told_once_however_many_logs_it_does_not_take(caplog: pytest.LogCaptureFixture) -> None:
     """A thousand logs would be a thousand lines with each round."""
     fs = MemoryFileSystem()

@@ -160,6 +160,7 @@ def test_a_resource_that_is_named_again_is_described_once_with_all_that_is_asked
     assert len(everything) > 20
 
 
+@pytest.mark.large
 def test_metadata_of_many_partitions_is_put_together_in_several_turns() -> None:
     async def play() -> tuple[int, list[int]]:
         with wired_broker({}) as context:

@@ -187,6 +187,7 @@ def test_who_is_asked_hears_it_at_once_by_the_heartbeat_that_is_held() -> None:
         assert [member.member_id for member in given.members] == ["a", "b"]
 
 
+@pytest.mark.process
 def test_a_broker_that_is_killed_in_the_middle_asks_anew(tmp_path: Path) -> None:
     """What members said is in the log, and so is what was said to them; the computation is not."""
     config = {"group.consumer.assignment.window.ms": 0}
@@ -243,6 +244,7 @@ def test_a_coordinator_that_moves_to_another_broker_asks_anew() -> None:
             assert answer.error_code == 0
 
 
+@pytest.mark.large
 def test_many_members_of_many_partitions_are_assigned_in_one_request_each(client: RawClient) -> None:
     client.create_topic("wide", partitions=5_000)
     wide = [client.create_topic(f"topic-{number}", partitions=2) for number in range(40)]
@@ -272,7 +274,7 @@ def test_an_administrator_sees_which_assignor_is_used_and_how_it_fails(broker: B
 
 
 def test_only_clients_of_ours_are_told_of_the_apis(broker: Broker) -> None:
-    """docs/private-protocol.md: keys of ours are announced to clients that name their software "kohort"."""
+    """docs/reference/private-protocol.md: keys of ours are announced to clients that name their software "kohort"."""
     for software, is_ours in (("kohort", True), ("librdkafka", False)):
         with RawClient(broker.port) as client:
             request = ApiVersionsRequest(client_software_name=software, client_software_version="1")

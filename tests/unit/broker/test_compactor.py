@@ -34,6 +34,8 @@ from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient
 from support.restarts import wait_until
 
+pytestmark = pytest.mark.process
+
 PAGE_CACHE = 2**63 - 1
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "2000", "flush.messages": str(PAGE_CACHE)}
 

@@ -20,6 +20,8 @@ from kohort.storage.files.fs import DiskFileSystem, DiskHealth
 from support.assignor_package import wait_until_gone
 from support.storage_logs import empty_log
 
+pytestmark = pytest.mark.process
+
 NOW_MS = 5_000
 
 

@@ -514,6 +514,7 @@ def test_heartbeats_of_other_members_on_a_connection_are_no_reason_to_come_often
     wired(dialogue)
 
 
+@pytest.mark.large
 def test_answer_behind_very_many_holds() -> None:
     async def dialogue(clients: Clients) -> None:
         connection = await clients.connect("apache-kafka-java")

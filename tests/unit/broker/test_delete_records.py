@@ -84,6 +84,7 @@ def test_one_that_is_named_twice_counts_once(client: RawClient) -> None:
     assert [(row.error_code, row.low_watermark) for row in answer.partitions] == [(0, 1)]
 
 
+@pytest.mark.process
 def test_start_survives_a_kill_and_files_go(tmp_path: Path) -> None:
     """Those with nothing but deleted records; what a topic of the same name gets is all there."""
     config = {"log.segment.bytes": 100, "log.segment.delete.delay.ms": 0}

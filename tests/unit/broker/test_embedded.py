@@ -24,6 +24,8 @@ from kohort.wire.registry import ApiKey
 from support.broker_wire import RawClient, batch_of, fetch_request, produce_request
 from support.ports import quiet_port
 
+pytestmark = pytest.mark.process
+
 JOIN = ConsumerGroupHeartbeatRequest(
     group_id="g",
     member_id="m",

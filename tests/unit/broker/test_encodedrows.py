@@ -35,6 +35,7 @@ def topics(client: RawClient) -> list[str]:
     return names
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
 def test_metadata_in_slices_is_that_encoded_at_once(
     client: RawClient, topics: list[str], version: int, monkeypatch: pytest.MonkeyPatch
@@ -52,6 +53,7 @@ def test_metadata_in_slices_is_that_encoded_at_once(
     assert {row.name for row in whole.topics} >= set(topics) and len(whole.topics) == len(topics) + 1
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
 def test_directories_in_slices_are_those_encoded_at_once(
     client: RawClient, topics: list[str], version: int, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,8 @@ from kohort.wire.messages.produce import PartitionProduceResponse
 from support.depth import IS_SOAK
 from support.faulty_day import Day
 
+pytestmark = pytest.mark.large
+
 #: Every so many operations one is struck.
 STRIDE = 1 if IS_SOAK else 9
 FAULTS = [fault for fault in Fault if fault is not Fault.POWER_LOSS]

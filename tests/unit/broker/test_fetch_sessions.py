@@ -238,6 +238,7 @@ def test_session_goes_with_its_connection() -> None:
         gc.enable()
 
 
+@pytest.mark.large
 def test_rows_of_a_session_take_few_bytes() -> None:
     """However large their numbers are; and all of them are given back."""
 

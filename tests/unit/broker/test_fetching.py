@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from kohort.broker.apis import fetch
 from kohort.broker.embedded import Broker
-from kohort.broker.fetch import fetching
 from kohort.broker.fetch.fetchsessions import FetchSessions
 from kohort.broker.limits import memory
 from kohort.broker.options.settings import BrokerSettings
@@ -79,7 +79,7 @@ def test_many_rows_are_read_slice_by_slice(
     client: RawClient, other: RawClient, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
 ) -> None:
     """All are in the answer, in their order; whoever asks meanwhile is answered."""
-    monkeypatch.setattr(fetching, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(fetch, "ROWS_AT_ONCE", rows_at_once)
     client.create_topic("t", partitions=60)
     client.produce("t", b"a", partition=41)
     client.send(ApiKey.FETCH, VERSION, build(dict.fromkeys(range(60), 0), min_bytes=900_000, max_wait_ms=60_000))
@@ -216,8 +216,8 @@ def test_cold_data_that_is_always_gone_again_is_waited_for(
     on_disk: RawClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory that is short must not keep a reader from its records."""
-    monkeypatch.setattr(fetching, "warm", lambda _: None)
-    monkeypatch.setattr(fetching, "MOST_TRIES", 1)
+    monkeypatch.setattr(fetch, "warm", lambda _: None)
+    monkeypatch.setattr(fetch, "MOST_TRIES", 1)
     make_cold(tmp_path / "data" / "t-0" / segment_name(0))
     assert sizes_of(on_disk.ask(ApiKey.FETCH, VERSION, build({0: 0}))) == {0: 50 * len(batch_of(bytes(1000)))}
 
@@ -230,7 +230,7 @@ def test_a_disk_that_cannot_read_is_an_error_of_that_partition(
     def fail(cold: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(fetching, "warm", fail)
+    monkeypatch.setattr(fetch, "warm", fail)
     make_cold(tmp_path / "data" / "t-0" / segment_name(0))
     answer = on_disk.ask(ApiKey.FETCH, VERSION, build({0: 0, 1: 0}))
     codes = {row.partition_index: row.error_code for row in answer.responses[0].partitions}
@@ -274,7 +274,7 @@ class SlowDisk:
 def slow_disk(on_disk: RawClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
     """It has the first partition of t, and has to be asked for it."""
     slow = SlowDisk()
-    monkeypatch.setattr(fetching, "warm", slow.warm)
+    monkeypatch.setattr(fetch, "warm", slow.warm)
     make_cold(tmp_path / "data" / "t-0" / segment_name(0))
     return slow
 

@@ -20,6 +20,8 @@ from kohort.testing import Fault, FaultyFileSystem
 from kohort.testing.disks import MemoryFileSystem
 from support.virtual_broker import beside_a_broker
 
+pytestmark = pytest.mark.large
+
 PARTITIONS = 4
 #: Sessions are 3 s in these worlds, but for one.
 OUTAGE_S = 60.0

@@ -101,6 +101,7 @@ class TestLimit:
         client.ask(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["b"]))
         assert [commit(client, group) for group in ("d", "b", "a")] == [0, REFUSED, 0]
 
+    @pytest.mark.large
     def test_who_is_refused_for_another_reason_is_told_that(self, client: RawClient) -> None:
         assert [commit(client, group) for group in ("a", "b", "c")] == [0, 0, 0]
         assert beat(client, "further", epoch=5)[0] == ErrorCode.UNKNOWN_MEMBER_ID

@@ -401,6 +401,7 @@ def test_only_empty_groups_are_deleted(client: RawClient, version: int) -> None:
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_groups_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
     """Members, epochs and offsets are read back from the log; nobody is fenced for the broker's absence."""

@@ -208,6 +208,7 @@ def test_long_heartbeat_is_not_kept() -> None:
     wired(dialogue)
 
 
+@pytest.mark.large
 def test_connection_that_is_closed_is_freed_at_once() -> None:
     """What is kept knows its connection: nobody waits for the collector."""
 

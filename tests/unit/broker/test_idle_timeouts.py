@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kohort.broker.limits import idle_timeouts
+from kohort.broker.connections import idle_timeouts
 from kohort.simulation.clients.network import VirtualLoop, run_virtually
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -166,6 +166,7 @@ def test_who_fills_the_memory_is_as_fast_as_its_size_asks_while_others_wait() ->
     assert answer
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("size", [MEBI - 1000, 20 * MEBI])
 def test_many_that_fill_the_memory_and_say_no_more_keep_others_out_for_seconds(size: int) -> None:
     """Half a megabyte of a short request or of a long one, and others come as these go."""

@@ -11,7 +11,7 @@ import socket
 import pytest
 import uvloop
 
-from kohort.broker.connections.listener import ACCEPTED_AT_ONCE, Listener
+from kohort.broker.listener import ACCEPTED_AT_ONCE, Listener
 from kohort.wire.messages.api_versions import ApiVersionsRequest
 from kohort.wire.registry import ApiKey
 from support.broker_wire import encode_request

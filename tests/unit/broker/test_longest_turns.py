@@ -34,12 +34,15 @@ from support.coldness import make_cold
 from support.turning_broker import Turn, TurningBroker
 from support.waiting import until
 
+pytestmark = pytest.mark.process
+
 #: In one turn of the loop: 20 ms.
 MOST_CALLS = 160_000
 MANY = 2_000
 SOME = 500
 A_FEW = 250
-CROWD = 200
+OFTEN = 100
+CROWD = 50
 CONFIG = {
     "log.cleaner.backoff.ms": 100,
     "log.flush.offset.checkpoint.interval.ms": 500,
@@ -321,7 +324,7 @@ def pipeline(stage: Stage, key: ApiKey, version: int, messages: Sequence[Message
 
 
 def ask_for_one_topic_often(stage: Stage) -> Callable[[], object]:
-    return pipeline(stage, ApiKey.METADATA, 12, [MetadataRequest(topics=[MetadataRequestTopic(name="wide")])] * SOME)
+    return pipeline(stage, ApiKey.METADATA, 12, [MetadataRequest(topics=[MetadataRequestTopic(name="wide")])] * OFTEN)
 
 
 def ask_for_configs_often(stage: Stage) -> Callable[[], object]:

@@ -94,6 +94,7 @@ def test_who_waits_for_what_the_group_does_not_want_any_more_is_told_so(admin: A
         admin.wait_for_moves("g", moves)
 
 
+@pytest.mark.process
 def test_who_waits_hears_of_the_grant_though_the_broker_is_killed_meanwhile(tmp_path: Path) -> None:
     """Requirement H9: a schedule is carried out, and each move confirmed, whatever becomes of the process."""
     config = {"group.consumer.assignment.window.ms": 0}
@@ -262,6 +263,7 @@ def test_more_than_can_be_are_not_sent(admin: Admin) -> None:
         admin.submit_moves("g", {TopicPartition("t", 2**31): "b"})
 
 
+@pytest.mark.large
 def test_a_schedule_as_long_as_may_be_is_carried_out(admin: Admin, client: RawClient) -> None:
     client.create_topic("wide", partitions=MOST_MOVES)
     members = BeatingMembers(client, "wide")
@@ -283,6 +285,7 @@ def test_one_partition_named_three_thousand_times_is_not_moved(client: RawClient
     assert len(answer.results) == 3_000
 
 
+@pytest.mark.large
 def test_too_many_moves_are_refused_and_too_many_bytes_end_the_connection(broker: Broker, client: RawClient) -> None:
     client.create_topic("t")
     BeatingMembers(client, "g").join("a", topics=("t",))

@@ -18,6 +18,8 @@ from kohort.testing.disks import MemoryFile, MemoryFileSystem
 from support.depth import at_depth
 from support.power_loss import PromiseBroken, Run, check_moment, play
 
+pytestmark = pytest.mark.large
+
 SEEDS = at_depth(2, 200)
 #: Within so many runs a planted fault is found; the first one mostly does.
 RUNS = 20

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from selectors import DefaultSelector, SelectorKey
-from types import FrameType
 
 import pytest
 
@@ -22,7 +20,10 @@ from kohort.wire.registry import SERVED, ApiKey
 from support.broker_wire import encode_request
 from support.depth import IS_SOAK
 from support.wired_connection import WiredConnection, wired_broker
+from support.work import CallCount
 from support.worst_requests import PARTITIONS, WIDE, WITHOUT_ROWS, WORST, Worst
+
+pytestmark = pytest.mark.large
 
 #: In one turn of the loop: 50 ms.
 MOST_CALLS = 400_000
@@ -37,6 +38,17 @@ LARGE = [
     "topics to grow",
 ]
 MEASURED = WORST if IS_SOAK else {name: WORST[name] for name in LARGE}
+#: Answered in so many turns that a quarter of their rows shows one that is too long; all of them by the same soak.
+MANY_TURNS = {
+    "offsets of groups",
+    "groups to describe",
+    "new topics to check",
+    "configs of groups",
+    "configs to set",
+    "configs to change",
+    "groups to delete",
+    "consumer groups to describe",
+}
 MOST_TURNS = 20_000
 
 
@@ -44,25 +56,20 @@ class Calls:
     """Counts the calls of each turn of a loop."""
 
     def __init__(self) -> None:
-        self._now = self.most = 0
+        self._count = CallCount()
+        self.most = 0
 
     def end_turn(self) -> None:
-        self.most = max(self.most, self._now)
-        self._now = 0
+        self.most = max(self.most, self._count.take())
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        sys.setprofile(self._count)
+        self._count.begin()
         try:
             yield
         finally:
-            sys.setprofile(None)
+            self._count.end()
             self.end_turn()
-
-    def _count(self, frame: FrameType, event: str, argument: object) -> None:
-        del frame, argument
-        if event in ("call", "c_call"):
-            self._now += 1
 
 
 class Turns(DefaultSelector):
@@ -119,11 +126,12 @@ def test_every_api_has_its_worst_request() -> None:
     assert kafkas | WITHOUT_ROWS == set(SERVED)
 
 
-@pytest.mark.parametrize("worst", WORST.values(), ids=WORST)
-def test_nobody_waits_long_for_the_longest_request(worst: Worst) -> None:
-    calls = Calls()
-    carry_out(worst, calls, measures_memory=False)
-    assert 0 < calls.most <= MOST_CALLS
+@pytest.mark.parametrize("name", WORST)
+def test_nobody_waits_long_for_the_longest_request(name: str) -> None:
+    calls, worst = Calls(), WORST[name]
+    share = 4 if name in MANY_TURNS and not IS_SOAK else 1
+    carry_out(worst._replace(most=worst.most // share), calls, measures_memory=False)
+    assert 0 < calls.most <= MOST_CALLS // share
 
 
 @pytest.mark.parametrize("worst", MEASURED.values(), ids=MEASURED)

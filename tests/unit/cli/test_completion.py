@@ -11,6 +11,8 @@ from kohort.cli.main import VERBS, build_parser, main
 from kohort.cli.verbs.completion import SHELLS, bash_script, describe
 from support.cli import environment
 
+pytestmark = pytest.mark.process
+
 #: Stands in for the command where names are asked of a broker.
 KOHORT = "kohort() { printf 'NAME  MORE\\norders 1\\nreturns 2\\n'; }\n"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from kohort import __version__
+from kohort.cli.arguments import parse_pairs
 from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, connection, settle_connection
-from kohort.cli.main import VERBS, build_parser, main, parse_pairs
+from kohort.cli.main import VERBS, build_parser, main
 from kohort.cli.parser import EXAMPLES, foreign_words
 from kohort.errors import ConfigError
 from kohort.records.kernel_form import tell_kernels
@@ -118,6 +119,7 @@ def test_a_verb_of_another_tool_is_answered_with_ours(
     assert ours in err
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("words", foreign_words(), ids=" ".join)
 def test_no_foreign_word_hides_one_of_ours(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -212,6 +214,7 @@ def test_an_address_that_is_none_is_refused_with_its_origin(
     assert "'y' is not host:port, for example 127.0.0.1:9092 (from KOHORT_BOOTSTRAP)" in capsys.readouterr().err
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("verb", EXAMPLES)
 def test_the_example_of_every_help_can_be_typed(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = verb.split()[1:]
@@ -236,6 +239,7 @@ def test_every_verb_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> Non
         assert re.search(rf"^    {verb}\s+\w", shown, re.MULTILINE)
 
 
+@pytest.mark.large
 def test_verbs_with_a_cluster_have_the_same_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
     for words in (["topic", "list"], ["group", "list"], ["tail", "t"], ["send", "t"]):

@@ -206,6 +206,7 @@ def full() -> str:
     )
 
 
+@pytest.mark.large
 def test_the_page_is_whole_and_needs_nothing(full: str) -> None:
     outline = Outline()
     outline.feed(full)
@@ -216,6 +217,7 @@ def test_the_page_is_whole_and_needs_nothing(full: str) -> None:
     assert MARK in full[:1_000]
 
 
+@pytest.mark.large
 def test_names_are_text_whatever_is_in_them(full: str) -> None:
     """Groups, topics and members are called what their users like; in pictures too."""
     assert "<b>2" not in full and "<td>&lt;b&gt;</td>" in full and "<td>a&amp;b</td>" in full

@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from kohort.client.admin.admin import admin_settings
 from kohort.client.admin.admin_machine import AdminEvent, AdminMachine
 from kohort.client.core.in_loop import InLoop
 from kohort.client.core.thread import IoThread
+from kohort.client.options import ADMIN_OPTIONS, client_settings
 from kohort.client.steps import Pause, Wait, awaited, blocking, run, run_on_loop
 from kohort.errors import KohortError, KohortTimeoutError
 
 R = TypeVar("R")
 HOUR_S = 3_600.0
-SETTINGS, _ = admin_settings({"bootstrap.servers": "127.0.0.1:1"}, {})
+SETTINGS = client_settings(ADMIN_OPTIONS.parse({"bootstrap.servers": "127.0.0.1:1"}), seed=1)
 
 
 class Calls:

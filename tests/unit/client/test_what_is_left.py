@@ -34,6 +34,7 @@ def connections() -> int:
     return sum(isinstance(each, Connection) for each in gc.get_objects())
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("uncollected")
 def test_attempts_to_connect_leave_nothing() -> None:
     """Each would keep the memory that answers are received in: 128 KiB, ten times a second, as long as it lasts."""
@@ -53,6 +54,7 @@ def test_attempts_to_connect_leave_nothing() -> None:
         assert connections() <= before + 1, "the one that is being tried"
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("uncollected")
 def test_connections_that_break_leave_nothing() -> None:
     """As those of a broker that hangs up, again and again."""
@@ -80,6 +82,7 @@ def test_connections_that_break_leave_nothing() -> None:
     assert max(accepted) <= before + 2, "the last, and the one that follows"
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("call", ["poll", "poll_arrow"])
 def test_closed_consumer_holds_nothing_of_what_it_has_fetched(call: str) -> None:

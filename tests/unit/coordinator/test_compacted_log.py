@@ -16,6 +16,8 @@ from support.chaos import Chaos
 from support.coordinator_dialogue import GroupDialogue
 from support.moves import submit
 
+pytestmark = pytest.mark.large
+
 Entry = tuple[bytes, bytes | None]
 
 

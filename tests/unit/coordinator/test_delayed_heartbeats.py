@@ -267,6 +267,7 @@ def test_restart_forgets_who_waits(group: HoldDialogue) -> None:
     assert group.beat("a").is_parked
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("seed", range(5))
 def test_hold_lasts_while_a_heartbeat_would_say_nothing_and_ends_in_its_time(seed: int) -> None:
     """Members join, leave and acknowledge, held all the time."""

@@ -139,6 +139,7 @@ def live(crowd: Crowd, *, count: int, seed: int, at_a_time: int = 40) -> None:
         crowd.turn()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("incremental_from", [1, 10_000])
 def test_a_thousand_ephemeral_members_cost_no_move_that_balance_does_not_need(incremental_from: int) -> None:
     """G7, with both ways to compute a target."""
@@ -196,6 +197,7 @@ def test_who_is_replaced_within_a_window_interrupts_nobody() -> None:
     assert {member: crowd.revoked[member] for member in STABLE} == {member: before[member] for member in STABLE}
 
 
+@pytest.mark.large
 def test_tolerated_imbalance_buys_rest() -> None:
     """H2: the stable ones give away less the more imbalance is tolerated; nobody has more than that too much."""
     costs = []

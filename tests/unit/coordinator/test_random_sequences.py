@@ -26,6 +26,7 @@ from support.coordinator_dialogue import GroupDialogue
 from support.good_client import Client, check_owners
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("seed", range(50))
 def test_laws_hold_after_every_step(seed: int) -> None:
     """Invariants, `fold(log) == state`, one answer per request; the seed is the name of a failure."""
@@ -58,6 +59,7 @@ def every_command() -> set[type]:
     return {kind for kind in found if isinstance(kind, type) and issubclass(kind, Command)} - {Command, GroupCommand}
 
 
+@pytest.mark.large
 def test_every_request_is_among_them_and_meets_every_kind_of_group() -> None:
     """The property says nothing about a request that nobody sends; a new one has to be added to `Chaos`."""
     heard: set[tuple[type, str]] = set()
@@ -113,7 +115,7 @@ class Watched(GroupDialogue):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_step_is_taken_that_the_tables_of_states_do_not_know(seed: int) -> None:
-    """The tables are those that docs/groups.md shows."""
+    """The tables are those that docs/explanation/two-protocols.md shows."""
     chaos = Chaos(seed)
     dialogue = chaos.dialogue
     dialogue.__class__ = Watched
@@ -127,6 +129,7 @@ def test_no_step_is_taken_that_the_tables_of_states_do_not_know(seed: int) -> No
     assert changed <= describe.GROUP_TRANSITIONS.keys() | between_classic
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("seed", range(40))
 def test_no_partition_has_two_owners_and_the_group_comes_to_rest(seed: int) -> None:
     """NoDoubleClientAssignment and EventuallyConverges of the TLA+ model, with answers that get lost."""

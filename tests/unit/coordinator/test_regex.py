@@ -227,6 +227,7 @@ def test_pattern_over_very_many_topics_is_refused(monkeypatch: pytest.MonkeyPatc
     subscribe(shop, "a", ORDERS).replies(epoch=1, assigned={"orders-eu": [0, 1], "orders-us": [0]})
 
 
+@pytest.mark.large
 def test_of_a_hundred_thousand_topics_re2_sees_those_that_may_match(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only names with the pattern's fixed beginning are given to it, and only new ones when topics change."""
     pattern = patterns.compile_pattern(ORDERS)

@@ -207,6 +207,7 @@ def test_small_group_keeps_none() -> None:
     assert not any(isinstance(record, TargetBalanceKept) for record in group.new_records())
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("window_ms", [0, 50])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_restart_changes_nothing_about_what_comes_of_a_change(seed: int, window_ms: int) -> None:

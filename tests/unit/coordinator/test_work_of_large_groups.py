@@ -61,6 +61,7 @@ def shard_of(members: int) -> Shard:
     return shard
 
 
+@pytest.mark.large
 def test_settled_heartbeat_takes_as_many_steps_in_a_large_group_as_in_a_small_one() -> None:
     """Deciding, arming the session anew, and asking for the next deadline."""
     assert steps_of_heartbeat(MANY) == steps_of_heartbeat(FEW)
@@ -81,6 +82,7 @@ def steps_of_heartbeat(members: int) -> int:
     return steps_of(beat)
 
 
+@pytest.mark.large
 def test_one_join_into_a_large_group_is_one_pass_over_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     use_plain_kernels(monkeypatch)
     steps = {members: steps_of(lambda members=members: join_one_more(members)) for members in (FEW, MANY)}

@@ -49,6 +49,7 @@ def room_of(rows: list[tuple[Any, ...]]) -> int:
     return carried + headers + RECORD_ROOM_BYTES * len(rows)
 
 
+@pytest.mark.large
 @given(rows=ROWS, codec=st.sampled_from(["none", "gzip", "zstd"]))
 def test_batch_is_the_one_that_the_simple_way_builds(rows: list[tuple[Any, ...]], codec: str) -> None:
     """And the records have given away what they carried."""
@@ -70,6 +71,7 @@ def test_batch_is_the_one_that_the_simple_way_builds(rows: list[tuple[Any, ...]]
     assert {(record.key, record.value) for record in records} == {(None, None)}
 
 
+@pytest.mark.large
 @FORMS
 @given(rows=ROWS, index=st.sampled_from([0, 63, 64, 8_191, 8_192, 3_000_000]))
 def test_every_form_writes_the_same(kernels: ModuleType, rows: list[tuple[Any, ...]], index: int) -> None:

@@ -15,7 +15,7 @@ from kohort.errors import ConfigError
 from kohort.records.choice import KernelSet, active_kernels, is_compiled, kernel_name, kernels_named, plain_kernels
 from kohort.records.kernel_form import MODULES, tell_kernels
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.process]
 
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -46,6 +46,7 @@ def batches_of(groups: list[tuple[str, list[Any]]]) -> tuple[bytes, list[Record]
 GROUPS = st.lists(st.tuples(st.sampled_from(CODECS), st.one_of(RECORDS, RUNS)), min_size=1, max_size=5)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", NAMES)
 @given(groups=GROUPS, data=st.data())
 @settings(max_examples=60)
@@ -262,6 +263,7 @@ def assert_all_agree(buffer: bytes) -> None:
         assert outcomes[0][0] == expected
 
 
+@pytest.mark.large
 @given(inputs=st.one_of(RECORDS, RUNS), data=st.data())
 @settings(max_examples=300)
 def test_all_kernels_agree_on_damaged_records(inputs: list[Any], data: st.DataObject) -> None:
@@ -279,6 +281,7 @@ def test_all_kernels_agree_on_damaged_records(inputs: list[Any], data: st.DataOb
     assert_all_agree(with_body(batch, bytes(body)))
 
 
+@pytest.mark.large
 @given(inputs=RECORDS, data=st.data())
 @settings(max_examples=150)
 def test_all_kernels_agree_on_damaged_headers(inputs: list[Any], data: st.DataObject) -> None:
@@ -448,6 +451,7 @@ print(refused)
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not is_compiled(), reason="the kernels are not compiled")
 def test_compiled_kernels_read_no_byte_beyond_the_buffer() -> None:
     """Hostile batches lie against pages that may not be read: one byte too far ends the process."""
@@ -456,6 +460,7 @@ def test_compiled_kernels_read_no_byte_beyond_the_buffer() -> None:
     assert int(done.stdout) > 1_000
 
 
+@pytest.mark.large
 def test_damaged_batches_of_all_codecs_are_refused_or_read() -> None:
     """Without the CRC, nothing but a `CorruptRecordError` may come out of any byte changed."""
     seen = 0

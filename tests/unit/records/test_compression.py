@@ -83,6 +83,7 @@ def test_lz4_blocks_do_not_depend_on_each_other() -> None:
     assert bytes(cramjam.lz4.decompress(packed)) == DATA
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("codec", PACKED)
 def test_a_bomb_does_not_go_off(codec: str) -> None:
     limit = 1 << 20

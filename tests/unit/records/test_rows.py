@@ -64,6 +64,7 @@ def batches_of(groups: list[tuple[str, list[Any]]]) -> tuple[bytes, list[Row]]:
 GROUPS = st.lists(st.tuples(st.sampled_from(CODECS), st.one_of(RECORDS, RUNS)), min_size=1, max_size=5)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", NAMES)
 @given(groups=GROUPS, data=st.data())
 @settings(max_examples=60)
@@ -84,6 +85,7 @@ def test_rows_are_the_records_of_all_batches(
     assert all(type(row) is Row for row in found)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", NAMES)
 @given(runs=st.lists(GROUPS, min_size=1, max_size=4), data=st.data())
 @settings(max_examples=40)

@@ -60,6 +60,7 @@ def test_example_of_the_rfc() -> None:
     assert exchange.is_done
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @given(
     username=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20),

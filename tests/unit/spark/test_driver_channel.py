@@ -107,6 +107,7 @@ def _open_and_die(folder: str) -> None:
     os._exit(9)
 
 
+@pytest.mark.process
 def test_mailbox_of_a_killed_reader_is_removed_once_it_is_old(folder: Path) -> None:
     """A young file may belong to a reader between its socket's making and its listening."""
     died = multiprocessing.get_context("fork").Process(target=_open_and_die, args=(str(folder),))

@@ -187,6 +187,7 @@ def test_checkpoint_of_another_query_is_said_once(
     assert told_of_checkpoint(caplog) == []
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("folder", "listens", "line"),
     [

@@ -78,6 +78,7 @@ def test_a_query_goes_where_its_group_was_set(
     assert committed(admin, f"{name}-g") == {0: read.stop}
 
 
+@pytest.mark.large
 def test_an_order_is_followed_once(start: Start, topic: Any, fill: Any, set_offset: SetOffset) -> None:
     """The next run goes on from its checkpoint, be the partition empty where the query was sent."""
     name = topic(1)
@@ -100,6 +101,7 @@ def test_an_order_is_followed_once(start: Start, topic: Any, fill: Any, set_offs
     assert query.checkpoint.sink[35:] == [(name, 0, 30)]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("offset", "more", "read"), [(10, 10, range(100, 110)), (150, 80, range(150, 180))])
 def test_orders_may_be_ignored(
     start: Start,
@@ -124,6 +126,7 @@ def test_orders_may_be_ignored(
     assert [f"goes on at offset {where}" in line for line in told(caplog)] == [True]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("offset", "read"),
     [

@@ -1,4 +1,4 @@
-"""What a query in a group promises, by how it ends and what its sink keeps: docs/spark.md's table, a test a row.
+"""What a query in a group promises, by how it ends and what its sink keeps: a test a row of docs/reference/spark.md.
 
 A sink keeps the first or the last writing of a batch, or appends whatever comes.
 """
@@ -15,6 +15,8 @@ from kohort.spark.driver_channel import BatchDone, Drain, fingerprint, is_open, 
 from support.spark_groups import of_group
 from support.spark_query import Checkpoint, Place, Start, places
 from support.waiting import until
+
+pytestmark = pytest.mark.large
 
 Sink = Literal["first", "last", "all"]
 SINKS: list[Sink] = ["first", "last", "all"]

@@ -44,6 +44,7 @@ def follow_each_other(start: Start, name: str, fill: Any) -> tuple[Query, Checkp
 # -- a checkpoint that was put back ------------------------------------------------------------------------------------
 
 
+@pytest.mark.large
 def test_a_checkpoint_that_was_put_back_is_the_query_s_authority(start: Start, topic: Any, fill: Any) -> None:
     """The sink is put back with it: what came behind the copy is read again, though the group is beyond it."""
     name = topic(2)
@@ -92,6 +93,7 @@ def test_an_open_batch_of_a_checkpoint_that_was_put_back_is_read_whole(start: St
     assert again.checkpoint.places() == places(name, {0: range(6)})
 
 
+@pytest.mark.large
 def test_what_others_have_read_behind_the_copy_stays_theirs(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin
 ) -> None:
@@ -111,6 +113,7 @@ def test_what_others_have_read_behind_the_copy_stays_theirs(
     assert again.checkpoint.places() == places(name, {0: [*range(5), *range(8, 10)]})  # type: ignore[dict-item]
 
 
+@pytest.mark.large
 def test_what_was_handed_over_behind_the_copy_is_not_lost(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin
 ) -> None:
@@ -123,6 +126,7 @@ def test_what_was_handed_over_behind_the_copy_is_not_lost(
     assert committed(admin, f"{name}-g") == {0: 8}
 
 
+@pytest.mark.large
 def test_a_run_that_ends_behind_a_repeated_batch_leaves_nothing_in_doubt(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin, *, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,6 +157,7 @@ def test_a_run_that_ends_behind_a_repeated_batch_leaves_nothing_in_doubt(
 # -- in doubt ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.large
 def test_a_batch_in_doubt_waits_for_its_query(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
     """Stopped in a batch, it comes back within its session: the same member, the same partitions, no rebalance."""
     name = topic(2)
@@ -171,6 +176,7 @@ def test_a_batch_in_doubt_waits_for_its_query(start: Start, topic: Any, fill: An
     assert total(again, second) == places(name, {0: range(40), 1: range(40)})
 
 
+@pytest.mark.large
 def test_whoever_takes_a_batch_in_doubt_says_which_offsets_may_be_read_twice(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,6 +193,7 @@ def test_whoever_takes_a_batch_in_doubt_says_which_offsets_may_be_read_twice(
     assert other.checkpoint.places() == places(name, {0: range(40)})
 
 
+@pytest.mark.large
 def test_a_partition_that_moves_while_its_batch_is_in_doubt_waits_too(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin
 ) -> None:

@@ -18,6 +18,7 @@ spans = st.dictionaries(
 )
 
 
+@pytest.mark.large
 @given(spans, st.one_of(st.none(), st.text(max_size=20)), st.dictionaries(st.text(), st.text(), max_size=3))
 def test_json_says_everything(spans: dict[TopicPartition, Span], name: str | None, ids: dict[str, str]) -> None:
     """What comes back out of a checkpoint is what went in."""
@@ -48,6 +49,7 @@ def test_offsets_of_a_newer_kohort_are_refused() -> None:
         from_json({"kohort": 3, "topics": {}})
 
 
+@pytest.mark.large
 @given(spans, st.randoms(use_true_random=False))
 def test_the_same_spans_are_the_same_text(spans: dict[TopicPartition, Span], random: object) -> None:
     """In whatever order they were found: Spark compares text."""

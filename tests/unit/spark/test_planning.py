@@ -45,6 +45,7 @@ def test_every_partition_of_every_topic(address: str, topic: Any, consumer: koho
     assert len(found) == 3
 
 
+@pytest.mark.large
 def test_assigned_partitions_have_to_exist(address: str, topic: Any, consumer: kohort.Consumer) -> None:
     """Topic and number."""
     name = topic(2)

@@ -135,6 +135,7 @@ def test_group_with_members_is_refused(
     assert session.listeners == []
 
 
+@pytest.mark.large
 def test_member_that_joins_later_is_said_once_and_outwaited(
     start: Callable[..., Follower], topic: Callable[[int], str], address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,6 +158,7 @@ def test_member_that_joins_later_is_said_once_and_outwaited(
     assert follower.trouble == {}
 
 
+@pytest.mark.large
 def test_broker_that_is_away_is_caught_up_with(
     start: Callable[..., Follower], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,6 +180,7 @@ def test_broker_that_is_away_is_caught_up_with(
             assert offsets(admin, "late") == {"orders-0": 4}
 
 
+@pytest.mark.large
 def test_deleted_topic_is_left_out(
     start: Callable[..., Follower], admin: kohort.Admin, topic: Callable[[int], str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,6 +222,7 @@ def test_close_waits_for_what_comes_behind_the_last_batch(
     follower.close()
 
 
+@pytest.mark.process
 def test_program_that_does_not_close_it_commits_at_its_end(
     admin: kohort.Admin, topic: Callable[[int], str], address: str
 ) -> None:

@@ -38,6 +38,7 @@ def run(python: Path | str, code: str, path: Path | None = None) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
 
 
+@pytest.mark.process
 def test_installed_package_goes_before_sparks_archive(package: Package, tmp_path: Path) -> None:
     """In this Python, whatever is in the names of folders; what else is on the path stays there."""
     installed, archive = package("it's installed"), package("archive").parent
@@ -47,12 +48,14 @@ def test_installed_package_goes_before_sparks_archive(package: Package, tmp_path
     assert run(python, "import sys; print(sys.executable)") == sys.executable
 
 
+@pytest.mark.process
 def test_without_a_path_the_working_directory_is_not_on_it(package: Package, tmp_path: Path) -> None:
     """An empty entry would be that."""
     python = build_python(tmp_path / "place", [package("installed")])
     assert run(python, "import os; print(os.environ['PYTHONPATH'])") == str(python.parent)
 
 
+@pytest.mark.process
 def test_upgraded_package_is_the_one_that_is_imported(package: Package, tmp_path: Path) -> None:
     installed = package("installed")
     python = build_python(tmp_path / "place", [installed])
@@ -61,6 +64,7 @@ def test_upgraded_package_is_the_one_that_is_imported(package: Package, tmp_path
     assert run(python, "import sparkling; print(sparkling.where)") == "upgraded, and longer"
 
 
+@pytest.mark.process
 def test_each_list_of_packages_has_its_own(package: Package, tmp_path: Path) -> None:
     """Of one environment, where a path names another PySpark: a session that runs keeps what it has."""
     old, new = (build_python(tmp_path / "place", [package(each)]) for each in ("old", "new"))

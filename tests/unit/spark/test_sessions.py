@@ -88,6 +88,7 @@ def test_no_java_is_one_sentence() -> None:
     )
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("bare")
 def test_old_java_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has one, and is told that there is none, looks in the wrong place."""
@@ -102,6 +103,7 @@ def test_old_java_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
 def test_java_of_the_path_is_taken_where_java_home_is_old(
@@ -174,6 +176,7 @@ def test_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         require_packages()
 
 
+@pytest.mark.process
 def test_missing_pyspark_is_one_sentence() -> None:
     """In a process whose import system has none."""
     code = (
@@ -187,6 +190,7 @@ def test_missing_pyspark_is_one_sentence() -> None:
     assert run.stdout == "this needs pyspark; install it with: pip install 'kohort[spark]'\n"
 
 
+@pytest.mark.process
 def test_importing_the_room_loads_no_spark_and_changes_nothing() -> None:
     """Its public names are there all the same."""
     code = (

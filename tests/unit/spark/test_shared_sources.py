@@ -43,6 +43,7 @@ def test_others_are_none_of_its_business(
     assert caplog.messages == []
 
 
+@pytest.mark.process
 def test_source_that_has_ended_is_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Killed, or ended without a word: its note is removed."""
     ended = subprocess.Popen(["true"])

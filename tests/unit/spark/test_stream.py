@@ -180,6 +180,7 @@ def test_a_topic_that_does_not_exist_is_said_at_once(start: Start, group: dict[s
         query.plan()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("group", [{}, {"kafka__group__id": "deleted"}], ids=["alone", "group"])
 def test_a_topic_that_is_deleted_ends_the_query(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin, group: dict[str, str]
@@ -272,6 +273,7 @@ def test_a_partition_that_is_added_while_a_member_waits_for_records(
     eventually(lambda: query.checkpoint.places() == expected, "the new partition is read", step=query.run)
 
 
+@pytest.mark.large
 def test_partitions_are_handed_over_between_batches(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
     """P4: what is in flight stays until its batch is committed; each record is read once by one of both."""
     name, group = (made := topic(4)), f"{made}-g"
@@ -303,6 +305,7 @@ def test_partitions_are_handed_over_between_batches(start: Start, topic: Any, fi
     assert second.checkpoint.sink
 
 
+@pytest.mark.large
 def test_a_query_that_stops_gives_its_partitions_back(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
     """With `inDoubt=release` in the middle of a batch too; its next owner starts where the group stands."""
     name, group = (made := topic(2)), f"{made}-g"
@@ -333,6 +336,7 @@ def test_a_restart_commits_what_the_last_run_could_not(
     assert again.checkpoint.places() == places(name, {0: range(5)})
 
 
+@pytest.mark.large
 def test_a_repeated_batch_leaves_out_what_others_have_taken(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin
 ) -> None:
@@ -371,6 +375,7 @@ def test_the_batch_of_a_fenced_member_is_committed_when_it_is_back(
     assert committed(admin, group) == {0: 7, 1: 5}
 
 
+@pytest.mark.large
 def test_an_available_now_run_that_is_fenced_ends_only_when_everything_is_read(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin, address: str
 ) -> None:
@@ -386,6 +391,7 @@ def test_an_available_now_run_that_is_fenced_ends_only_when_everything_is_read(
     assert query.checkpoint.places() == places(name, {0: range(10), 1: range(10)})
 
 
+@pytest.mark.large
 def test_a_batch_of_a_fenced_member_does_not_move_its_new_owner(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin, address: str
 ) -> None:
@@ -416,6 +422,7 @@ def test_a_batch_of_a_fenced_member_does_not_move_its_new_owner(
     assert slow.checkpoint.places() == places(name, {0: range(3)})
 
 
+@pytest.mark.large
 def test_available_now_waits_for_partitions_that_a_running_batch_holds(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin
 ) -> None:
@@ -441,6 +448,7 @@ def test_available_now_waits_for_partitions_that_a_running_batch_holds(
     assert sorted(first.checkpoint.sink + second.checkpoint.sink) == places(name, {0: range(200), 1: range(200)})
 
 
+@pytest.mark.large
 def test_available_now_without_any_partition_is_an_error(
     start: Start, topic: Any, fill: Any, admin: kohort.Admin
 ) -> None:
@@ -455,6 +463,7 @@ def test_available_now_without_any_partition_is_an_error(
         second.plan()
 
 
+@pytest.mark.large
 def test_a_member_to_spare_goes_on_without_partitions(start: Start, topic: Any, fill: Any, admin: kohort.Admin) -> None:
     """It reads nothing until the other one leaves."""
     name, group = (made := topic(1)), f"{made}-g"

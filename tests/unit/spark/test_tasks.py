@@ -25,6 +25,7 @@ def options(**given: object) -> SourceOptions:
     return parse_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **named})
 
 
+@pytest.mark.large
 @given(spans, st.none() | st.integers(1, 5_000), st.none() | st.integers(1, 40))
 def test_tasks_cover_the_spans(spans: dict[TopicPartition, Span], most: int | None, least: int | None) -> None:
     """Without a gap and without an overlap, none too long, in order; about as many as are asked for."""

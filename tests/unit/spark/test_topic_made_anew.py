@@ -13,6 +13,8 @@ from kohort.spark.offsets import RecordsLostError
 from support.spark_query import Checkpoint, Query
 from support.waiting import until
 
+pytestmark = pytest.mark.large
+
 MADE_ANEW = "its topic was deleted and made anew"
 Start = Callable[..., Query]
 

@@ -6,6 +6,10 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 PROGRAM = """
 import gc
 from pyspark import TaskContext

@@ -20,6 +20,7 @@ from support.storage_logs import sequenced
 STRIDE = 1 if IS_SOAK else 13
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_flipped_bit_costs_no_more_than_the_batch_that_it_hit(is_clean: bool) -> None:
     origin = left(is_clean=is_clean)

@@ -88,6 +88,7 @@ NUMBERED = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 11}
 KINDS = st.lists(st.sampled_from([{}, NUMBERED, {"compression": "zstd"}, {**NUMBERED, "compression": "gzip"}]))
 
 
+@pytest.mark.large
 @settings(max_examples=MODEL_CASES)
 @given(
     history=HISTORIES,

@@ -160,6 +160,7 @@ print(all(log.durable_offset == 3 for log in logs))
 """
 
 
+@pytest.mark.process
 def test_many_partitions_need_few_descriptors(tmp_path: Path) -> None:
     """More of them than the process may open files, all written, read and synced; even when others take the rest."""
     command = [sys.executable, "-c", _MANY_PARTITIONS, str(tmp_path)]

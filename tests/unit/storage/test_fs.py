@@ -178,6 +178,7 @@ print(*answers, sep="\\n")
 """
 
 
+@pytest.mark.process
 def test_a_short_write_is_undone(tmp_path: Path) -> None:
     """pwrite(2) may write less than asked; half a batch must not stay.
 

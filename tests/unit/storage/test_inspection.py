@@ -115,6 +115,7 @@ def test_hole_is_damage_until_it_is_settled() -> None:
     assert inspected(fs).records == 5
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 def test_every_file_beside_the_batches_is_held_against_them_and_made_anew(is_clean: bool) -> None:
     """Indexes, facts, producers, epochs and what a start knows: whatever byte changes, records are all there."""

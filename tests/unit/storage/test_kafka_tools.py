@@ -9,8 +9,10 @@ import pytest
 
 from kohort.records.batch import build_batch
 from kohort.storage.store import Store
-from support.apache_broker import run_kafka_tool
+from support.kafka_tools import run_kafka_tool
 from support.storage_logs import TOPIC_ID, batch, sequenced
+
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.apache

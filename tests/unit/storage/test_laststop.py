@@ -61,6 +61,7 @@ def is_whole(log: PartitionLog) -> bool:
     return offsets(log.read(0, 1_000)) == [0, 1] and log.epochs.starts == ((0, 0),)
 
 
+@pytest.mark.large
 def test_stop_and_start_of_many_logs_open_none_of_their_files() -> None:
     disk = stopped()
     assert disk.opened == []
@@ -96,6 +97,7 @@ def test_start_after_a_kill_reads_every_log() -> None:
     store.close(clean=False)
 
 
+@pytest.mark.large
 def test_record_that_a_stop_has_promised_is_missed_after_a_kill() -> None:
     """Its end is not what a crash tore: it was durable, and is a hole and no cut."""
     disk = stopped()
@@ -182,6 +184,7 @@ def test_rows_of_a_stop_before_the_last_one_promise_nothing() -> None:
     store.close()
 
 
+@pytest.mark.large
 def test_log_that_was_mended_is_not_promised_again() -> None:
     """A kill in the middle of mending begins anew, with what the files say."""
     disk = stopped()
@@ -239,6 +242,7 @@ def test_files_that_wait_to_be_removed_are_removed_by_the_next_start() -> None:
     store.close()
 
 
+@pytest.mark.large
 def test_power_may_fail_at_any_step_of_a_stop_and_of_the_next_start() -> None:
     step = 0
     while True:

@@ -15,6 +15,7 @@ from support.storage_logs import batch, empty_log, offsets, open_log
 DIRECTORY = "/orders-0"
 
 
+@pytest.mark.large
 @given(
     steps=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 12), st.booleans()), max_size=8),
     per_segment=st.integers(1, 4),

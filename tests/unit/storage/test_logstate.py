@@ -135,6 +135,7 @@ def truncate_file(fs: MemoryFileSystem, path: str, position: int) -> None:
     fs.open(path).truncate(position)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("harm", [damage_file, truncate_file])
 @pytest.mark.parametrize("base", ["first", "newest"])
 @pytest.mark.parametrize("suffix", [INDEX_SUFFIX, TIME_SUFFIX, FACTS_SUFFIX, STATE_NAME])

@@ -105,6 +105,7 @@ def test_every_kernel_finds_the_same_bad_records(
             assert latest == max(time for _, _, time, _ in rows)
 
 
+@pytest.mark.large
 @given(
     rows=_ROWS, count=st.integers(-1, 1), changes=st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=3)
 )

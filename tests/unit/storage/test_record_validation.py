@@ -121,6 +121,7 @@ def test_batch_that_unfolds_to_nonsense_is_refused(config: LogConfig) -> None:
     assert prepared(bytes(short), config)
 
 
+@pytest.mark.large
 def test_bomb_is_refused_and_never_held() -> None:
     """A batch of 100 KB that would unfold to 100 MB."""
     bomb = build_batch([(b"k", bytes(100 << 20), NOW_MS, ())], compression="gzip")

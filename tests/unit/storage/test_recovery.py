@@ -213,6 +213,7 @@ def test_what_a_kill_left_is_durable_before_it_is_shown() -> None:
     assert (log.high_watermark, cut) == (6, None)
 
 
+@pytest.mark.large
 @settings(max_examples=150)
 @given(
     script=st.lists(st.one_of(st.integers(1, 4), st.just("sync")), min_size=1, max_size=25),

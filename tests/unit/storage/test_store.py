@@ -156,6 +156,7 @@ def test_a_full_disk_at_the_end_costs_the_marker_only() -> None:
     store.close()
 
 
+@pytest.mark.process
 def test_kill_9_loses_nothing_that_was_appended(directory: str) -> None:
     """The page cache outlives the process; producers' sequences too."""
     script = f"""

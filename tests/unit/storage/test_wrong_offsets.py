@@ -61,6 +61,7 @@ def flip(fs: MemoryFileSystem, path: str, position: int, bits: int) -> None:
     file.write(position, bytes([file.read(position, 1)[0] ^ bits]))
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("neighbour", [None, -1, 1])
 @pytest.mark.parametrize("flush_messages", [1, LONG_MAX])
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 250])

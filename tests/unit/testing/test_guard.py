@@ -14,6 +14,8 @@ import pytest
 from support import guard
 from support.waiting import until
 
+pytestmark = pytest.mark.process
+
 SUPPORT = Path(guard.__file__).parents[1]
 #: A test that starts a process in a session of its own, as a broker of Kafka's is, and is never done.
 TEST = """

@@ -17,7 +17,7 @@ from kohort.wire.registry import ApiKey, is_flexible, request_class, response_cl
 from kohort.wire.schema import Array, Message, fields_of, schema_of
 from support.wire_messages import all_message_classes, message_classes
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "private-protocol.md").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "private-protocol.md").read_text()
 
 
 def structs_in(cls: type[Message]) -> set[type[Message]]:
@@ -30,12 +30,42 @@ def structs_in(cls: type[Message]) -> set[type[Message]]:
     return found
 
 
+#: (class name of the message or struct, tag) → attribute.
+TAGGED_FIELDS = {
+    ("ApiVersionsResponse", 10_000): "broker_version",
+    ("Member", 10_001): "metadata_size",
+    ("Member", 10_002): "metadata",
+    ("ConsumerGroupHeartbeatRequest", 10_000): "proposed_heartbeat_interval_ms",
+    ("ConsumerGroupHeartbeatRequest", 10_001): "registration_timeout_ms",
+    ("ConsumerGroupHeartbeatRequest", 10_002): "expansion_timeout_ms",
+    ("ConsumerGroupHeartbeatRequest", 10_003): "client_assignors",
+    ("ConsumerGroupHeartbeatRequest", 10_004): "metadata",
+    ("ConsumerGroupHeartbeatRequest", 10_005): "watched_version",
+    ("ConsumerGroupHeartbeatRequest", 10_006): "wants_numbers",
+    ("ConsumerGroupHeartbeatResponse", 10_000): "rebalance_reason",
+    ("ConsumerGroupHeartbeatResponse", 10_001): "should_compute_assignment",
+    ("ConsumerGroupHeartbeatResponse", 10_002): "client_assignment",
+    ("ConsumerGroupHeartbeatResponse", 10_003): "metadata_news",
+    ("ConsumerGroupHeartbeatResponse", 10_004): "number",
+    ("ConsumerGroupHeartbeatResponse", 10_005): "session_timeout_ms",
+    ("DescribedGroup", 10_000): "is_static",
+    ("DescribedGroup", 10_001): "assignor_failure",
+    ("DescribedGroupMember", 10_000): "offline_since_ms",
+    ("FetchRequest", 10_000): "member",
+    ("FetchResponse", 10_000): "member_news",
+    ("HeartbeatResponse", 10_000): "rebalance_reason",
+    ("JoinGroupRequest", 10_000): "registration_timeout_ms",
+    ("JoinGroupRequest", 10_001): "expansion_timeout_ms",
+    ("Member", 10_000): "offline_since_ms",
+    ("OffsetCommitRequest", 10_000): "member",
+    ("OffsetCommitResponse", 10_000): "member_news",
+}
 OWN_CLASSES = [cls for cls in all_message_classes() if cls not in message_classes()]
 
 
 def test_private_numbers_are_above_every_number_of_kafka() -> None:
     assert all(key >= private.FIRST_API_KEY > max(ApiKey) for key in [*private.PrivateApiKey, private.FIRST_API_KEY])
-    assert all(tag >= private.FIRST_TAG for _, tag in private.TAGGED_FIELDS)
+    assert all(tag >= private.FIRST_TAG for _, tag in TAGGED_FIELDS)
     assert all(number >= private.FIRST_RECORD_TYPE for number in private.RECORD_TYPES)
     # Keys and types are int16 on the wire.
     assert all(number < 1 << 15 for number in [*private.PrivateApiKey, *private.RECORD_TYPES])
@@ -49,7 +79,7 @@ def test_every_tagged_field_of_ours_is_registered_and_declared() -> None:
         for each in fields_of(part)
         if each.tag is not None and each.tag >= private.FIRST_TAG
     }
-    assert declared == private.TAGGED_FIELDS
+    assert declared == TAGGED_FIELDS
 
 
 def test_every_record_type_of_ours_is_registered_and_declared() -> None:
@@ -83,8 +113,8 @@ def test_every_config_of_ours_is_registered() -> None:
     [
         *(f"{int(key):,}".replace(",", " ") for key in private.PrivateApiKey),
         *(key.name for key in private.PrivateApiKey),
-        *private.TAGGED_FIELDS.values(),
-        *(message for message, _ in private.TAGGED_FIELDS),
+        *TAGGED_FIELDS.values(),
+        *(message for message, _ in TAGGED_FIELDS),
         *private.RECORD_TYPES.values(),
         *private.GROUP_CONFIGS,
         *private.BROKER_CONFIGS,

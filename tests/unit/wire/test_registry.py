@@ -89,6 +89,7 @@ def test_an_unknown_key_has_no_class() -> None:
         request_class(9999)
 
 
+@pytest.mark.process
 def test_messages_are_imported_when_first_asked_for() -> None:
     """The start path of a broker pays only for the APIs that are used."""
     script = (

@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-import kohort
+from kohort.base import VERSION
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.errors import ErrorCode
@@ -64,6 +64,6 @@ def _encoded(version: int, *, is_ours: bool = False, error: ErrorCode = ErrorCod
         supported_features=supported,
         finalized_features_epoch=1,
         finalized_features=[FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1)],
-        broker_version=kohort.__version__ if is_ours else None,
+        broker_version=VERSION if is_ours else None,
     )
     return encode(response, version)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kohort.base.values import from_row
 from kohort.broker.authorized_operations import GROUP_OPERATIONS
 from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.broker.connections.request import Request
@@ -45,7 +46,7 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescr
     has_metadata = request.connection.software == SOFTWARE_NAME
 
     def row_of(group_id: str, reply: ReplyBody) -> DescribedGroup:
-        row = _describe(group_id, reply)
+        row = group_row(group_id, reply)
         if has_metadata and isinstance(reply, commands.DescribeConsumerGroupReply):
             _add_metadata(row.members, reply.members)
         if message.include_authorized_operations:
@@ -58,21 +59,13 @@ def handle(context: BrokerContext, request: Request, message: ConsumerGroupDescr
     )
 
 
-def _describe(group_id: str, reply: ReplyBody) -> DescribedGroup:
+def group_row(group_id: str, reply: ReplyBody) -> DescribedGroup:
+    """Build the row of a group from the coordinator's reply; fields of the same name are taken over."""
     if isinstance(reply, Refusal):
         return DescribedGroup(error_code=reply.code, error_message=reply.message, group_id=group_id)
     assert isinstance(reply, commands.DescribeConsumerGroupReply)
-    return DescribedGroup(
-        error_code=ErrorCode.NONE,
-        group_id=group_id,
-        group_state=reply.state,
-        group_epoch=reply.group_epoch,
-        assignment_epoch=reply.assignment_epoch,
-        assignor_name=reply.assignor_name,
-        members=[_member(member, reply.topic_names) for member in reply.members],
-        is_static=reply.is_static,
-        assignor_failure=reply.assignor_failure,
-    )
+    members = [_member(member, reply.topic_names) for member in reply.members]
+    return from_row(DescribedGroup, reply, error_code=ErrorCode.NONE, group_state=reply.state, members=members)
 
 
 def _add_metadata(rows: list[Member], members: tuple[commands.DescribedConsumerMember, ...]) -> None:
@@ -88,19 +81,14 @@ def _add_metadata(rows: list[Member], members: tuple[commands.DescribedConsumerM
 
 
 def _member(member: commands.DescribedConsumerMember, names: dict[TopicId, str]) -> Member:
-    return Member(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        member_epoch=member.member_epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
+    return from_row(
+        Member,
+        member,
         subscribed_topic_names=list(member.subscribed_topic_names),
-        subscribed_topic_regex=member.subscribed_topic_regex,
         assignment=_assignment(member.assignment, names),
         target_assignment=_assignment(member.target_assignment, names),
-        member_type=member.member_type,
-        offline_since_ms=member.offline_since_ms,
+        # `_add_metadata` sets it, for clients that know it and as far as there is room.
+        metadata=None,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import kohort
+from kohort.base import VERSION
 from kohort.base.durability_window import widest
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
@@ -54,7 +54,7 @@ def _facts(context: BrokerContext, request: Request) -> dict[str, object]:
     (here,) = [node for node in context.leadership.nodes(request.connection) if node.node_id == node_id]
     is_kept = not context.store.fs.volatile
     facts: dict[str, object] = {
-        "version": kohort.__version__,
+        "version": VERSION,
         "kernels": tell_kernels(),
         "cluster.id": cluster.cluster_id,
         "node.id": node_id,

@@ -6,6 +6,7 @@ earlier versions show a group in state Dead (KIP-1043).
 
 from __future__ import annotations
 
+from kohort.base.values import from_row
 from kohort.broker.authorized_operations import GROUP_OPERATIONS
 from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.broker.connections.request import Request
@@ -36,7 +37,7 @@ def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequ
         return commands.DescribeClassicGroup(cause=CauseId(token), request=token, group_id=group_id)
 
     def row_of(group_id: str, reply: ReplyBody) -> DescribedGroup:
-        row = _describe(group_id, reply, request.version)
+        row = group_row(group_id, reply, request.version)
         if message.include_authorized_operations:
             row.authorized_operations = GROUP_OPERATIONS
         return row
@@ -45,31 +46,29 @@ def handle(context: BrokerContext, request: Request, message: DescribeGroupsRequ
     answer_rows(context.loop.call_soon, request, group_ids, rows_of, lambda rows: DescribeGroupsResponse(groups=rows))
 
 
-def _describe(group_id: str, reply: ReplyBody, version: int) -> DescribedGroup:
+def group_row(group_id: str, reply: ReplyBody, version: int) -> DescribedGroup:
+    """Build the row of a group from the coordinator's reply; fields of the same name are taken over."""
     if isinstance(reply, Refusal):
         return DescribedGroup(error_code=reply.code, error_message=reply.message, group_id=group_id, group_state="Dead")
     assert isinstance(reply, commands.DescribeClassicGroupReply)
     error = reply.error
     if error == ErrorCode.GROUP_ID_NOT_FOUND and version < 6:
         error = ErrorCode.NONE
-    return DescribedGroup(
+    return from_row(
+        DescribedGroup,
+        reply,
         error_code=error,
         error_message=None if error == ErrorCode.NONE else f"there is no classic group {group_id}",
-        group_id=group_id,
         group_state=reply.state,
-        protocol_type=reply.protocol_type,
         protocol_data=reply.protocol_name,
         members=[
-            DescribedGroupMember(
-                member_id=member.member_id,
+            from_row(
+                DescribedGroupMember,
+                member,
                 group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
-                offline_since_ms=member.offline_since_ms,
             )
             for member in reply.members
         ],
-        is_static=reply.is_static,
     )

@@ -2,22 +2,41 @@
 
 Versions 4 to 18 are served. From version 7 on clients may ask for fetch sessions (KIP-227), see `fetchsessions`. From
 version 13 on topics are named by id.
-Both isolation levels read the same, since nothing transactional can be in a log. How a fetch is carried out is in
-`fetching`.
+Both isolation levels read the same, since nothing transactional can be in a log.
+Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading it,
+until there is enough; then all rows are read once more for the answer.
+
+Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
+row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What all
+answers together hold in memory is bounded (`AnswerMemory`).
+Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.broker.fetch.fetching import Fetching
-from kohort.broker.fetch.fetchsessions import FetchPlan, all_asked
+from kohort.broker.fetch.fetchsessions import FetchPlan, FetchSession, all_asked
+from kohort.broker.fetch.purgatory import ParkedFetch
 from kohort.broker.limits.requests import MOST_EMPTY, MOST_PARTITIONS, check_rows
-from kohort.errors import Refused
+from kohort.broker.scheduling import warm
+from kohort.errors import ErrorCode, Refused, StorageError
 from kohort.ids import TopicId
-from kohort.wire.messages.fetch import FetchRequest, FetchResponse
+from kohort.storage.files.descriptors import NotResidentError
+from kohort.storage.partitions.partition import PartitionLog
+from kohort.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 
 
 def handle(context: BrokerContext, request: Request, message: FetchRequest) -> FetchResponse | None:
@@ -46,3 +65,352 @@ def handle(context: BrokerContext, request: Request, message: FetchRequest) -> F
 def _name(context: BrokerContext, topic_id: bytes) -> str:
     found = context.cluster.topic_by_id(TopicId(topic_id))
     return "" if found is None else found.name
+
+
+# One fetch, from its first look at the logs to its answer: read now, or wait for data or the disk.
+#
+# Every row is read once. If that is not enough the fetch is parked, and whatever grows is measured, without reading
+# it,
+# until there is enough; then all rows are read once more for the answer.
+#
+# Laws: one slice of rows or bytes in a turn of the loop. Bytes that are not in memory are fetched by a thread, and the
+# row is read again when they are. A fetch is answered at most once, and not at all if its connection has gone. What
+# all
+# answers together hold in memory is bounded (`answermemory`).
+# Source: Apache Kafka's DelayedFetch and ReplicaManager.readFromLog; KIP-74 (one batch however large); KIP-227.
+
+#: Kafka's isolation level of consumers that skip aborted transactions (KIP-98).
+READ_COMMITTED: Final = 1
+#: Rows and bytes that are read in one turn of the loop.
+ROWS_AT_ONCE: Final = 250
+BYTES_AT_ONCE: Final = 1 << 20
+#: Bytes that a thread reads ahead from the disk: a consumer of one batch will want those behind it.
+READ_AHEAD_BYTES: Final = 1 << 20
+#: Reads by threads for one row; if the data has left memory again by then, the loop itself waits for the disk.
+MOST_TRIES: Final = 5
+
+
+class Fetching:
+    """One fetch until its answer."""
+
+    __slots__ = (
+        "_aborted",
+        "_cold",
+        "_context",
+        "_found",
+        "_is_over",
+        "_left",
+        "_max_bytes",
+        "_max_wait_ms",
+        "_min_bytes",
+        "_parked",
+        "_plan",
+        "_request",
+        "_rows",
+        "_seen",
+        "_session",
+        "_size",
+        "_tries",
+        "_wants_answer",
+    )
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        request: Request,
+        message: FetchRequest,
+        plan: FetchPlan,
+        session: FetchSession | None,
+    ) -> None:
+        self._context: Final = context
+        self._request: Final = request
+        self._session: Final = session
+        self._plan: Final = plan
+        self._max_bytes: Final = min(message.max_bytes, context.settings.values["fetch.max.bytes"])
+        self._min_bytes: Final = message.min_bytes
+        self._max_wait_ms: Final = message.max_wait_ms
+        self._aborted: Final[list[AbortedTransaction] | None] = (
+            [] if message.isolation_level == READ_COMMITTED else None
+        )
+        #: The answer so far, by row; `None` for a row that is not read yet or has no news.
+        self._rows: list[PartitionData | None] = []
+        #: High watermarks when the rows were read.
+        self._seen = array("q")
+        #: Bytes in the answer, and bytes that may still be added.
+        self._size = self._left = 0
+        #: Rows that wait for the disk.
+        self._cold: list[tuple[int, NotResidentError]] = []
+        self._tries = 0
+        #: Row -> available bytes, of the rows that have any.
+        self._found: Final[dict[int, int]] = {}
+        self._parked: ParkedFetch | None = None
+        #: Whether to answer now: there is an error, a truncated log, or its time is over.
+        self._wants_answer = message.max_wait_ms <= 0
+        self._is_over = False
+
+    @property
+    def logs(self) -> Sequence[PartitionLog | None]:
+        """The logs by row."""
+        return self._plan.logs
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that were read for the answer so far."""
+        return self._size
+
+    def start(self) -> None:
+        """Answer at once if there is enough data, an error, or no time to wait; else park the fetch."""
+        self._request.on_abandon = self._abandon
+        self._read()
+
+    def look(self, rows: Iterable[int]) -> bool:
+        """Whether there is enough data, now that these rows have more."""
+        if not self._plan.resolve():
+            return True
+        for at in rows:
+            size = self._measure(at)
+            if size is None:
+                return True
+            self._found[at] = size
+        return sum(self._found.values()) >= self._min_bytes
+
+    def answer(self) -> None:
+        """Answer with the available data."""
+        self._parked = None
+        if not self._is_over:
+            self._wants_answer = True
+            self._plan.resolve()
+            self._read()
+
+    def _abandon(self) -> None:
+        self._is_over = True
+        # Request and fetch reference each other: the data would stay until the garbage collector runs.
+        self._rows = []
+        # The waiting fetch shows that its member was reading until now.
+        self._context.listening.fetched_until(self._request.connection, self._context.clock.now_ms())
+        if self._parked is not None:
+            self._parked.cancel()
+            self._parked = None
+
+    # ---- reading
+
+    def _read(self) -> None:
+        """Read all rows, beginning as soon as a pass of the loop has a share left."""
+        count = len(self._plan)
+        self._rows = [None] * count
+        self._seen = array("q", bytes(8 * count))
+        self._found.clear()
+        self._size = self._tries = 0
+        self._left = self._max_bytes
+        self._context.passes.read(self._begin)
+
+    def _begin(self) -> None:
+        if self._is_over:
+            return
+        context, count = self._context, len(self._rows)
+        done = self._read_slice(range(min(count, ROWS_AT_ONCE)))
+        # All fetches of one pass of the loop share a budget of bytes.
+        context.passes.note_read(self._size)
+        if done == count and self._size < BYTES_AT_ONCE:
+            self._after_reading()
+        else:
+            context.slices.add(self._steps(range(done, count)))
+
+    def _steps(self, rows: Sequence[int]) -> Iterator[None]:
+        done = size = 0
+        while done < len(rows):
+            if self._is_over:
+                return
+            done += self._read_slice(rows[done : done + ROWS_AT_ONCE])
+            if done < len(rows) or self._size - size >= BYTES_AT_ONCE:
+                size = self._size
+                yield
+        if not self._is_over:
+            self._after_reading()
+
+    def _read_slice(self, rows: Sequence[int]) -> int:
+        """Read rows until one turn of the loop has enough bytes; return the number of rows read."""
+        before = self._size
+        # Others read between two slices.
+        self._left = min(self._left, self._context.answer_memory.share())
+        for count, at in enumerate(rows, 1):
+            self._rows[at] = self._read_row(at)
+            if self._size - before >= BYTES_AT_ONCE:
+                return count
+        return len(rows)
+
+    def _after_reading(self) -> None:
+        if self._cold:
+            self._fetch_cold()
+            return
+        listening, connection = self._context.listening, self._request.connection
+        member = listening.member_of(connection)
+        if self._wants_answer or self._size >= self._min_bytes or (member is not None and listening.has_news(member)):
+            self._is_over = True
+            self._request.on_abandon = None
+            response = self._response()
+            if member is not None:
+                response.member_news = listening.tell(member)
+            self._request.answer(response)
+            return
+        # Data that came while rows were read, slice by slice, has woken no fetch.
+        seen, self._rows, self._seen = self._seen, [], array("q")
+        if self.look([at for at, log in enumerate(self.logs) if log is not None and log.high_watermark != seen[at]]):
+            self.answer()
+        else:
+            self._parked = self._context.purgatory.park(self, max_wait_ms=self._max_wait_ms, member=member)
+
+    def _read_row(self, at: int, *, wait: bool = False) -> PartitionData | None:
+        """Read one row; `None` if it has to wait for the disk, or has no news."""
+        plan = self._plan
+        log = plan.logs[at]
+        if log is None:
+            return self._refuse(at, plan.missing_code(at))
+        leadership = self._context.leadership
+        refusal = leadership.refusal(log, plan.leader_epochs[at])
+        if refusal is not ErrorCode.NONE:
+            return self._refuse(at, refusal)
+        offset = plan.offsets[at]
+        self._seen[at] = high_watermark = log.high_watermark
+        views: list[memoryview] = []
+        try:
+            diverging = leadership.divergence(log, plan.last_epochs[at], offset)
+            if diverging is not None:
+                return self._tell_divergence(at, log, diverging)
+            if offset != high_watermark:
+                limit = max(min(plan.limits[at], self._left), 0)
+                # KIP-74: the first batch of an answer is read even if it is larger than the limit.
+                views = log.read(offset, limit, at_least_one=self._size == 0, up_to=high_watermark, wait=wait)
+        except Refused as refused:
+            return self._refuse(at, refused.code, log)
+        except StorageError:
+            return self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, log)
+        except NotResidentError as cold:
+            self._cold.append((at, cold))
+            return None
+        if views:
+            size = sum(map(len, views))
+            self._found[at] = size
+            self._size += size
+            self._left -= size
+        # KIP-227: within a session, a partition without news has no row.
+        elif self._session is not None and self._session.knows(
+            plan.topic_of(at).key, plan.numbers[at], (log.log_start_offset, high_watermark)
+        ):
+            return None
+        return self._tell(at, log, views)
+
+    def _measure(self, at: int) -> int | None:
+        """Return the available bytes of a row; `None` if the client has to be answered in any case."""
+        plan = self._plan
+        log = plan.logs[at]
+        if log is None:
+            return None
+        leadership, offset = self._context.leadership, plan.offsets[at]
+        if leadership.refusal(log, plan.leader_epochs[at]) is not ErrorCode.NONE:
+            return None
+        if offset == log.high_watermark:
+            return 0
+        try:
+            if leadership.divergence(log, plan.last_epochs[at], offset) is not None:
+                return None
+            # One batch is read even above the limit.
+            return log.measure(offset, max(plan.limits[at], 1), up_to=log.high_watermark, wait=False)
+        except (Refused, StorageError):
+            return None
+        except NotResidentError:
+            return self._min_bytes
+
+    def _tell(self, at: int, log: PartitionLog, views: list[memoryview]) -> PartitionData:
+        high_watermark = log.high_watermark
+        return PartitionData(
+            partition_index=self._plan.numbers[at],
+            error_code=0,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=self._aborted,
+            records=views or b"",
+        )
+
+    def _tell_divergence(self, at: int, log: PartitionLog, diverging: tuple[int, int]) -> PartitionData:
+        """Answer a client that has read records which were truncated."""
+        self._wants_answer = True
+        row = self._tell(at, log, [])
+        row.diverging_epoch = EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
+        row.aborted_transactions = None
+        return row
+
+    def _refuse(self, at: int, code: ErrorCode, log: PartitionLog | None = None) -> PartitionData:
+        self._wants_answer = True
+        return PartitionData(
+            partition_index=self._plan.numbers[at],
+            error_code=code,
+            high_watermark=-1 if log is None else log.high_watermark,
+            log_start_offset=-1 if log is None else log.log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+        )
+
+    # ---- the disk
+
+    def _fetch_cold(self) -> None:
+        """Have threads read the cold data that the answer has room for, then read those rows."""
+        self._tries += 1
+        cold, self._cold = self._cold, []
+        left = self._left
+        chosen: list[tuple[int, NotResidentError]] = []
+        for at, each in cold:
+            if left <= 0 and (chosen or self._size):
+                # The row has its turn in the client's next fetch.
+                log = self._plan.logs[at]
+                assert log is not None, "what is cold is there"
+                self._rows[at] = self._tell(at, log, [])
+                continue
+            each.size = max(each.size, min(self._plan.limits[at], left, READ_AHEAD_BYTES))
+            left -= each.size
+            chosen.append((at, each))
+        if not chosen:
+            self._after_reading()
+            return
+        waiting = [len(chosen)]
+
+        def is_warm(at: int, result: Exception | None) -> None:
+            if result is not None and not self._is_over:
+                # The disk cannot read it: another try would make the loop wait for the same error.
+                self._rows[at] = self._refuse(at, ErrorCode.KAFKA_STORAGE_ERROR, self._plan.logs[at])
+            waiting[0] -= 1
+            if not waiting[0] and not self._is_over:
+                self._context.slices.run(self._warm_steps([at for at, _ in chosen]))
+
+        for at, each in chosen:
+            self._context.cold_reads.submit(partial(self._warm, each), partial(is_warm, at))
+
+    def _warm(self, cold: NotResidentError) -> None:
+        if not self._is_over:
+            warm(cold)
+
+    def _warm_steps(self, rows: Sequence[int]) -> Iterator[None]:
+        # The disk may have taken long.
+        self._plan.resolve()
+        for count, at in enumerate(rows, 1):
+            if self._is_over:
+                return
+            if self._rows[at] is None:
+                self._rows[at] = self._read_row(at, wait=self._tries >= MOST_TRIES)
+            if not count % ROWS_AT_ONCE:
+                yield
+        if not self._is_over:
+            self._after_reading()
+
+    # ---- the answer
+
+    def _response(self) -> FetchResponse:
+        topics = []
+        for rows in self._plan.topics:
+            found = [row for row in self._rows[rows.first : rows.stop] if row is not None]
+            if found or self._session is None:
+                name, topic_id = rows.key
+                topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=found))
+        response = FetchResponse(responses=topics)
+        return response if self._session is None else self._session.reduce(response)

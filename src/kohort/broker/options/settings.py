@@ -137,7 +137,7 @@ _GROUPS: Final = [
         name="group.consumer.assignors",
         parse=parse_list,
         default=list(_GROUP_DEFAULTS.group_consumer_assignors),
-        doc="Server-side assignors that members may choose, your own ones included (docs/assignors.md); "
+        doc="Server-side assignors that members may choose, your own ones included (docs/reference/assignors.md); "
         "the first is the default (Kafka: uniform, range).",
     ),
     text(

@@ -2,7 +2,7 @@
 
 Laws: to find one loads nothing of its package; that happens in the process that asks it. A name that kohort's own
 assignors have is theirs.
-Source: requirement G5; docs/assignors.md.
+Source: requirement G5; docs/reference/assignors.md.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.base.jsontext import parse_json
-from kohort.cli.arguments import input_name, read_input
+from kohort.cli.arguments import input_name, parse_pairs, read_input
 from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json, parse_pairs
+from kohort.cli.main import add_execute, add_json
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError, PartlyDoneError

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
+from kohort.cli.arguments import parse_pairs
 from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_json, parse_pairs
+from kohort.cli.main import add_json
 from kohort.cli.output import print_json, print_table
 from kohort.errors import ConfigError
 

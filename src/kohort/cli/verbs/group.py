@@ -6,9 +6,17 @@ import argparse
 import csv
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.arguments import input_name, parse_datetime, parse_duration, parse_offset, parse_topic, read_input
+from kohort.cli.arguments import (
+    input_name,
+    parse_datetime,
+    parse_duration,
+    parse_offset,
+    parse_pairs,
+    parse_topic,
+    read_input,
+)
 from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json, parse_pairs
+from kohort.cli.main import add_execute, add_json
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, text
 from kohort.cli.verbs.grouphistory import add_history
 from kohort.cli.verbs.groupmove import add_move

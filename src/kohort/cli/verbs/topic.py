@@ -7,9 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.arguments import parse_brokers, parse_datetime, parse_duration, parse_offset, parse_time, parse_topic
+from kohort.cli.arguments import (
+    parse_brokers,
+    parse_datetime,
+    parse_duration,
+    parse_offset,
+    parse_pairs,
+    parse_time,
+    parse_topic,
+)
 from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json, parse_pairs
+from kohort.cli.main import add_execute, add_json
 from kohort.cli.output import complain, print_json, print_table
 from kohort.errors import PartlyDoneError
 from kohort.ids import TopicPartition

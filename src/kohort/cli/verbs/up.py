@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kohort.cli.main import parse_pairs
+from kohort.cli.arguments import parse_pairs
 from kohort.cli.output import complain
 from kohort.errors import ConfigError
 

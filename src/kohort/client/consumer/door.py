@@ -194,7 +194,7 @@ class ConsumerDoor:
         self._context.configure(changed_limits(config, options))
 
     def metrics(self) -> dict[str, float]:
-        """Return this consumer's counters by Kafka's names (docs/client.md); may be called from any thread."""
+        """Return this consumer's counters by Kafka's names, from any thread; see docs/how-to/read-metrics.md."""
         context = self._context
         return consumer_metrics(context.host.traffic, context.handler, context.rebalancing.count)
 

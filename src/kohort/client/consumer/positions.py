@@ -367,13 +367,7 @@ class Offsets:
         *,
         metadata: bool = False,
     ) -> Any:
-        """Return the group's committed offsets; `None` for a partition without one.
-
-        Args:
-            partitions: of several the answer is a dictionary, of one its value.
-            timeout: seconds; `None` means default.api.timeout.ms.
-            metadata: answer with `OffsetAndMetadata` in place of numbers.
-        """
+        """Return the group's committed offsets, as the doors document it, which have the overloads."""
         is_one = is_partition(partitions)
         chosen = to_partitions([partitions] if is_one else partitions)
         if not chosen:

@@ -1,6 +1,6 @@
 """The software of a broker, by its answer to ApiVersions, for messages that say what it cannot do.
 
-Source: KIP-584 (features); kohort's own tag in ApiVersions, see docs/private-protocol.md; Kafka's `MetadataVersion`.
+Source: KIP-584 (features); kohort's own tag (docs/reference/private-protocol.md); Kafka's `MetadataVersion`.
 """
 
 from __future__ import annotations

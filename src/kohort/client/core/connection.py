@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, cast
 
-import kohort
+from kohort.base import VERSION
 from kohort.client.core.actions import Endpoint, Send
 from kohort.client.core.authenticator import (
     Credentials,
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         return version
 
     def _ask_versions(self, version: int) -> None:
-        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__)
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
         self._write(request, ApiKey.API_VERSIONS, version, send=None, deadline_ms=self._own_deadline_ms)
 
     def _say(self, request: SaslHandshakeRequest | SaslAuthenticateRequest) -> None:

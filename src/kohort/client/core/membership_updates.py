@@ -5,7 +5,7 @@ that come while a list of owned partitions is on its way count when that is answ
 partitions that the list leaves out by then. An answer to a request from before the coordinator was lost is ignored.
 Nothing is sent to a broker that is not kohort's. After a refusal a heartbeat is sent at once, whatever is under way,
 and no record is handed out until its answer.
-Source: requirement H10; docs/private-protocol.md.
+Source: requirement H10; docs/reference/private-protocol.md.
 """
 
 from __future__ import annotations

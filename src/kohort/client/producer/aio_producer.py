@@ -12,26 +12,22 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.arguments import to_seconds
 from kohort.client.core.in_loop import InLoop, Rounds
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import AnyRoom
 from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
-from kohort.client.producer.context import Deliveries, HeadersArgument, ProducerSide
-from kohort.client.producer.core.producer_events import ConnectAsked, FlushAsked, PartitionsAsked, ProducerCloseAsked
+from kohort.client.producer.context import GRACE_S, Deliveries, HeadersArgument, ProducerSide
+from kohort.client.producer.core.producer_events import ProducerCloseAsked
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
 from kohort.client.records import RecordMetadata, SentMany
+from kohort.client.steps import Pause, Wait, run_on_loop
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
-
-
-_FOREVER_S: Final = 1e9
-#: Seconds that a call may take beyond its timeout, so that the machine's better error arrives.
-_GRACE_S: Final = 5.0
 
 
 class AsyncRoom(AnyRoom):
@@ -129,10 +125,7 @@ class Producer(ProducerSide):
 
     async def connect(self, timeout: float | None = None) -> None:
         """Wait until a broker has answered, or every address has failed. See `kohort.Producer.connect`."""
-        self._check_open()
-        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
-        deadline = self._io.deadline_ms(seconds)
-        await self._io.call(lambda ticket: ConnectAsked(ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S)
+        await run_on_loop(self._connected(timeout), self._wait)
 
     async def stop(self) -> None:
         """Close the producer, as `close` does (as aiokafka has it)."""
@@ -248,30 +241,16 @@ class Producer(ProducerSide):
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """Return the partitions of a topic, ascending; none if there is no such topic."""
-        name = to_topic(topic, "partitions_for('orders')")
-        self._check_open()
-        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
-        deadline = self._io.deadline_ms(seconds)
-        found = await self._io.call(
-            lambda ticket: PartitionsAsked(topic=name, ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S
-        )
-        return cast("list[int]", found)
+        return await run_on_loop(self._partitions(topic, timeout), self._wait)
 
     async def flush(self, timeout: float | None = None) -> int:
         """Send queued records at once; return how many have no end after `timeout` seconds.
 
         See `kohort.Producer.flush`.
         """
-        seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
-        self._io.raise_failure()
-        left: object = 0
-        if self._io.is_running:
-            deadline = None if timeout is None else self._io.deadline_ms(seconds)
-            left = await self._io.call(
-                lambda ticket: FlushAsked(ticket=ticket, deadline_ms=deadline), seconds + _GRACE_S
-            )
+        left = await run_on_loop(self._flushed(timeout), self._wait)
         self._deliveries.serve()
-        return cast("int", left)
+        return left
 
     async def close(self, timeout: float = 30.0) -> None:
         """Flush and end; records without an end after `timeout` seconds fail with a `KohortTimeoutError`."""
@@ -288,15 +267,19 @@ class Producer(ProducerSide):
                 with suppress(KohortTimeoutError, StateError):
                     await self._io.call(
                         lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline, is_quiet=is_quiet),
-                        timeout + _GRACE_S,
+                        timeout + GRACE_S,
                     )
             finally:
                 self._io.stop()
-            await self._io.join(_GRACE_S)
+            await self._io.join(GRACE_S)
         self._refuse_the_late()
         self._deliveries.serve()
         if not is_quiet:
             self._io.raise_failure()
+
+    async def _wait(self, wait: Wait) -> object:
+        assert isinstance(wait, Pause) and wait.ticket is not None, "calls wait for tickets"
+        return await self._io.wait(wait.ticket, wait.seconds)
 
     def _check_open(self) -> None:
         if self._room.is_shut:

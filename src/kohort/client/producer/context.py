@@ -13,16 +13,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 from weakref import WeakSet
 
+from kohort.client.arguments import to_seconds, to_topic
 from kohort.client.core.host import Host, refuse_copies
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings, machine_options
 from kohort.client.producer.buffer_pool import AnyRoom
 from kohort.client.producer.core.producer_events import (
+    ConnectAsked,
+    FlushAsked,
     Outgoing,
+    PartitionsAsked,
     ProducerCloseAsked,
     ProducerEvent,
     RecordsSubmitted,
@@ -30,6 +35,7 @@ from kohort.client.producer.core.producer_events import (
 )
 from kohort.client.producer.encoder import Intake
 from kohort.client.producer.record_future import RecordFuture
+from kohort.client.steps import Pause
 from kohort.errors import ConfigError, KohortError, StateError
 
 if TYPE_CHECKING:
@@ -38,6 +44,9 @@ if TYPE_CHECKING:
 
 
 _SUBMITTED: Final = RecordsSubmitted()
+FOREVER_S: Final = 1e9
+#: Seconds that a call may take beyond its timeout, so that the machine's better error arrives.
+GRACE_S: Final = 5.0
 #: Seconds in which the background flushes a producer that was dropped without `close`.
 _FORGOTTEN_S: Final = 30.0
 #: Bytes of a piece of `send_many`: enough for a batch of `max.request.size` to each of several partitions.
@@ -133,7 +142,7 @@ class ProducerSide:
         return cls(config)  # type: ignore[call-arg]  # what doors take
 
     def metrics(self) -> dict[str, float]:
-        """Return this producer's counters by Kafka's names (docs/client.md); may be called from any thread."""
+        """Return this producer's counters by Kafka's names, from any thread; see docs/how-to/read-metrics.md."""
         return producer_metrics(self._io.traffic, self._tally, self._room)
 
     def __del__(self) -> None:
@@ -150,6 +159,51 @@ class ProducerSide:
         except KohortError as why:
             return why
         return StateError("this producer is closed")
+
+    # -- calls of both doors, which carry them out as `kohort.client.steps` has it ----------------------------------
+
+    async def _ask(self, build: Callable[[Future[object], int], ProducerEvent], timeout: float | None) -> object:
+        """Post the event that `build` makes of a ticket and a deadline, and wait for its end.
+
+        Args:
+            build: makes the event.
+            timeout: seconds; `None`: `max_block_ms`.
+
+        Raises:
+            StateError: the producer is closed.
+        """
+        if self._room.is_shut:
+            raise self._refusal()
+        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
+        return await self._end_of(build, seconds, self._io.deadline_ms(seconds))
+
+    async def _end_of(self, build: Callable[[Future[object], Any], ProducerEvent], seconds: float, at: Any) -> object:
+        self._check_may_wait()
+        ticket: Future[object] = Future()
+        self._io.post(build(ticket, at))
+        return await Pause(seconds + GRACE_S, ticket)
+
+    async def _connected(self, timeout: float | None) -> None:
+        await self._ask(lambda ticket, deadline: ConnectAsked(ticket=ticket, deadline_ms=deadline), timeout)
+
+    async def _partitions(self, topic: str, timeout: float | None) -> list[int]:
+        name = to_topic(topic, "partitions_for('orders')")
+        found = await self._ask(
+            lambda ticket, deadline: PartitionsAsked(topic=name, ticket=ticket, deadline_ms=deadline), timeout
+        )
+        return cast("list[int]", found)
+
+    async def _flushed(self, timeout: float | None) -> int:
+        seconds = FOREVER_S if timeout is None else to_seconds(timeout)
+        self._io.raise_failure()
+        if not self._io.is_running:
+            return 0
+        deadline = None if timeout is None else self._io.deadline_ms(seconds)
+        left = await self._end_of(lambda ticket, at: FlushAsked(ticket=ticket, deadline_ms=at), seconds, deadline)
+        return cast("int", left)
+
+    def _check_may_wait(self) -> None:
+        """Refuse a wait in a thread that would wait for itself; only a blocking door has such threads."""
 
     def _submit(self, record: Outgoing) -> None:
         """Hand over a record for which room was taken."""

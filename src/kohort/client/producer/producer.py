@@ -8,30 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from kohort.client.arguments import to_seconds, to_topic
+from kohort.client.arguments import to_seconds
 from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import Room
 from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
-from kohort.client.producer.context import HeadersArgument, ProducerSide
-from kohort.client.producer.core.producer_events import (
-    ConnectAsked,
-    FlushAsked,
-    PartitionsAsked,
-    ProducerCloseAsked,
-)
+from kohort.client.producer.context import FOREVER_S, GRACE_S, HeadersArgument, ProducerSide
+from kohort.client.producer.core.producer_events import ProducerCloseAsked
 from kohort.client.producer.record_future import DeliveryCall
 from kohort.client.records import RecordMetadata, SentMany
+from kohort.client.steps import Pause, Wait, run
 from kohort.errors import KohortError, KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
-
-_FOREVER_S: Final = 1e9
-#: Seconds that another thread's callbacks may take before `flush` and `close` return without them.
-_CALLBACKS_S: Final = 5.0
 
 
 @answering(PRODUCERS)
@@ -82,11 +74,7 @@ class Producer(ProducerSide):
             KohortTimeoutError: no broker has answered within `timeout`.
             StateError: the producer is closed.
         """
-        if self._room.is_shut:
-            raise self._refusal()
-        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
-        deadline = self._io.deadline_ms(seconds)
-        self._io.call(lambda ticket: ConnectAsked(ticket=ticket, deadline_ms=deadline), seconds + _CALLBACKS_S)
+        run(self._connected(timeout), self._wait)
 
     def send(
         self,
@@ -282,9 +270,9 @@ class Producer(ProducerSide):
         Returns:
             How many callbacks were called.
         """
-        seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
+        seconds = FOREVER_S if timeout is None else to_seconds(timeout)
         if seconds:
-            self._deliveries.wait(min(seconds, _FOREVER_S))
+            self._deliveries.wait(min(seconds, FOREVER_S))
         return self._deliveries.serve()
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
@@ -294,15 +282,7 @@ class Producer(ProducerSide):
             KohortTimeoutError: no broker has answered within `timeout` seconds (`None`: `max_block_ms`).
             StateError: the producer is closed.
         """
-        name = to_topic(topic, "partitions_for('orders')")
-        if self._room.is_shut:
-            raise self._refusal()
-        seconds = self._max_block_s if timeout is None else to_seconds(timeout)
-        deadline = self._io.deadline_ms(seconds)
-        found = self._io.call(
-            lambda ticket: PartitionsAsked(topic=name, ticket=ticket, deadline_ms=deadline), seconds + _CALLBACKS_S
-        )
-        return cast("list[int]", found)
+        return run(self._partitions(topic, timeout), self._wait)
 
     def flush(self, timeout: float | None = None) -> int:
         """Send queued records at once, and wait until every one so far has its end, good or bad.
@@ -318,15 +298,10 @@ class Producer(ProducerSide):
         Raises:
             StateError: called in a callback, or the producer has stopped after an internal error.
         """
-        seconds = _FOREVER_S if timeout is None else to_seconds(timeout)
         self._deliveries.check_outside("flush()")
-        self._io.raise_failure()
-        left: object = 0
-        if self._io.is_running:
-            deadline = None if timeout is None else self._io.deadline_ms(seconds)
-            left = self._io.call(lambda ticket: FlushAsked(ticket=ticket, deadline_ms=deadline), seconds + _CALLBACKS_S)
-        self._deliveries.serve(patience_s=_CALLBACKS_S)
-        return cast("int", left)
+        left = run(self._flushed(timeout), self._wait)
+        self._deliveries.serve(patience_s=GRACE_S)
+        return left
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush and end; records without an end after `timeout` seconds fail with a `KohortTimeoutError`.
@@ -350,7 +325,8 @@ class Producer(ProducerSide):
         self._room.shut()
         if self._io.is_running:
             self._end(timeout, is_quiet=is_quiet)
-        self._deliveries.serve(patience_s=_CALLBACKS_S)
+        # Another thread's callbacks may take so long.
+        self._deliveries.serve(patience_s=GRACE_S)
         if not is_quiet:
             self._io.raise_failure()
 
@@ -359,13 +335,20 @@ class Producer(ProducerSide):
         try:
             self._io.call(
                 lambda ticket: ProducerCloseAsked(ticket=ticket, deadline_ms=deadline, is_quiet=is_quiet),
-                timeout + 5.0,
+                timeout + GRACE_S,
             )
         except (KohortTimeoutError, StateError):
             self._io.stop()
-        self._io.join(5.0)
+        self._io.join(GRACE_S)
         # A `send` of another thread may have passed its check before the limit was shut.
         self._refuse_the_late()
+
+    def _wait(self, wait: Wait) -> object:
+        assert isinstance(wait, Pause) and wait.ticket is not None, "calls wait for tickets"
+        return self._io.wait(wait.ticket, wait.seconds)
+
+    def _check_may_wait(self) -> None:
+        self._io.check_may_wait()
 
     def _wake_to_wait(self) -> None:
         self._io.check_may_wait()

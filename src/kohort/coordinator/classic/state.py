@@ -29,7 +29,7 @@ class ClassicGroupState(Enum):
     STABLE = "Stable"
 
 
-#: (state, next state) -> event that leads there; docs/groups.md shows it. Each state may also stay as it is, and a fold
+#: (state, next state) -> its event (docs/explanation/two-protocols.md). Each may also stay as it is, and a fold
 #: over the log leaves out the states in between.
 TRANSITIONS: Final = {
     (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE): "a member joins",

@@ -5,9 +5,17 @@ Source: Apache Kafka's `ConsumerGroup.asDescribedGroup`; states as KIP-848 names
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final, TypeVar
 
-from kohort.coordinator.commands.admin import DescribeConsumerGroup, DescribeConsumerGroupReply, DescribedConsumerMember
+from kohort.base.values import from_row
+from kohort.coordinator.commands.admin import (
+    DescribeConsumerGroup,
+    DescribeConsumerGroupReply,
+    DescribedClassicMember,
+    DescribedConsumerMember,
+)
 from kohort.coordinator.consumer.client_assignors.assignor_metadata import choice_of
 from kohort.coordinator.consumer.member_metadata import metadata_of
 from kohort.coordinator.consumer.reconciliation.effective_target import known_epoch
@@ -15,10 +23,11 @@ from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import MemberState
 from kohort.coordinator.settings import GroupSettings
-from kohort.coordinator.static_membership.clock import StaticClock, offline_since_ms
+from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
+DescribedMember = TypeVar("DescribedMember", DescribedConsumerMember, DescribedClassicMember)
 #: `DescribedConsumerMember.member_type` of a classic member, and of a member of the consumer protocol.
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
@@ -39,8 +48,8 @@ def state_of(group: ConsumerGroup, *, is_paused: bool = False) -> str:
 def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, settings: GroupSettings) -> Decision:
     """Describe one group; `find_group` refuses any other."""
     group = find_group(groups, command.group_id)
-    clock = groups.clocks.get(group.group_id)
-    members = tuple(_describe_member(group, group.members[member_id], clock) for member_id in sorted(group.members))
+    described = [_describe_member(group, group.members[member_id]) for member_id in sorted(group.members)]
+    members = with_offline_times(described, groups.clocks.get(group.group_id))
     reply = DescribeConsumerGroupReply(
         group_id=group.group_id,
         state=state_of(group, is_paused=settings.group_moves_paused),
@@ -53,6 +62,14 @@ def decide_describe(groups: GroupsState, command: DescribeConsumerGroup, setting
         assignor_failure=_failure_of(group),
     )
     return Decision(effects=(Reply(command.request, reply),))
+
+
+def with_offline_times(members: Iterable[DescribedMember], clock: StaticClock | None) -> tuple[DescribedMember, ...]:
+    """Add since when members of a static group are offline, by its clock; without a clock none is."""
+    if clock is None:
+        return tuple(members)
+    times = ((member, clock.offline_since(member.member_id)) for member in members)
+    return tuple(member if since is None else replace(member, offline_since_ms=since) for member, since in times)
 
 
 def find_group(groups: GroupsState, group_id: str) -> ConsumerGroup:
@@ -89,26 +106,18 @@ def _failure_of(group: ConsumerGroup) -> str:
     return "" if group.client_side is None else group.client_side.failure
 
 
-def _describe_member(
-    group: ConsumerGroup, member: ConsumerMember, clock: StaticClock | None
-) -> DescribedConsumerMember:
+def _describe_member(group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumerMember:
     # KAFKA-20431: a member still owns its pending revocations, and an operator has to see where they are.
     held: dict[TopicId, set[int]] = {topic_id: set(grants) for topic_id, grants in member.assigned.items()}
     for topic_id, grants in member.pending_revocation.items():
         held.setdefault(topic_id, set()).update(grants)
-    return DescribedConsumerMember(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
+    return from_row(
+        DescribedConsumerMember,
+        member,
         member_epoch=known_epoch(group, member),
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=member.subscribed_topic_names,
-        subscribed_topic_regex=member.subscribed_topic_regex,
         assignment={topic_id: tuple(sorted(partitions)) for topic_id, partitions in held.items()},
         target_assignment=dict(group.targets.get(member.member_id, NO_TARGET)),
         member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
-        offline_since_ms=offline_since_ms(clock, member.member_id),
         metadata=metadata_of(group, member.member_id),
     )
 
@@ -120,7 +129,7 @@ def _names(groups: GroupsState, members: tuple[DescribedConsumerMember, ...]) ->
     return {topic_id: by_id[topic_id].name for topic_id in sorted(mentioned) if topic_id in by_id}
 
 
-# State transitions of KIP-848 members and groups, with their causes: the tables of docs/groups.md.
+# State transitions of KIP-848 members and groups, with their causes: the tables of docs/explanation/hand-over.md.
 #
 # Laws: a transition outside of a table does not happen; a test checks random sequences against them. The states of
 # members are those of record type 8; a static member that is away (epoch -2) has a state of its own.

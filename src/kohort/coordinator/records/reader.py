@@ -3,7 +3,7 @@
 Laws: the result is that of `recordcodec.decode`, error for error; a record in another layout than Kafka's and kohort's
 usual one is decoded there. Equal names, topic ids, targets and grants of one log are one object each: no code changes
 these values, and a broker of 50,000 members would otherwise hold each of them several times.
-Source: a profile of recovery (docs/performance.md): three quarters of it were the general decoder and its messages.
+Source: a profile of recovery (docs/reference/performance.md): the general decoder and its messages were three quarters.
 """
 
 from __future__ import annotations

@@ -83,9 +83,3 @@ class StaticClock:
     def window_ends_ms(self, settings: GroupSettings) -> int:
         """Return the end of the expansion window, by the broker's clock; new members wait."""
         return self.window_opened_ms + self.lost_ms + settings.group_expansion_timeout_ms
-
-
-def offline_since_ms(clock: StaticClock | None, member_id: str) -> int:
-    """Return since when a member is offline for a description: ms since 1970, -1 for an online one."""
-    since_ms = None if clock is None else clock.offline_since(member_id)
-    return -1 if since_ms is None else since_ms

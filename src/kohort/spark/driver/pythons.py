@@ -11,7 +11,7 @@ Laws: it is this Python and this PySpark; where it cannot be made, or Spark is n
 starts this Python as ever. What is made is complete from the first, never changes, and is the same from every process.
 A setting of the environment for the sockets is kept.
 Source: `PythonUtils.sparkPythonPath`, `PythonWorkerFactory` and `spark.python.unix.domain.socket.enabled` of Spark 4.3;
-measured in docs/performance.md.
+measured in docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -154,6 +154,7 @@ def test_entries_of_which_some_are_refused_are_told_apart() -> None:
     assert list(some.value.failed) == [WRITE]
 
 
+@pytest.mark.large
 def test_many_entries_are_named_once_and_go_in_parts() -> None:
     """Apache Kafka changes 10,000 at once at most, and none if there are more."""
     many = [acl(name=f"t{number}") for number in range(12_000)]

@@ -126,6 +126,7 @@ def test_transactions_are_described_by_whoever_coordinates_them_now() -> None:
     assert (broker.count(FindCoordinatorRequest), broker.count(DescribeTransactionsRequest)) == (4, 3)
 
 
+@pytest.mark.large
 def test_three_thousand_things_are_one_question_to_each_broker() -> None:
     """And a thing that is named three thousand times is one thing."""
     broker = Broker(partitions=3_000)

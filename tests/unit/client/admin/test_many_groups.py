@@ -237,6 +237,7 @@ def test_old_brokers_are_asked_about_one_group_at_a_time(versions: list[Any]) ->
         assert len(single) == 40
 
 
+@pytest.mark.large
 def test_old_brokers_are_asked_about_more_than_one_request_could_look_up() -> None:
     """All requests for many are refused, not only the first."""
     with ExitStack() as stack:

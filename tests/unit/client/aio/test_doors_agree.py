@@ -12,7 +12,7 @@ import pytest
 
 import kohort
 import kohort.aio
-from kohort.client.admin.admin import _FAMILIES
+from kohort.client.admin.admin import _FAMILIES, AdminDoor
 from kohort.client.consumer.door import ConsumerDoor
 from kohort.client.foreign_names import ADMINS
 
@@ -58,8 +58,8 @@ def test_both_admins_have_each_call_of_each_family() -> None:
 @pytest.mark.parametrize(
     ("door", "bases"),
     [
-        (kohort.Admin, []),
-        (kohort.aio.Admin, []),
+        (kohort.Admin, [AdminDoor]),
+        (kohort.aio.Admin, [AdminDoor]),
         (kohort.Consumer, [ConsumerDoor]),
         (kohort.aio.Consumer, [ConsumerDoor]),
     ],
@@ -77,3 +77,10 @@ def test_client_does_not_leave_its_process(name: str, module: Any, way: Callable
     client = getattr(module, name)(bootstrap_servers="127.0.0.1:1")
     with pytest.raises(TypeError, match=f"^{name} cannot be pickled or copied: its connections are .* options$"):
         way(client)
+
+
+@pytest.mark.parametrize("door", [kohort.Admin, kohort.aio.Admin])
+def test_an_application_may_derive_from_an_admin_client(door: type) -> None:
+    heir = type("OurAdmin", (door,), {})
+    assert public(heir).keys() == public(door).keys()
+    assert public(heir)["create_topic"] is public(door)["create_topic"]

@@ -139,6 +139,7 @@ def arguments(method: Callable[..., object]) -> st.SearchStrategy[tuple[list[obj
     return draw_all()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", methods())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -179,6 +180,7 @@ def test_a_close_says_what_can_become_of_a_membership(broker: Broker) -> None:
     consumer.close(group_membership="leave_group")
 
 
+@pytest.mark.process
 def test_a_fork_has_no_consumer(broker: Broker) -> None:
     """Each call in the child is refused at once, and the parent's goes on."""
     with build(broker) as consumer:

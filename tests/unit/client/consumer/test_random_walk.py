@@ -375,6 +375,7 @@ class Walk(ConsumerDialogue):
         assert good == sorted(good), "in order"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("protocol", ["consumer", "classic", "cooperative"])
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))

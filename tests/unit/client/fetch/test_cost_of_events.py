@@ -62,6 +62,7 @@ def taken(consumer: ConsumerDialogue) -> None:
     consumer.machine.handle(ChunkTaken(sizes={orders(7)[0]: len(data)}), consumer.now_ms)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("event", [deadline, poll, pause, seek, fetched, taken])
 def test_cost_of_an_event_does_not_grow_with_the_partitions(event: Callable[[ConsumerDialogue], None]) -> None:
     """C5: everything was walked over several times per event, which took a consumer of 1,000 partitions two thirds of

@@ -467,6 +467,7 @@ class Log:
         return True
 
 
+@pytest.mark.large
 @given(
     damaged=st.integers(0, 4),
     byte=st.integers(0, 60),

@@ -73,6 +73,7 @@ def make_topic(address: str, name: str) -> None:
         admin.create_topic(name)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     "event", ["RecordsSubmitted", "FlushAsked", "ProducerCloseAsked", "ResponseReceived", "next_deadline"]

@@ -57,6 +57,7 @@ def pairs_of(result: dict[str, dict[str, list[int]]]) -> dict[str, set[tuple[str
     }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", ["range", "roundrobin", "cooperative-sticky"])
 @given(subscriptions=subscriptions, counts=partition_counts)
 def test_each_partition_goes_to_one_member_that_wants_it(
@@ -73,6 +74,7 @@ def test_each_partition_goes_to_one_member_that_wants_it(
     assert all(topic in subscriptions[member] for member, held in result.items() for topic, _ in held)
 
 
+@pytest.mark.large
 @given(subscriptions=subscriptions, counts=partition_counts)
 def test_range_agrees_with_kafka_python(subscriptions: dict[str, list[str]], counts: dict[str, int]) -> None:
     """Members of different makes lead in turn; the name must mean the same."""

@@ -108,7 +108,7 @@ def test_loss_says_what_was_refused() -> None:
 
 
 def test_reason_that_the_broker_tells_is_passed_on() -> None:
-    """Ours does (docs/private-protocol.md); Apache Kafka's knows that the group rebalances, and no more."""
+    """Ours does (docs/reference/private-protocol.md); Apache Kafka's knows that the group rebalances, and no more."""
     member = classic()
     at_rest(member, 0)
     member.advance(5_000)

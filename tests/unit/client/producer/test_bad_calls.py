@@ -60,6 +60,7 @@ def producer(address: str) -> Iterator[Producer]:
         yield made
 
 
+@pytest.mark.large
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     which=st.sampled_from([pair for pair in PARAMETERS if pair[0] != "close" and pair[1] != "timeout"]), value=ANYTHING

@@ -350,6 +350,7 @@ def test_late_record_names_the_cause() -> None:
     producer.close(0.0)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_producer_is_refused_in_a_fork(address: str) -> None:

@@ -6,6 +6,7 @@ everybody who is waited for has a deadline, the fold of the log is the durable v
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def perform(dialogue, op, counter):
             dialogue.restart()
 
 
+@pytest.mark.large
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(ops, max_size=40),

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+import pytest
+
 from kohort.coordinator.classic.state import RebalanceBegun
 from support.classic_fleet import MINUTE_MS, Fleet
 from support.mixed_dialogue import MixedDialogue
+
+pytestmark = pytest.mark.large
 
 NAMES: Final = tuple(f"m{number:03}" for number in range(200))
 PARTITIONS: Final = 2 * len(NAMES)

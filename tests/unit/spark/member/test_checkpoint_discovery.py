@@ -38,6 +38,7 @@ def test_checkpoint_is_found_by_the_file_that_spark_writes(tmp_path: Path) -> No
     assert lookout.location == str(tmp_path / "a checkpoint")
 
 
+@pytest.mark.large
 def test_checkpoint_of_another_query_is_nobody_s(tmp_path: Path) -> None:
     """Its log names that query."""
     lookout = Lookout(os.getpid())

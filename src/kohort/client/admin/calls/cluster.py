@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
-import kohort
+from kohort.base import VERSION
 from kohort.client.admin.admin_machine import MovedError
 from kohort.client.admin.questions import Outcome, Questions, carry_out, check, error_of
 from kohort.client.admin.results import cluster as shapes
@@ -83,7 +83,7 @@ class ClusterCalls:
         [('group.version', 1)]
         """
         response = await self._questions.ask(
-            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION),
             ApiVersionsResponse,
             during="describing features",
             codes=lambda response: [response.error_code],
@@ -127,7 +127,7 @@ class ClusterCalls:
         """How a broker of kohort's is doing: what it has, and the longest time for which it answered nobody.
 
         Returns:
-            Facts by name, in an order to be read; docs/cli.md says what they are.
+            Facts by name, in an order to be read; docs/reference/cli.md says what they are.
 
         Raises:
             UnsupportedFeatureError: the broker is not one of kohort's.

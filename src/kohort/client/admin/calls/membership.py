@@ -11,7 +11,7 @@ import os
 from datetime import timedelta
 from typing import Final
 
-import kohort
+from kohort.base import VERSION
 from kohort.client.admin.admin_machine import Coordinator
 from kohort.client.admin.calls.configs import ConfigCalls
 from kohort.client.admin.calls.groups import GroupCalls
@@ -117,7 +117,7 @@ class MembershipCalls:
 
     async def _software(self, group: str, during: str) -> str:
         response = await self._questions.ask(
-            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=kohort.__version__),
+            ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION),
             ApiVersionsResponse,
             target=Coordinator(group_id=group),
             during=during,

@@ -12,7 +12,7 @@ from kohort.client.admin.admin_machine import MovedError
 from kohort.client.admin.newtopic import NewTopic, to_assignments, to_new_topics
 from kohort.client.admin.questions import Outcome, Question, Questions, carry_out, error_of
 from kohort.client.admin.results import topics as shapes
-from kohort.client.admin.results import topics as topic_shapes
+from kohort.client.admin.results.cluster import leaders_of
 from kohort.client.admin.results.topics import CreatedTopic, ListedOffset, OffsetAt, TopicDescription, TopicListing
 from kohort.client.arguments import INT32_MAX, to_names, to_topic, whole_number
 from kohort.client.core.actions import Endpoint
@@ -54,7 +54,7 @@ class TopicCalls:
 
     async def list_topics(self) -> list[TopicListing]:
         """Every topic, by name; the broker's own ones have `is_internal`."""
-        rows = [topic_shapes.listing(topic) for topic in (await self._questions.metadata(None)).topics]
+        rows = [shapes.listing(topic) for topic in (await self._questions.metadata(None)).topics]
         return sorted(rows, key=lambda row: row.name)
 
     async def describe_topics(
@@ -72,15 +72,15 @@ class TopicCalls:
         metadata = await self._questions.metadata(names, include_authorized_operations=include_authorized_operations)
         found = {topic.name: topic for topic in metadata.topics}
         for name in names:
-            topic_shapes.check_topic(found[name])
+            shapes.check_topic(found[name])
         partitions = [TopicPartition(name, row.partition_index) for name in names for row in found[name].partitions]
-        begins = await self._questions.offsets(partitions, topic_shapes.EARLIEST, metadata)
-        ends = await self._questions.offsets(partitions, topic_shapes.LATEST, metadata)
+        begins = await self._questions.offsets(partitions, shapes.EARLIEST, metadata)
+        ends = await self._questions.offsets(partitions, shapes.LATEST, metadata)
         described = await self._describe_topic_configs(names)
-        configs, idle = topic_shapes.own_configs(described), topic_shapes.idle_configs(described)
-        windows = topic_shapes.loss_windows(described)
+        configs, idle = shapes.own_configs(described), shapes.idle_configs(described)
+        windows = shapes.loss_windows(described)
         return [
-            topic_shapes.describe(
+            shapes.describe(
                 found[name],
                 begins=begins,
                 ends=ends,
@@ -147,14 +147,14 @@ class TopicCalls:
         async def ask(names: Sequence[str]) -> dict[str, CreatedTopic | KohortError]:
             chosen = [wanted[name] for name in names]
             response = await self._questions.ask(
-                topic_shapes.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only),
+                shapes.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only),
                 CreateTopicsResponse,
                 during=_during("creating", names),
                 codes=lambda _: (),
             )
             return {
                 row.name: error_of(row.error_code, row.error_message, f"creating topic {row.name}")
-                or topic_shapes.created(row, validate_only=validate_only)
+                or shapes.created(row, validate_only=validate_only)
                 for row in response.topics
             }
 
@@ -163,7 +163,7 @@ class TopicCalls:
             ask,
             during="creating topics",
             within_s=self._questions.timeout_s,
-            per_request=lambda name: _part(topic_shapes.weight(wanted[name])),
+            per_request=lambda name: _part(shapes.weight(wanted[name])),
         )
         if not validate_only:
             counts = {name: row.partition_count or wanted[name].partitions or 1 for name, row in outcome.done.items()}
@@ -196,7 +196,7 @@ class TopicCalls:
         totals, brokers = _growth(topics, total, assignments)
 
         async def ask(names: Sequence[str]) -> dict[str, int | KohortError]:
-            request = topic_shapes.grow_request(
+            request = shapes.grow_request(
                 {name: totals[name] for name in names}, brokers, timeout_ms=_TIMEOUT_MS, validate_only=validate_only
             )
             during = _during("adding partitions to", names)
@@ -254,11 +254,11 @@ class TopicCalls:
         ).settle()
 
     async def _idle(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        return topic_shapes.idle_configs(await self._describe_topic_configs(names)) if names else {}
+        return shapes.idle_configs(await self._describe_topic_configs(names)) if names else {}
 
     async def _describe_topic_configs(self, names: Sequence[str]) -> DescribeConfigsResponse:
         return await self._questions.ask(
-            topic_shapes.configs_request(names),
+            shapes.configs_request(names),
             DescribeConfigsResponse,
             during="describing topic configs",
             codes=lambda response: [result.error_code for result in response.results],
@@ -284,7 +284,7 @@ class TopicCalls:
             wanted = [TopicPartition(name, number) for name in left for number in there.get(name, ())]
             try:
                 # A broker may hear that it leads a little after everybody else: one that tells an end has heard it.
-                ends = await self._questions.offsets(wanted, topic_shapes.LATEST, metadata)
+                ends = await self._questions.offsets(wanted, shapes.LATEST, metadata)
             except AdvertisedAddressError as why:
                 made = f"topic {next(iter(left))} was made, but "
                 raise AdvertisedAddressError(why.answered, why.attempts, made) from None
@@ -397,7 +397,7 @@ class RecordCalls:
         def question(part: Sequence[TopicPartition], leader: Endpoint) -> Question[ListOffsetsResponse]:
             wanted = {each: stamps[each] for each in part}
             return Question(
-                request=topic_shapes.offsets_request(wanted, isolation_level=level),
+                request=shapes.offsets_request(wanted, isolation_level=level),
                 expected=ListOffsetsResponse,
                 during="listing offsets",
                 codes=lambda _: (),
@@ -447,8 +447,8 @@ class RecordCalls:
     async def _partitions_of(self, topics: Sequence[str]) -> list[TopicPartition]:
         metadata = await self._questions.metadata(topics) if topics else None
         for topic in [] if metadata is None else metadata.topics:
-            topic_shapes.check_topic(topic)
-        return [] if metadata is None else list(topic_shapes.leaders_of(metadata))
+            shapes.check_topic(topic)
+        return [] if metadata is None else list(leaders_of(metadata))
 
     async def _of_leaders(
         self,
@@ -491,7 +491,7 @@ class RecordCalls:
     ) -> tuple[dict[TopicPartition, KohortError], dict[Endpoint, list[TopicPartition]]]:
         """What is wrong with some of them, and the leaders of the others."""
         metadata = await self._questions.metadata(dict.fromkeys(each.topic for each in partitions))
-        leaders = topic_shapes.leaders_of(metadata)
+        leaders = leaders_of(metadata)
         topics = {topic.name: topic for topic in metadata.topics}
         wrong: dict[TopicPartition, KohortError] = {}
         by_leader: dict[Endpoint, list[TopicPartition]] = {}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kohort.base.values import from_row
 from kohort.client.admin.admin_machine import MovedError
 from kohort.client.admin.questions import Questions, carry_out, check, error_of
 from kohort.client.admin.results import cluster as replica_shapes
@@ -99,9 +100,7 @@ class TransactionCalls:
                     f"states cannot be {response.unknown_state_filters}: Ongoing, CompleteCommit, ... are"
                 )
             for row in response.transaction_states:
-                found[row.transactional_id] = TransactionListing(
-                    transactional_id=row.transactional_id, producer_id=row.producer_id, state=row.transaction_state
-                )
+                found[row.transactional_id] = from_row(TransactionListing, row, state=row.transaction_state)
         return found
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:

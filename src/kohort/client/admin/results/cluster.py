@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from kohort.base.values import from_row
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.arguments import INT32_MAX, to_partition, whole_number
 from kohort.client.core.actions import Endpoint
@@ -43,6 +44,8 @@ from kohort.wire.messages.list_partition_reassignments import (
 )
 from kohort.wire.messages.metadata import MetadataResponse
 from kohort.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,14 +199,11 @@ def to_broker(value: object) -> int:
 
 def cluster(response: DescribeClusterResponse) -> ClusterDescription:
     """The brokers by their ids."""
-    brokers = [
-        BrokerDescription(broker_id=row.broker_id, host=row.host, port=row.port, rack=row.rack, is_fenced=row.is_fenced)
-        for row in sorted(response.brokers, key=lambda row: row.broker_id)
-    ]
-    return ClusterDescription(
-        cluster_id=response.cluster_id,
-        controller_id=response.controller_id,
-        brokers=tuple(brokers),
+    brokers = sorted(response.brokers, key=lambda row: row.broker_id)
+    return from_row(
+        ClusterDescription,
+        response,
+        brokers=tuple(from_row(BrokerDescription, row) for row in brokers),
         authorized_operations=authorized_operations(response.cluster_authorized_operations),
     )
 
@@ -251,10 +251,9 @@ def quorum_request() -> DescribeQuorumRequest:
 def quorum(row: PartitionDataResponse, listeners: dict[int, tuple[str, ...]]) -> QuorumDescription:
     """Voters and observers by their ids."""
     end = next((each.log_end_offset for each in row.current_voters if each.replica_id == row.leader_id), -1)
-    return QuorumDescription(
-        leader_id=row.leader_id,
-        leader_epoch=row.leader_epoch,
-        high_watermark=row.high_watermark,
+    return from_row(
+        QuorumDescription,
+        row,
         voters=_quorum_replicas(row.current_voters, end),
         observers=_quorum_replicas(row.observers, end),
         listeners=listeners,
@@ -263,10 +262,10 @@ def quorum(row: PartitionDataResponse, listeners: dict[int, tuple[str, ...]]) ->
 
 def _quorum_replicas(rows: Iterable[ReplicaState], end: int) -> tuple[QuorumReplica, ...]:
     return tuple(
-        QuorumReplica(
-            replica_id=row.replica_id,
+        from_row(
+            QuorumReplica,
+            row,
             directory_id=format_topic_id(row.replica_directory_id),
-            log_end_offset=row.log_end_offset,
             lag=max(0, end - row.log_end_offset),
             last_fetch_ms=_known(row.last_fetch_timestamp),
             last_caught_up_ms=_known(row.last_caught_up_timestamp),
@@ -277,12 +276,8 @@ def _quorum_replicas(rows: Iterable[ReplicaState], end: int) -> tuple[QuorumRepl
 
 def log_dirs_request(partitions: Iterable[TopicPartition] | None) -> DescribeLogDirsRequest:
     """Asks for the logs of partitions, or for all."""
-    if partitions is None:
-        return DescribeLogDirsRequest(topics=None)
-    topics = {
-        name: DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in by_topic(partitions).items()
-    }
-    return DescribeLogDirsRequest(topics=list(topics.values()))
+    topics = _rows(partitions, lambda name, numbers: DescribableLogDirTopic(topic=name, partitions=numbers))
+    return DescribeLogDirsRequest(topics=topics)
 
 
 def log_dirs(broker_id: int, response: DescribeLogDirsResponse) -> list[LogDirDescription]:
@@ -296,11 +291,12 @@ def log_dirs(broker_id: int, response: DescribeLogDirsResponse) -> list[LogDirDe
             usable_bytes=_known(row.usable_bytes),
             is_cordoned=row.is_cordoned,
             logs=tuple(
-                LogDescription(
+                from_row(
+                    LogDescription,
+                    each,
                     topic=topic.name,
                     partition=each.partition_index,
                     size_bytes=each.partition_size,
-                    offset_lag=each.offset_lag,
                     is_future=each.is_future_key,
                 )
                 for topic in sorted(row.topics, key=lambda topic: topic.name)
@@ -325,15 +321,7 @@ def replica_log_dirs(
         path, lag = logs.get((each, False), (None, -1))
         future, future_lag = logs.get((each, True), (None, -1))
         rows.append(
-            ReplicaLogDir(
-                topic=each.topic,
-                partition=each.partition,
-                broker_id=each.broker_id,
-                path=path,
-                offset_lag=lag,
-                future_path=future,
-                future_offset_lag=future_lag,
-            )
+            ReplicaLogDir(**each._asdict(), path=path, offset_lag=lag, future_path=future, future_offset_lag=future_lag)
         )
     return rows
 
@@ -363,6 +351,11 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for name, number in sorted(set(partitions)):
         found.setdefault(name, []).append(number)
     return found
+
+
+def _rows(partitions: Iterable[TopicPartition] | None, build: Callable[[str, list[int]], T]) -> list[T] | None:
+    """Build a row of each topic; `None`, which stands for all topics, stays."""
+    return None if partitions is None else [build(name, numbers) for name, numbers in by_topic(partitions).items()]
 
 
 def _known(number: int) -> int | None:
@@ -419,11 +412,7 @@ def elect_request(
     partitions: Iterable[TopicPartition] | None, *, unclean: bool, timeout_ms: int
 ) -> ElectLeadersRequest:
     """Of some partitions, or of all."""
-    chosen = (
-        None
-        if partitions is None
-        else [TopicPartitions(topic=name, partitions=numbers) for name, numbers in by_topic(partitions).items()]
-    )
+    chosen = _rows(partitions, lambda name, numbers: TopicPartitions(topic=name, partitions=numbers))
     return ElectLeadersRequest(election_type=int(unclean), topic_partitions=chosen, timeout_ms=timeout_ms)
 
 
@@ -444,13 +433,8 @@ def reassign_request(
 
 def list_request(partitions: Iterable[TopicPartition] | None, *, timeout_ms: int) -> ListPartitionReassignmentsRequest:
     """Of some partitions, or of all."""
-    chosen = (
-        None
-        if partitions is None
-        else [
-            ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
-            for name, numbers in by_topic(partitions).items()
-        ]
+    chosen = _rows(
+        partitions, lambda name, numbers: ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
     )
     return ListPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=chosen)
 
@@ -478,16 +462,21 @@ def check_partitions(partitions: Iterable[TopicPartition], metadata: MetadataRes
             raise UnknownTopicError(each.topic, each.partition, counts.get(each.topic, 0))
 
 
-def by_leader(
-    partitions: Iterable[TopicPartition], metadata: MetadataResponse
-) -> dict[Endpoint | None, list[TopicPartition]]:
-    """Where the leader listens -> what it leads; `None`: those that have no leader now."""
+def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | None]:
+    """Where the leader of every partition is; `None` for one that has none."""
     brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in metadata.brokers}
-    leaders = {
+    return {
         TopicPartition(topic.name or "", row.partition_index): brokers.get(row.leader_id)
         for topic in metadata.topics
         for row in topic.partitions
     }
+
+
+def by_leader(
+    partitions: Iterable[TopicPartition], metadata: MetadataResponse
+) -> dict[Endpoint | None, list[TopicPartition]]:
+    """Where the leader listens -> what it leads; `None`: those that have no leader now."""
+    leaders = leaders_of(metadata)
     found: dict[Endpoint | None, list[TopicPartition]] = {}
     for each in sorted(set(partitions)):
         found.setdefault(leaders.get(each), []).append(each)

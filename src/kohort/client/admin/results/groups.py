@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
+from kohort.base.values import from_row
 from kohort.client.admin.results.access import authorized_operations
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ConfigError, ErrorCode, ProtocolError
@@ -14,8 +15,10 @@ from kohort.ids import TopicPartition
 from kohort.wire import embedded
 from kohort.wire.messages.consumer_group_describe import Assignment, ConsumerGroupDescribeResponse
 from kohort.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from kohort.wire.messages.consumer_group_describe import Member as ConsumerMember
 from kohort.wire.messages.delete_groups import DeleteGroupsResponse
 from kohort.wire.messages.describe_groups import DescribedGroup as ClassicGroup
+from kohort.wire.messages.describe_groups import DescribedGroupMember as ClassicMember
 from kohort.wire.messages.describe_groups import DescribeGroupsResponse
 from kohort.wire.messages.group_history import HistoryRow
 from kohort.wire.messages.list_groups import ListedGroup
@@ -107,6 +110,31 @@ class MemberDescription:
     metadata: bytes | None = None
     metadata_size: int = -1
 
+    @classmethod
+    def of_consumer(cls, row: ConsumerMember) -> MemberDescription:
+        """Build the description of a member of a KIP-848 group."""
+        return from_row(
+            cls,
+            row,
+            assignment=_partitions(row.assignment),
+            target=_partitions(row.target_assignment),
+            offline_since_ms=_or_none(row.offline_since_ms),
+            metadata=None if row.metadata is None else bytes(row.metadata),
+        )
+
+    @classmethod
+    def of_classic(cls, row: ClassicMember, protocol_type: str) -> MemberDescription:
+        """Build the description of a classic member; of protocol types but "consumer" only it can read assignments."""
+        return from_row(
+            cls,
+            row,
+            instance_id=row.group_instance_id,
+            member_epoch=None,
+            assignment=_embedded(row.member_assignment) if protocol_type == "consumer" else (),
+            target=(),
+            offline_since_ms=_or_none(row.offline_since_ms),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
@@ -128,6 +156,35 @@ class GroupDescription:
     authorized_operations: tuple[str, ...] | None = None
     is_static: bool = False
     assignor_failure: str | None = None
+
+    @classmethod
+    def of_consumer(cls, row: ConsumerGroup) -> GroupDescription:
+        """Build the description of a KIP-848 group."""
+        return from_row(
+            cls,
+            row,
+            group_type="consumer",
+            state=row.group_state,
+            assignor=row.assignor_name,
+            members=tuple(MemberDescription.of_consumer(member) for member in _by_id(row.members)),
+            authorized_operations=authorized_operations(row.authorized_operations),
+            assignor_failure=row.assignor_failure or None,
+        )
+
+    @classmethod
+    def of_classic(cls, row: ClassicGroup) -> GroupDescription:
+        """Build the description of a classic group."""
+        return from_row(
+            cls,
+            row,
+            group_type="classic",
+            state=row.group_state,
+            assignor=row.protocol_data,
+            group_epoch=None,
+            assignment_epoch=None,
+            members=tuple(MemberDescription.of_classic(member, row.protocol_type) for member in _by_id(row.members)),
+            authorized_operations=authorized_operations(row.authorized_operations),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +229,7 @@ class GroupConfig:
 # Groups as the admin client shows them: both protocols in one shape.
 
 T = TypeVar("T")
+M = TypeVar("M", ConsumerMember, ClassicMember)
 #: What a group has committed.
 Committed = dict[TopicPartition, OffsetAndMetadata]
 
@@ -187,77 +245,13 @@ class Row(Generic[T]):
 
 def listing(group: ListedGroup) -> GroupListing:
     """One line of a list; before version 5 a broker knows classic groups only, and says nothing of types."""
-    return GroupListing(
-        group_id=group.group_id,
-        group_type=group.group_type.lower() or "classic",
-        state=group.group_state,
-        protocol_type=group.protocol_type,
-    )
-
-
-def from_consumer_group(group: ConsumerGroup) -> GroupDescription:
-    """A KIP-848 group."""
-    members = tuple(
-        MemberDescription(
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_epoch=member.member_epoch,
-            assignment=_partitions(member.assignment),
-            target=_partitions(member.target_assignment),
-            offline_since_ms=_or_none(member.offline_since_ms),
-            metadata=None if member.metadata is None else bytes(member.metadata),
-            metadata_size=member.metadata_size,
-        )
-        for member in sorted(group.members, key=lambda member: member.member_id)
-    )
-    return GroupDescription(
-        group_id=group.group_id,
-        group_type="consumer",
-        state=group.group_state,
-        assignor=group.assignor_name,
-        group_epoch=group.group_epoch,
-        assignment_epoch=group.assignment_epoch,
-        members=members,
-        authorized_operations=authorized_operations(group.authorized_operations),
-        is_static=group.is_static,
-        assignor_failure=group.assignor_failure or None,
-    )
-
-
-def from_classic_group(group: ClassicGroup) -> GroupDescription:
-    """A classic group; members of protocol types other than "consumer" have assignments that only they can read."""
-    members = tuple(
-        MemberDescription(
-            member_id=member.member_id,
-            instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_epoch=None,
-            assignment=_embedded(member.member_assignment) if group.protocol_type == "consumer" else (),
-            target=(),
-            offline_since_ms=_or_none(member.offline_since_ms),
-        )
-        for member in sorted(group.members, key=lambda member: member.member_id)
-    )
-    return GroupDescription(
-        group_id=group.group_id,
-        group_type="classic",
-        state=group.group_state,
-        assignor=group.protocol_data,
-        group_epoch=None,
-        assignment_epoch=None,
-        members=members,
-        authorized_operations=authorized_operations(group.authorized_operations),
-        is_static=group.is_static,
-    )
+    return from_row(GroupListing, group, group_type=group.group_type.lower() or "classic", state=group.group_state)
 
 
 def read_consumer_groups(response: ConsumerGroupDescribeResponse, _: list[str]) -> dict[str, Row[GroupDescription]]:
     """group -> what is said of it as one of the new protocol."""
     return {
-        row.group_id: Row(code=row.error_code, message=row.error_message, value=from_consumer_group(row))
+        row.group_id: Row(code=row.error_code, message=row.error_message, value=GroupDescription.of_consumer(row))
         for row in response.groups
     }
 
@@ -269,7 +263,7 @@ def read_classic_groups(response: DescribeGroupsResponse, _: list[str]) -> dict[
             code=ErrorCode.GROUP_ID_NOT_FOUND if row.group_state == "Dead" and not row.error_code else row.error_code,
             # Of a group that is not there some say nothing, and others what ours say.
             message=row.error_message or None,
-            value=from_classic_group(row),
+            value=GroupDescription.of_classic(row),
         )
         for row in response.groups
     }
@@ -331,14 +325,7 @@ def summary(
 ) -> GroupSummary:
     """One group, counted."""
     lags = [lag for partition in committed if (lag := _lag(partition, committed, ends)) is not None]
-    return GroupSummary(
-        group_id=group.group_id,
-        group_type=group.group_type,
-        state=group.state,
-        protocol_type=group.protocol_type,
-        members=members,
-        lag=sum(lags) if lags else None,
-    )
+    return from_row(GroupSummary, group, members=members, lag=sum(lags) if lags else None)
 
 
 def _lag(partition: TopicPartition, committed: Committed, ends: Mapping[TopicPartition, int]) -> int | None:
@@ -349,23 +336,16 @@ def _lag(partition: TopicPartition, committed: Committed, ends: Mapping[TopicPar
 
 def history_event(row: HistoryRow) -> HistoryEvent:
     """One row of a group's history."""
-    return HistoryEvent(
-        sequence=row.sequence,
-        time_ms=row.time_ms,
-        last_time_ms=row.last_time_ms,
-        times=row.times,
-        cause=row.cause,
-        origin=row.origin,
-        kind=row.kind,
-        event=row.event,
-        member_id=row.member_id,
-        details={detail.name: detail.value for detail in row.details},
-    )
+    return from_row(HistoryEvent, row, details={detail.name: detail.value for detail in row.details})
 
 
 def _or_none(time_ms: int) -> int | None:
     """A time as it goes over the wire, where -1 is none."""
     return None if time_ms < 0 else time_ms
+
+
+def _by_id(members: list[M]) -> list[M]:
+    return sorted(members, key=lambda member: member.member_id)
 
 
 def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:

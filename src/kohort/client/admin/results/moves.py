@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.error_codes import ErrorCode
+from kohort.base.values import from_row
 from kohort.errors import ConfigError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_moves import DescribedMove
@@ -113,11 +114,10 @@ def awaited_moves(moves: Iterable[SubmittedMove]) -> dict[TopicPartition, str]:
 def submitted_moves(asked: Sequence[MoveToSubmit], response: SubmitMovesResponse) -> list[SubmittedMove]:
     """What became of each, in the order in which they were asked for."""
     return [
-        SubmittedMove(
-            topic=result.topic,
-            partition=result.partition,
+        from_row(
+            SubmittedMove,
+            result,
             to_member_id=move.to_member_id,
-            move_id=result.move_id,
             code=ErrorCode.of(result.error_code),
             message=result.error_message,
         )
@@ -127,20 +127,8 @@ def submitted_moves(asked: Sequence[MoveToSubmit], response: SubmitMovesResponse
 
 def group_move(row: DescribedMove) -> GroupMove:
     """One move."""
-    return GroupMove(
-        move_id=row.move_id,
-        topic=row.topic,
-        partition=row.partition,
-        from_member_id=row.from_member_id,
-        to_member_id=row.to_member_id,
-        phase=row.phase,
-        cause=row.cause,
-        submitted_ms=_time(row.submitted_ms),
-        begun_ms=_time(row.begun_ms),
-        fenced_ms=_time(row.fenced_ms),
-        committed_ms=_time(row.committed_ms),
-        granted_ms=_time(row.granted_ms),
-    )
+    times = {name: _time(getattr(row, name)) for name in GroupMove.__slots__ if name.endswith("_ms")}
+    return from_row(GroupMove, row, **times)
 
 
 def _time(milliseconds: int) -> int | None:

@@ -11,6 +11,7 @@ from kohort.base.durability_window import LossWindow, loss_window
 from kohort.base.options import as_text
 from kohort.client.admin.newtopic import NewTopic
 from kohort.client.admin.results.access import authorized_operations
+from kohort.client.admin.results.cluster import by_leader
 from kohort.client.admin.results.configs import ConfigResource, describe_request
 from kohort.client.admin.results.offsets import timestamp_of
 from kohort.client.arguments import INT64_MAX, to_partition, to_topic, whole_number
@@ -200,23 +201,8 @@ def offsets_requests(
     partitions: Iterable[TopicPartition], timestamp: int, metadata: MetadataResponse
 ) -> dict[Endpoint, ListOffsetsRequest]:
     """One ListOffsets request per leader; partitions without a leader are left out."""
-    by_leader: dict[Endpoint, dict[TopicPartition, int]] = {}
-    leaders = leaders_of(metadata)
-    for partition in sorted(partitions):
-        leader = leaders.get(partition)
-        if leader is not None:
-            by_leader.setdefault(leader, {})[partition] = timestamp
-    return {leader: offsets_request(chosen) for leader, chosen in by_leader.items()}
-
-
-def leaders_of(metadata: MetadataResponse) -> dict[TopicPartition, Endpoint | None]:
-    """Where the leader of every partition is; `None` for one that has none."""
-    brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in metadata.brokers}
-    return {
-        TopicPartition(topic.name or "", row.partition_index): brokers.get(row.leader_id)
-        for topic in metadata.topics
-        for row in topic.partitions
-    }
+    led = by_leader(partitions, metadata).items()
+    return {leader: offsets_request(dict.fromkeys(chosen, timestamp)) for leader, chosen in led if leader is not None}
 
 
 def offsets_request(timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0) -> ListOffsetsRequest:

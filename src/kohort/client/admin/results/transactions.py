@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kohort.base.values import from_row
 from kohort.client.admin.results.cluster import by_topic
 from kohort.ids import TopicPartition
 from kohort.wire.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
@@ -76,14 +77,11 @@ def producers_request(partitions: Iterable[TopicPartition]) -> DescribeProducers
 def producers(partition: TopicPartition, row: PartitionResponse) -> tuple[ProducerDescription, ...]:
     """Those who write to a partition, by their ids."""
     return tuple(
-        ProducerDescription(
+        from_row(
+            ProducerDescription,
+            each,
             topic=partition.topic,
             partition=partition.partition,
-            producer_id=each.producer_id,
-            producer_epoch=each.producer_epoch,
-            last_sequence=each.last_sequence,
-            last_timestamp=each.last_timestamp,
-            coordinator_epoch=each.coordinator_epoch,
             transaction_start_offset=None if each.current_txn_start_offset < 0 else each.current_txn_start_offset,
         )
         for each in sorted(row.active_producers, key=lambda each: each.producer_id)
@@ -92,11 +90,10 @@ def producers(partition: TopicPartition, row: PartitionResponse) -> tuple[Produc
 
 def transaction(row: TransactionState) -> TransactionDescription:
     """One transaction."""
-    return TransactionDescription(
-        transactional_id=row.transactional_id,
+    return from_row(
+        TransactionDescription,
+        row,
         state=row.transaction_state,
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
         timeout_ms=row.transaction_timeout_ms,
         started_ms=None if row.transaction_start_time_ms < 0 else row.transaction_start_time_ms,
         partitions=tuple(

@@ -5,7 +5,7 @@ Both travel with heartbeats, in kohort's own tagged fields: a coordinator that d
 Laws: the application's latest metadata counts. It is sent until a coordinator has taken it, and again in every full
 heartbeat after a failure. A coordinator that takes it always answers with news, even with empty ones. Without news the
 member knows that its coordinator cannot publish. The members' metadata are told when they are complete.
-Source: requirement G10; docs/private-protocol.md.
+Source: requirement G10; docs/reference/private-protocol.md.
 """
 
 from __future__ import annotations

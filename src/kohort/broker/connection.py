@@ -1,0 +1,432 @@
+"""One client's connection: frames in, answers out in the order of the requests.
+
+Bytes arrive in one receive buffer that grows up to a whole frame; every whole request of a read is handled before
+one write. Requests are read ahead while earlier ones are unanswered, up to `queued.max.requests`.
+
+Laws: answers leave in the order of their requests; nothing is handled while the client does not read its answers;
+memory beyond the first small buffer is asked for in `ByteBudget`; a request that cannot be understood closes this
+connection and no other; an unexpected exception in an API is logged with its traceback and closes this connection,
+while one in the coordinator or the log stops the broker (runtime).
+Source: Kafka's network protocol; architecture, journey of an OffsetCommit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from struct import Struct
+from struct import error as struct_error
+from typing import TYPE_CHECKING, Final, cast
+
+from kohort.broker.connections.buffers import WRITE_AT_BYTES, Output, ReceiveBuffer
+from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, Holds, Repeat
+from kohort.broker.connections.memberconnections import MemberKey
+from kohort.broker.connections.request import ReplyQueue, Request
+from kohort.broker.limits.requests import MOST_ORDINARY_BYTES, check_length
+from kohort.broker.scheduling import SHORT_BYTES
+from kohort.errors import ForeignProtocolError, RemoteProtocolError, StorageError
+from kohort.wire.foreign import HTTP_ANSWER, impossible_length
+
+if TYPE_CHECKING:
+    from kohort.broker.context import BrokerContext
+    from kohort.broker.dispatch import Routes
+
+
+log = logging.getLogger("kohort.broker")
+
+#: Bytes of requests that are handled for one connection before the others have their turn.
+#: A request counts as its length and one of the two below: 128 short ones, or four with long answers, fill a turn.
+BYTES_PER_TURN: Final = 64 * 1024
+SHORT_COUNTS: Final = 512
+LONG_COUNTS: Final = 16 * 1024
+#: Unsent bytes at which handling pauses and at which it goes on.
+WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024
+WRITE_LOW_BYTES: Final = 512 * 1024
+#: The same while answers hold much memory.
+SHORT_HIGH_BYTES: Final = 64 * 1024
+SHORT_LOW_BYTES: Final = 16 * 1024
+#: Shortest request header: API key, version, correlation id, length of the client id.
+MIN_FRAME_BYTES: Final = 10
+
+#: The heads of a frame: its length; length and API key; then the fixed part of the request header.
+_SIZE: Final = Struct(">i")
+_SIZE_AND_KEY: Final = Struct(">ih")
+_HEADER: Final = Struct(">hhih")
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The broker's end of one client connection."""
+
+    def __init__(self, context: BrokerContext, routes: Routes) -> None:
+        self._context: Final = context
+        self._routes: Final = routes
+        #: Rises with each connection that is accepted.
+        self.number = context.next_connection_number()
+        #: Set while connected.
+        self._transport: asyncio.Transport | None = None
+        #: Rises with each action of the client: bytes that it sends, answers that it takes.
+        self.progress = 0
+        #: Bytes received from the client.
+        self.received_bytes = 0
+        #: Whether `Patience` waits for the rest of an incomplete request.
+        self.is_watched = False
+        #: Whether none of its requests was carried out yet.
+        self._is_new = True
+        #: The address of this host that the client connected to.
+        self.local_host = ""
+        self.peer_host, self.peer_port = "", 0
+        #: Bytes that were received and are not handled.
+        self.input: Final = ReceiveBuffer(context.byte_budget)
+        self._replies: Final = ReplyQueue(
+            context.settings.values["queued.max.requests"], context.parked, context.answer_memory
+        )
+        self._limit: Final[int] = context.settings.values["socket.request.max.bytes"]
+        self._output: Final = Output()
+        self._is_handling, self._is_reading = False, True
+        #: Whether its transport may buffer less, because answers hold much memory.
+        self._is_narrow = False
+        #: Set while the client reads too slowly.
+        self._is_write_paused = False
+        #: Set while the budget has refused a longer buffer.
+        self._waits_for_memory = False
+        #: A further turn is scheduled on the loop.
+        self._has_turn = False
+        #: Whether the broker stops; requests that were handled before are still answered.
+        self._is_finishing = False
+        #: The client's software name, the intervals told to its members and the holds that they cut (see `Peer`).
+        self.software, self.told_intervals, self.cuts = "", dict[MemberKey, int](), dict[MemberKey, int]()
+        self._holds: Final = Holds(self._replies)
+        #: The last request that may come again.
+        self._repeat: Repeat | None = None
+
+    # ---- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the connection (asyncio); abort it at once if there are too many."""
+        # uvloop's transports have the methods of asyncio's without being of the class.
+        transport = cast(asyncio.Transport, transport)
+        peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple):
+            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        if isinstance(here, tuple):
+            self.local_host = str(here[0])
+        context = self._context
+        if not context.admission.enter(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
+        self._transport = transport
+        context.connections.add(self)
+        context.patience.expect_first_byte(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection and its open requests (asyncio)."""
+        del exc
+        self._transport = None
+        self._context.forget(self)
+        self._context.member_connections.closed(self)
+        self._context.admission.leave(self)
+        # Keep this order: the waiting fetches show until when the member has read, and `forget` comes after them.
+        self._replies.abandon()
+        self._output.clear()
+        self._context.listening.forget(self)
+        self._repeat = None
+        self.input.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer for the next bytes (asyncio)."""
+        del sizehint
+        return self.input.free()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle the requests that `nbytes` more bytes complete (asyncio)."""
+        self.input.have += nbytes
+        self.received_bytes += nbytes
+        self.progress += 1
+        self._pump()
+
+    def pause_writing(self) -> None:
+        """Stop writing and handling while the client does not take its answers (asyncio)."""
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        """Go on once the client has caught up (asyncio)."""
+        self._is_write_paused = False
+        self.progress += 1
+        self._schedule_turn()
+
+    # ---- the broker's side
+
+    @property
+    def peer(self) -> str:
+        """The client's address and port, for logs."""
+        return f"{self.peer_host}:{self.peer_port}"
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the client waits for an answer of this broker."""
+        return len(self._replies) > 0 and not self._is_write_paused
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client does not read its answers."""
+        return self._is_write_paused
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is connected."""
+        return self._transport is not None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the broker reads from the client; an incomplete request counts only while it does."""
+        return self._is_reading
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of answers that the client, or the network on the way to it, has taken."""
+        transport = self._transport
+        return self._output.written_bytes - (0 if transport is None else transport.get_write_buffer_size())
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes of answers that are kept because the client does not read them."""
+        size = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return size and size + self._output.size_bytes + self._replies.unsent_bytes
+
+    def on_reply(self) -> None:
+        """Schedule a turn for a reply slot that has become ready."""
+        if not self._is_handling:
+            self._schedule_turn()
+            self._holds.release_overtaken()
+
+    def finish(self) -> None:
+        """Handle no further request; requests that were handled before are still answered."""
+        self._is_finishing = True
+        self._set_reading(False)
+
+    def close(self) -> None:
+        """Write the ready answers, then close; leave unanswered requests unanswered."""
+        self.finish()
+        self._write_ready()
+        self._replies.abandon()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close without waiting for a client that does not read."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def give_up(self, reason: str) -> None:
+        """Close a connection for a client that does not act in time, and log the reason."""
+        log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
+        self.abort()
+
+    # ---- handling
+
+    def _schedule_turn(self) -> None:
+        if not self._has_turn and self._transport is not None:
+            self._has_turn = True
+            self._context.passes.ask(self)
+
+    def take_turn(self) -> None:
+        """Write ready answers or handle buffered requests; called once per scheduled turn."""
+        self._has_turn = False
+        if self.input.have or not self._is_reading:
+            self._pump()
+        else:
+            self._write_ready()
+
+    def _pump(self) -> None:
+        """Handle buffered requests as far as the limits allow, then write the ready answers."""
+        if self._is_handling:
+            return
+        self._is_handling = True
+        self._context.watch.enter()
+        try:
+            if self._repeat is not None and self._is_reading and self._take_repeat(self._repeat):
+                return
+            is_blocked = self._handle_buffered()
+        except (RemoteProtocolError, UnicodeDecodeError, struct_error) as why:
+            self._context.reached["requests"] += 1
+            self._refuse(str(why))
+            return
+        except Exception as why:
+            # A failing disk ends the broker, which logs it; an unexpected error is logged with its traceback.
+            trace = not (isinstance(why, StorageError) and why.fatal)
+            log.error("event=request_failed peer=%s error=%r action=close", self.peer, str(why), exc_info=trace)
+            self._refuse("the request could not be carried out")
+            return
+        finally:
+            self._is_handling = False
+            self._context.watch.leave()
+        self._holds.release_overtaken()
+        self._write_ready()
+        self._set_reading(not is_blocked)
+        if is_blocked and self._may_handle():
+            self._schedule_turn()
+
+    def _may_handle(self) -> bool:
+        return not (self._is_write_paused or self._waits_for_memory or self._replies.is_full or self._is_finishing)
+
+    def _handle_buffered(self) -> bool:
+        """Handle whole frames from the front of the buffer.
+
+        Returns:
+            `True` if something other than missing bytes stopped it.
+        """
+        received, passes = self.input, self._context.passes
+        position, have, view = 0, received.have, received.view
+        is_blocked, needed, bytes_left = False, 0, BYTES_PER_TURN
+        while have - position >= 4:
+            size = _SIZE.unpack_from(view, position)[0]
+            # The length is checked before any memory is asked for.
+            if not MIN_FRAME_BYTES <= size <= self._limit:
+                error = impossible_length(view[position : position + 4], least=MIN_FRAME_BYTES, most=self._limit)
+                # A browser or curl that was pointed at the broker gets a sentence, if these are its first bytes.
+                is_http = isinstance(error, ForeignProtocolError) and error.protocol == "HTTP"
+                if is_http and self.progress == 1 and not position:
+                    self._output.small += HTTP_ANSWER
+                raise error
+            end = position + 4 + size
+            if end > have:
+                if size > MOST_ORDINARY_BYTES and have - position >= _SIZE_AND_KEY.size:
+                    # Only requests with records or assignments may be so long; others are refused unread.
+                    check_length(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
+                needed = 4 + size
+                break
+            is_over = bytes_left <= 0 or self._is_write_paused or self._replies.is_full or self._is_finishing
+            if is_over or (
+                size > SHORT_BYTES and not passes.may_begin(_SIZE_AND_KEY.unpack_from(view, position)[1], size)
+            ):
+                is_blocked = True
+                break
+            bytes_left -= size + self._handle(view[position + 4 : end])
+            position = end
+            if self._output.size_bytes >= WRITE_AT_BYTES:
+                self._write_ready()
+            if self._transport is None:
+                return True
+        received.discard(position)
+        if position and self._is_new:
+            self._is_new = False
+            self._context.admission.prove(self)
+        if received.have and not self.is_watched:
+            self._context.patience.expect_rest(self)
+        if needed <= len(view):
+            received.settle()
+            return is_blocked
+        return not self._make_room(needed)
+
+    def _take_repeat(self, repeat: Repeat) -> bool:
+        """Carry out the received bytes if they are exactly `repeat`; `False` if they have to be parsed."""
+        received = self.input
+        if received.have != repeat.size or self._is_write_paused or self._is_finishing:
+            return False
+        done = repeat.carry_out(self, received.view, self._replies)
+        if done is None:
+            return False
+        received.have = 0
+        received.settle()
+        if isinstance(done, Request):
+            self._replies.add(done)
+            self._holds.add(done)
+        else:
+            self._output.small += done
+            self._write_ready()
+        return True
+
+    def _handle(self, frame: memoryview) -> int:
+        """Handle one request: header, body, API; queue its answer or its place.
+
+        Returns:
+            The size that the request counts as in this turn, beside its own bytes.
+        """
+        api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        body = MIN_FRAME_BYTES
+        client_id = ""
+        if client_id_size > 0:
+            body += client_id_size
+            if body > len(frame):
+                raise RemoteProtocolError("a request header that ends inside its client id")
+            client_id = str(frame[MIN_FRAME_BYTES:body], "utf-8")
+        context, routes = self._context, self._routes
+        route = routes.get((api_key << 16) | (version & 0xFFFF))
+        if route is None:
+            route = routes.resolve(api_key, version)
+        if route.has_flexible_header:
+            body = routes.skip_header_tags(frame, body)
+        message = route.decode(frame, body)[0]
+        request = Request(self, route, correlation_id, client_id)
+        context.watch.during = route.name
+        answer = route.handle(context, request, message)
+        if request.standing is not None and len(frame) <= LONGEST_REPEAT_BYTES:
+            self._repeat = Repeat(frame, request, request.standing)
+        if answer is None:
+            if route.keeps_request:
+                request.kept_bytes = len(frame)
+            self._replies.add(request)
+            if request.beat is not None and request.is_open:
+                self._holds.add(request)
+        # An earlier request is unanswered: this answer waits for its turn.
+        elif len(self._replies) or route.has_parts:
+            request.fill(route.frame(correlation_id, answer))
+            self._replies.add(request)
+        else:
+            route.append_frame(self._output.small, correlation_id, answer)
+        return LONG_COUNTS if route.is_long else SHORT_COUNTS
+
+    def _write_ready(self) -> None:
+        """Write everything that may leave now; a slow reader keeps the rest in the queue."""
+        output = self._output
+        if self._context.answer_memory.is_short is not self._is_narrow:
+            self._set_width()
+        while (transport := self._transport) is not None and not self._is_write_paused:
+            if len(self._replies):
+                output.extend(self._replies.take(WRITE_AT_BYTES))
+            if not output.write_some(transport):
+                break
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._context.patience.expect_taking(self)
+
+    def _set_width(self) -> None:
+        """Set how many bytes the transport may buffer, by the memory that answers may use."""
+        self._is_narrow = is_narrow = self._context.answer_memory.is_short
+        high, low = (SHORT_HIGH_BYTES, SHORT_LOW_BYTES) if is_narrow else (WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=high, low=low)
+
+    def _set_reading(self, wanted: bool) -> None:
+        if self._transport is None or wanted == self._is_reading or self._transport.is_closing():
+            return
+        if wanted and self._is_finishing:
+            return
+        self._is_reading = wanted
+        # A pause at the limit of open requests is counted for `kohort broker status`.
+        self._context.reached["queued.max.requests"] += not wanted and self._replies.is_full
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _refuse(self, reason: str) -> None:
+        """Close this connection for invalid bytes of its client; ready answers still leave."""
+        log.warning("event=connection_closed peer=%s reason=%r", self.peer, reason)
+        self.input.have = 0
+        self.close()
+
+    def _make_room(self, needed: int) -> bool:
+        """Make room for a request of `needed` bytes, or retry once memory may be available."""
+        if self.input.make_room(needed):
+            self._waits_for_memory = False
+            return True
+        if not self._waits_for_memory:
+            self._waits_for_memory = True
+            self._context.byte_budget.wait(self._retry_growth)
+        return False
+
+    def _retry_growth(self) -> None:
+        if self._waits_for_memory:
+            self._waits_for_memory = False
+            self._schedule_turn()

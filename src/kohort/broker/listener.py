@@ -1,0 +1,189 @@
+"""The listening socket of one broker: accepts connections, keeps them, and waits for their end.
+
+Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
+A crowd takes the descriptors of `max.connections` and a few, however many come at once.
+While the system has no descriptor for a connection nobody is let in, those who are in are served, and the loop does
+not turn for those who wait. A child that is forked beside a broker has none of its sockets: with them it would keep the
+port, and the clients waiting, after the broker has gone.
+Source: accept(2); an event loop that is told again and again of a socket from which it cannot accept does nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from kohort.broker.connection import Connection
+from kohort.broker.connections.idle_timeouts import WatchedConnection
+from kohort.broker.dispatch import Routes
+
+if TYPE_CHECKING:
+    from kohort.broker.context import BrokerContext
+
+
+log = logging.getLogger("kohort.broker")
+
+#: Errors by which the system has no room for a connection, and the pause in which none is accepted then.
+_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+PAUSE_SECONDS: Final = 1.0
+#: Connections that are accepted in one turn of the loop; with one a turn, a crowd would wait for as many turns.
+ACCEPTED_AT_ONCE: Final = 64
+#: How long a stop waits for clients to take their last answers.
+CLOSE_TIMEOUT_SECONDS: Final = 2.0
+
+
+class Listener:
+    """The listener of one broker."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context: Final = context
+        self._routes: Final = Routes()
+        self._backlog: Final[int] = context.settings.values["socket.listen.backlog.size"]
+        self._listening: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        #: The timer that accepts connections again, while none are accepted.
+        self._again: asyncio.TimerHandle | None = None
+        #: Connections on their way from the socket to their transport.
+        self._entering: Final[set[asyncio.Task[object]]] = set()
+        #: The sockets of all connections, as long as they are open.
+        self._accepted: Final[WeakSet[socket.socket]] = WeakSet()
+        # Forked children give up the sockets of all listeners.
+        _LISTENERS.add(self)
+
+    async def start(self, listening: socket.socket) -> None:
+        """Accept connections; the socket is closed if that fails."""
+        context, leadership = self._context, self._context.leadership
+        leadership.host, leadership.port = context.settings.host, listening.getsockname()[1]
+        try:
+            if hasattr(listening, "accept"):
+                listening.setblocking(False)
+                listening.listen(self._backlog)
+                context.loop.add_reader(listening, self._accept)
+                self._listening = listening
+            else:
+                # A simulated network has no descriptors: it lets clients in by itself.
+                self._server = await context.loop.create_server(
+                    lambda: Connection(context, self._routes), sock=listening
+                )
+        except BaseException:
+            listening.close()
+            raise
+        context.patience.start()
+
+    def finish(self) -> None:
+        """Accept no connection and handle no request any more; handled requests are still answered."""
+        self._context.patience.stop()
+        if self._again is not None:
+            self._again.cancel()
+        if self._listening is not None:
+            self._context.loop.remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+        if self._server is not None:
+            self._server.close()
+        for entering in self._entering:
+            entering.cancel()
+        for connection in self._in_order():
+            connection.finish()
+
+    def leave_to_parent(self) -> None:
+        """Give up all sockets in a forked child, and keep their numbers in use."""
+        # A number that stays in use cannot become another file, which a later close of the socket would close.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for each in (self._listening, *self._accepted):
+            if each is not None and each.fileno() >= 0:
+                os.dup2(nothing, each.fileno(), inheritable=False)
+        os.close(nothing)
+
+    def _accept(self) -> None:
+        """Accept waiting clients, as many as one turn and the limits allow."""
+        loop, listening = self._context.loop, self._listening
+        assert listening is not None
+        # Connections that are closed for new ones, and those without a transport yet, still have their descriptors.
+        # With more of them at once the process would have none left for its files.
+        # One is always accepted, since silent connections are closed for it.
+        room = self._context.admission.limit - len(self._accepted)
+        for _ in range(max(1, min(ACCEPTED_AT_ONCE, room))):
+            try:
+                accepted, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as why:
+                if why.errno not in _NO_ROOM:
+                    raise
+                self._context.reached["descriptors"] += 1
+                log.warning("event=accept_failed reason=%r pause_ms=%d", str(why), PAUSE_SECONDS * 1000)
+                loop.remove_reader(listening)
+                self._again = loop.call_later(PAUSE_SECONDS, self._accept_again)
+                return
+            self._let_in(accepted)
+
+    def _let_in(self, accepted: socket.socket) -> None:
+        loop = self._context.loop
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):
+            # A client that is gone already is found out by its transport.
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._accepted.add(accepted)
+        entering: asyncio.Task[object] = loop.create_task(self._enter(accepted))
+        self._entering.add(entering)
+        entering.add_done_callback(partial(self._on_entered, accepted))
+
+    def _accept_again(self) -> None:
+        self._again = None
+        if self._listening is not None:
+            self._context.loop.add_reader(self._listening, self._accept)
+
+    async def _enter(self, accepted: socket.socket) -> None:
+        """Create the transport of an accepted socket; the socket closes with it."""
+        await self._context.loop.connect_accepted_socket(lambda: Connection(self._context, self._routes), accepted)
+
+    def _on_entered(self, accepted: socket.socket, entering: asyncio.Task[object]) -> None:
+        """Close an accepted socket that got no transport, even if its task never ran."""
+        self._entering.discard(entering)
+        if entering.cancelled() or entering.exception() is not None:
+            accepted.close()
+
+    def abort(self) -> None:
+        """Close everything at once, as a crash would."""
+        self.finish()
+        for connection in self._in_order():
+            connection.abort()
+
+    def close_connections(self) -> None:
+        """Write the ready answers and close; leave unanswered requests unanswered."""
+        for connection in self._in_order():
+            connection.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until every client has taken its last answers, for `CLOSE_TIMEOUT_SECONDS` at most."""
+        context = self._context
+        context.all_closed.clear()
+        if context.connections:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(context.all_closed.wait(), CLOSE_TIMEOUT_SECONDS)
+        for connection in self._in_order():
+            connection.abort()
+
+    def _in_order(self) -> list[WatchedConnection]:
+        return sorted(self._context.connections, key=lambda connection: connection.number)
+
+
+#: Those of this process.
+_LISTENERS: Final[WeakSet[Listener]] = WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for listener in _LISTENERS:
+        listener.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -1,0 +1,260 @@
+"""The site of docs/ holds together, and says what the code says."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort.base.options import OptionSet
+from kohort.broker.apis.describe_broker import COUNTED
+from kohort.broker.limitstable import LIMITS, Limit
+from kohort.broker.options.settings import BROKER_OPTIONS
+from kohort.client.options import CONSUMER_OPTIONS, PRODUCER_OPTIONS
+from kohort.coordinator.classic.validation import (
+    ASSIGNMENTS_LIMIT_BYTES,
+    GROUP_METADATA_LIMIT_BYTES,
+    MEMBER_METADATA_LIMIT_BYTES,
+)
+from kohort.coordinator.configs import GROUP_CONFIGS
+from kohort.coordinator.consumer.regex import MAX_REGEX
+from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
+from kohort.coordinator.settings import MIGRATION_POLICIES
+from kohort.errors import ErrorCode
+from kohort.storage.topicconfig import TOPIC_OPTIONS
+from support.benches import load_bench
+from support.site import PAGES, ROOT, RUN_ELSEWHERE, blocks, is_program
+
+TOOL: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "docs.py"))
+HOW_TO_LINES = 60
+#: Pages whose dotted names are facts about a broker, files, records and modules.
+INSIDE = {
+    "how-to/see-how-a-broker-is-doing.md",
+    *(
+        f"explanation/{name}.md"
+        for name in ("coordinator-state", "data-directory", "durability", "non-obvious", "simulation")
+    ),
+}
+#: Dotted names in code font that are no options: files, modules, and what clients are set to that ours do not have.
+NO_OPTIONS = re.compile(
+    r"(kohort|concurrent|tools|examples)\.|.*\.(py|md|json|properties|html|typed|jar)$"
+    r"|(group\.instance\.id|metadata\.recovery\.strategy|transactional\.id|transaction\.timeout\.ms)$"
+)
+
+
+def rows_under(page: str, heading: str) -> list[list[str]]:
+    """The cells of the rows of the table with that first line."""
+    (_, table) = PAGES[page].split(f"\n{heading}\n")
+    return [[each.strip() for each in row.strip("|").split("|")] for row in table.split("\n\n", 1)[0].splitlines()[1:]]
+
+
+# -- the site -----------------------------------------------------------------------------------------------------
+
+
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    """MkDocs says it as well, where it is installed (`make docs`)."""
+    wrong = []
+    for page, text in {**PAGES, "../README.md": (ROOT / "README.md").read_text()}.items():
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)):
+            path, _, anchor = target.partition("#")
+            linked = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
+            file = ROOT / "docs" / linked
+            if not file.exists() or (anchor and anchor not in anchors_of(file.read_text())):
+                wrong.append(f"{page}: {target}")
+    assert wrong == []
+
+
+def anchors_of(text: str) -> set[str]:
+    """The names of headings, as the site and GitHub make them; a page has no heading twice."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M), re.MULTILINE)
+    slugs = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert len(slugs) == len(set(slugs)), f"twice: {sorted(each for each in slugs if slugs.count(each) > 1)}"
+    return set(slugs)
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted([*PAGES, "ARCHITECTURE.md"])
+
+
+def test_a_how_to_has_sixty_lines_at_most() -> None:
+    lines = {page: text.count("\n") for page, text in PAGES.items() if page.startswith("how-to/")}
+    assert len(lines) > 30
+    assert {page: count for page, count in lines.items() if count > HOW_TO_LINES} == {}
+
+
+def test_every_block_of_python_is_run() -> None:
+    """By interop/test_site.py, or by the test that RUN_ELSEWHERE names; each shows what it prints."""
+    for page, test in RUN_ELSEWHERE.items():
+        assert blocks(page, "python"), page
+        if test is not None:
+            source = (ROOT / "tests" / test).read_text()
+            assert page in source or Path(page).name in source, f"{test} does not run {page}"
+    silent = [
+        block.code
+        for page in PAGES.keys() - RUN_ELSEWHERE.keys() - {"how-to/index.md"}
+        for block in blocks(page, "python")
+        if not block.shown and not is_program(page) and not block.code.startswith(">>> ")
+    ]
+    assert silent == []
+
+
+def test_every_table_that_is_made_has_a_maker_and_stands_on_its_page_once() -> None:
+    marked = [(page, mark) for page, text in PAGES.items() for mark in TOOL["MARK"].findall(text)]
+    fixed = [(page, mark) for page, mark in marked if not mark.startswith("bench ")]
+    assert sorted(fixed) == sorted((page, section) for page, section, _ in TOOL["SECTIONS"])
+    for page, section, make in TOOL["SECTIONS"]:
+        # A page's own sentences are not made, and what is made is not kept in it.
+        first = next(line for line in make() if line.startswith("| ") or len(line) > 40)
+        assert first not in PAGES[page], section
+
+
+def test_every_option_that_is_named_exists() -> None:
+    """Dotted names in code font, but for pages about files and modules."""
+    sets = (CONSUMER_OPTIONS, PRODUCER_OPTIONS, TOPIC_OPTIONS, BROKER_OPTIONS)
+    known = {name for options in sets for each in options for name in (each.name, *each.also)} | GROUP_CONFIGS.keys()
+    pages = [page for page in PAGES if page.startswith(("how-to/", "explanation/")) and page not in INSIDE]
+    named = {
+        (page, name)
+        for page in pages
+        for name in re.findall(r"`((?:[a-z]+\.)+[a-z]+)(?:=[^`]*)?`", PAGES[page])
+        if not NO_OPTIONS.match(name)
+    }
+    assert len(named) > 80
+    assert sorted((page, name) for page, name in named if name not in known) == []
+
+
+# -- tables that are written by hand ------------------------------------------------------------------------------
+
+
+def test_every_code_that_the_coordinator_gives_is_explained_and_no_other() -> None:
+    sources = (ROOT / "src" / "kohort" / "coordinator").rglob("*.py")
+    given = {code for path in sources for code in re.findall(r"ErrorCode\.([A-Z_]+)", path.read_text())}
+    explained = [cell.strip("`") for cell, *_ in rows_under("reference/codes.md", "| code | meaning | what to do |")]
+    assert sorted(explained) == sorted(given - {ErrorCode.NONE.name})
+
+
+def test_events_of_the_history_are_those_that_are_told() -> None:
+    rows = rows_under("reference/history.md", "| event | meaning |")
+    named = [name for cell, *_ in rows for name in re.findall(r"`(\w+)`", cell)]
+    kohort = ROOT / "src" / "kohort"
+    tellers = [
+        *(kohort / "coordinator" / "journal_events").glob("*.py"),
+        kohort / "broker" / "groups" / "journallog.py",
+    ]
+    told = "".join(path.read_text() for path in tellers)
+    assert named
+    assert [name for name in named if f'"{name}"' not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "limit"),
+    [
+        ("reference/codes.md", f"{MAX_SUBSCRIBED_TOPICS:,} topics"),
+        ("reference/codes.md", f"{MAX_OWNED_PARTITIONS:,} partitions"),
+        ("reference/codes.md", f"{MAX_NAME:,} characters"),
+        ("how-to/subscribe-by-pattern.md", f"{MAX_REGEX:,} bytes"),
+        ("reference/codes.md", f"{MEMBER_METADATA_LIMIT_BYTES >> 20} MiB (classic)"),
+        ("reference/codes.md", f"{GROUP_METADATA_LIMIT_BYTES >> 20} MiB in all"),
+        ("reference/codes.md", f"{ASSIGNMENTS_LIMIT_BYTES >> 20} MiB"),
+    ],
+)
+def test_limits_are_those_of_the_code(page: str, limit: str) -> None:
+    assert limit in PAGES[page]
+
+
+def test_tables_of_policies_are_whole() -> None:
+    page = "how-to/limit-protocol-changes.md"
+    (heading,) = [line for line in PAGES[page].splitlines() if line.startswith("| policy |")]
+    ways = [re.findall(r"`(\w+)`", cell)[0] for cell, *_ in rows_under(page, heading)]
+    assert sorted(ways) == sorted(MIGRATION_POLICIES)
+    (option,) = [option for option in CONSUMER_OPTIONS if option.name == "revocation.timeout.policy"]
+    told = [cell.strip("`") for cell, *_ in rows_under("explanation/client.md", "| policy | what happens |")]
+    assert sorted(told) == sorted(option.choices)
+
+
+def test_every_complaint_has_a_test_that_exists() -> None:
+    """Or says why it has none."""
+    rows = rows_under("reference/complaints.md", "| complaint | here | test |")
+    assert rows
+    for *_, test in rows:
+        found = re.fullmatch(r"`([\w/]+\.py)::(\w+)`", test)
+        assert found or test in ("none", "no test of its own: `make test` runs mypy"), test
+        if found:
+            assert found[2] in functions_of(ROOT / "tests" / found[1]), test
+
+
+def functions_of(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_promise_of_durability_names_a_test_that_exists() -> None:
+    """A row is a promise; headings and rules are none."""
+    page = PAGES["explanation/durability.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    promises = [row for row in rows if not row.endswith("held by |")]
+    assert len(promises) >= 15
+    assert [row for row in promises if "`tests/" not in row] == []
+    for path, test in set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page)):
+        assert (ROOT / path).is_file(), path
+        assert not test or test in functions_of(ROOT / path), test
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "aiokafka"])
+def test_a_program_of_another_client_changes_three_lines_at_most(client: str) -> None:
+    """Of a consumer, and of a producer, beside the import."""
+    (block,) = blocks(f"how-to/come-from-{client}.md", "python")
+    halves = re.split(r"^(?=from kohort)", block.code, flags=re.MULTILINE)[1:]
+    assert [half.count("# import: ") for half in halves] == [1, 1]
+    assert all(half.count("# was: ") <= 3 for half in halves)
+
+
+# -- tables that are made -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [each for _, _, each in TOOL["option_sets"]()], ids=lambda options: options.what)
+def test_every_option_says_what_it_is(options: OptionSet) -> None:
+    """A row and a sentence each, and a default that the option itself would take."""
+    made = "\n".join(TOOL["options"]())
+    for option in options:
+        assert option.doc.endswith("."), f"{option.name}: {option.doc!r} is not a sentence"
+        assert f"\n| `{option.name}` |" in made
+        if option.default is not None:
+            assert option.check(option.default) == option.default, f"{option.name} refuses its own default"
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.bounds)
+def test_a_limit_names_an_option_and_a_test_that_there_are(limit: Limit) -> None:
+    file, *names = limit.test.split("::")
+    assert f"def {names[-1]}(" in (ROOT / "tests" / "unit" / "broker" / file).read_text()
+    if limit.option is not None:
+        assert limit.option in {option.name for option in BROKER_OPTIONS}
+
+
+def test_each_limit_that_is_counted_is_in_the_table() -> None:
+    assert {limit.counted for limit in LIMITS} == {*COUNTED, None}
+
+
+def test_every_published_table_is_shown_once() -> None:
+    """The page is that of a whole run, but for benches that are new."""
+    bench = load_bench("published")
+    results = bench.load(bench.PUBLISHED)
+    tables = [table["name"] for entry in results.values() for table in entry["tables"]]
+    marks = TOOL["MARK"].findall(PAGES["reference/performance.md"])
+    shown = [name for mark in marks if mark.startswith("bench ") for name in mark.split()[1:]]
+    assert len(shown) == len(set(shown))
+    assert set(tables) <= set(shown)
+    benches = load_bench("run").BENCHES
+    assert list(results) == [name for name in benches if name in results]
+    assert bench.missing(results, list(results)) == []
+    assert set(benches) - results.keys() <= set(shown)
+    for entry in results.values():
+        for table in entry["tables"]:
+            for row in table["rows"]:
+                assert row["how"], row["what"]
+                assert (row["peer"] is None) == (row["peer_name"] == "no peer"), row["what"]
