@@ -140,8 +140,7 @@ def law_that_finds(plan: Plan, *, first: int = 0) -> str:
 
 def test_worlds_without_a_bug_find_none() -> None:
     for plan in (CALM, MOVING, ROUGH, SHARED, HELD, HASTY, TOLD, LONELY, REMADE, TORN, TORN_CLASSIC, TORN_JOINS):
-        for seed in range(3):
-            ClientWorld(seed, plan=plan).run()
+        ClientWorld(0, plan=plan).run()
 
 
 def test_fetch_that_reserves_what_it_cannot_bring(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,9 @@ TORN = replace(ROUGH, weights={"lose_coordinator": 3, "kill_reader": 1}, every_s
 ORDERED = replace(ROUGH, weights={"order": 3, "kill_reader": 2, "stop": 1}, perturbed_s=20.0)
 
 
-def law_that_finds(plan: QueryPlan) -> str:
-    """The law that the first world that finds a bug is broken by."""
-    for seed in range(SEEDS):
+def law_that_finds(plan: QueryPlan, *, first: int = 0) -> str:
+    """The law that the first world that finds a bug is broken by; `first`: none of a lower seed does."""
+    for seed in range(first, SEEDS):
         try:
             QueryWorld(seed, plan=plan).run()
         except InvariantViolation as broken:
@@ -46,7 +46,7 @@ def law_that_finds(plan: QueryPlan) -> str:
 
 def test_worlds_without_a_bug_find_none() -> None:
     for plan in (ROUGH, RESTORED, ORDERED, TORN):
-        for seed in range(5):
+        for seed in range(2):
             QueryWorld(seed, plan=plan).run()
 
 

@@ -18,7 +18,7 @@ from kohort.simulation.seed import Outcome, main, run_seeds
 from kohort.testing import World
 
 #: World -> seeds that are played; `make soak` plays 10,000, 1,000 and 5,000.
-SEEDS = {"brokers": 500, "clients": 500, "queries": 200}
+SEEDS = {"brokers": 250, "clients": 150, "queries": 200}
 SEEDS_PER_TEST = 50
 TESTS = [(world, first) for world, count in SEEDS.items() for first in range(0, count, SEEDS_PER_TEST)]
 
