@@ -215,6 +215,9 @@ def test_a_demo_that_is_ended_leaves_nobody_behind(
         # Nobody ends in order then: a member may lose its broker before it notices that the demo is gone.
         said = [line for line in said if "cannot be reached" not in line]
     assert said == []
+    if number_of_signal != signal.SIGKILL:
+        # It has ended in order: the harder end for the next run is the other one.
+        return
     done = run_without_pyspark("--flights", "50", "--seconds", "1", "--json", "--output", str(tmp_path))
     assert (done.code, complaints(done.err)) == (0, []), done
     account = json.loads(done.out)

@@ -14,7 +14,7 @@ from kohort.ids import TopicPartition
 from kohort.simulation.queries.query_world import QueryPlan, QueryWorld
 from kohort.spark.checkpoint import BatchState
 from kohort.spark.member import core, lineage
-from kohort.spark.member.core import Doubts, Membership
+from kohort.spark.member.core import Membership, UncertainBatches
 from kohort.spark.member.lineage import Known, Ledger, Place
 from kohort.spark.member.names import QueryName
 from kohort.spark.offsets import Span
@@ -106,7 +106,7 @@ def test_batch_of_others_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) 
         yield from ()
         return set()
 
-    monkeypatch.setattr(Doubts, "find_held", hold_nothing)
+    monkeypatch.setattr(UncertainBatches, "find_held", hold_nothing)
     assert law_that_finds(replace(ROUGH, weights={**ROUGH.weights, "add_query": 3})) == "NothingDoubled"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.base.timers import TimerTable
+from kohort.base.timers import Schedule, TimerTable
 from support.work import steps_of
 
 STEPS = st.lists(
@@ -73,3 +75,56 @@ def _steps_of_moving_on(members: int) -> int:
     for member in range(members):
         timers.arm(member, member)
     return steps_of(lambda: timers.arm(5, 100_000))
+
+
+class Parts:
+    """Two parts of a machine that note when they work."""
+
+    def __init__(self) -> None:
+        self.schedule = Schedule()
+        self.deadlines: dict[str, int | None] = {"first": None, "second": None}
+        self.worked: list[str] = []
+        self.wake = {name: self.schedule.add(self._work_of(name), self._deadline_of(name)) for name in self.deadlines}
+
+    def _work_of(self, name: str) -> Callable[[int], None]:
+        def work(_: int) -> None:
+            self.worked.append(name)
+            if name == "second" and self.deadlines["first"] == 7:
+                self.wake["first"]()
+
+        return work
+
+    def _deadline_of(self, name: str) -> Callable[[], int | None]:
+        return lambda: self.deadlines[name]
+
+    def run(self, now_ms: int) -> list[str]:
+        """Return the parts that work in one run."""
+        self.worked = []
+        self.schedule.run(now_ms)
+        return self.worked
+
+
+def test_parts_work_when_they_are_woken_or_due_in_their_order() -> None:
+    parts = Parts()
+    parts.deadlines["first"] = 5
+    assert parts.run(0) == ["first", "second"]
+    assert parts.schedule.next_deadline() == 5
+    assert parts.run(4) == []
+    parts.wake["second"]()
+    assert parts.run(4) == ["second"]
+    parts.deadlines["first"] = None
+    assert parts.run(5) == ["first"]
+    assert parts.schedule.next_deadline() is None
+    parts.schedule.wake_all()
+    assert parts.run(5) == ["first", "second"]
+
+
+def test_part_that_is_woken_behind_its_turn_arms_its_deadline_and_works_in_the_next_run() -> None:
+    parts = Parts()
+    parts.run(0)
+    parts.deadlines["first"] = 7
+    parts.wake["second"]()
+    assert parts.run(1) == ["second"]
+    assert parts.schedule.next_deadline() == 7
+    assert parts.run(2) == ["first"]
+    assert parts.run(3) == []

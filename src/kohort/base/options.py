@@ -97,21 +97,23 @@ class Idle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A setting: `name` as Kafka writes it, `parse`, inclusive limits, one sentence of doc.
+    """A setting with its limits and one sentence of doc."""
 
-    `choices`: of a list, the possible entries. `idle`: `None` where the option is acted on, as nearly all are.
-    `also`: its names in other clients, taken as well. `is_secret`: no text that is made for people has its value.
-    """
-
+    #: As Kafka writes it.
     name: str
     parse: Callable[[object], Any]
     default: Any
     doc: str
+    #: Inclusive, as `maximum`.
     minimum: float | None = None
     maximum: float | None = None
+    #: Of a list, the possible entries.
     choices: tuple[Any, ...] = ()
+    #: `None` where the option is acted on, as nearly all are.
     idle: Idle | None = None
+    #: Its names in other clients, taken as well.
     also: tuple[str, ...] = ()
+    #: No text that is made for people has its value.
     is_secret: bool = False
 
     @property

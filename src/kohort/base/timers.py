@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, Generic, TypeVar
 
@@ -171,3 +172,66 @@ class TimerTable(Generic[Key]):
 
 def _entry(deadline_ms: int, sequence: int, place: int) -> int:
     return (deadline_ms << _SEQUENCE_BITS | sequence) << _PLACE_BITS | place
+
+
+class Schedule:
+    """The parts of one machine that have work to do: those that were woken, and those whose deadline has come.
+
+    Laws: parts work in the order in which they were added, each once in a run. A part that is woken behind its turn
+    works in the next run. The deadline of a part is asked for only after it was woken: what moves it to an earlier
+    time wakes the part.
+    """
+
+    __slots__ = ("_armed", "_parts", "_woken", "next_deadline", "timers")
+
+    def __init__(self) -> None:
+        #: Place of a part -> the time of its deadline.
+        self.timers: Final[TimerTable[int]] = TimerTable()
+        #: Return the earliest deadline, `None` if no part has one.
+        self.next_deadline: Final = self.timers.next_deadline
+        #: Place -> the part's work, and the question when it has work without being woken.
+        self._parts: Final[list[tuple[Callable[[int], None], Callable[[], int | None]]]] = []
+        #: Place -> its deadline in `timers`.
+        self._armed: Final[list[int | None]] = []
+        self._woken: Final[set[int]] = set()
+
+    def add(self, work: Callable[[int], None], next_deadline: Callable[[], int | None]) -> Callable[[], None]:
+        """Add a part behind the others; return the function that wakes it.
+
+        Args:
+            work: called with the time in a run.
+            next_deadline: returns when the part has work though no event wakes it; `None`: never.
+        """
+        place = len(self._parts)
+        self._parts.append((work, next_deadline))
+        self._armed.append(None)
+        # Before its first run nothing is known of its deadline.
+        self._woken.add(place)
+        return partial(self._woken.add, place)
+
+    def wake_all(self) -> None:
+        """Wake every part."""
+        self._woken.update(range(len(self._parts)))
+
+    def run(self, now_ms: int) -> None:
+        """Let the parts work that were woken or are due, and arm their next deadlines."""
+        woken, armed = self._woken, self._armed
+        while (due := self.timers.pop_due(now_ms)) is not None:
+            armed[due] = None
+            woken.add(due)
+        worked = []
+        for place, (work, _) in enumerate(self._parts):
+            if place in woken:
+                woken.discard(place)
+                work(now_ms)
+                worked.append(place)
+        # Only now: the work of one part may have moved the deadline of another one.
+        for place in woken.union(worked):
+            deadline_ms = self._parts[place][1]()
+            if deadline_ms == armed[place]:
+                continue
+            armed[place] = deadline_ms
+            if deadline_ms is None:
+                self.timers.disarm(place)
+            else:
+                self.timers.arm(place, deadline_ms)

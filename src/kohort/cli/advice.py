@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, ENVIRONMENT, connection
+from kohort.cli.bootstrap import DEFAULT_BOOTSTRAP, ENVIRONMENT, open_admin
 from kohort.errors import BrokerError, BrokersUnreachableError, ErrorCode, KohortError, UnknownTopicError
 
 
@@ -27,10 +27,8 @@ def explain(why: BaseException, options: argparse.Namespace) -> str:
 
 
 def _no_topic(why: UnknownTopicError, options: argparse.Namespace) -> str:
-    from kohort import Admin
-
     try:
-        with Admin(connection(options)) as admin:
+        with open_admin(options) as admin:
             near = nearest(why.topic, [topic.name for topic in admin.list_topics() if not topic.is_internal])
     except KohortError:
         near = None
@@ -42,11 +40,9 @@ def _no_topic(why: UnknownTopicError, options: argparse.Namespace) -> str:
 
 
 def _no_group(why: BrokerError, options: argparse.Namespace) -> str:
-    from kohort import Admin
-
     asked = options.groups if "groups" in options else [options.group]
     try:
-        with Admin(connection(options)) as admin:
+        with open_admin(options) as admin:
             known = [group.group_id for group in admin.list_groups()]
     except KohortError:
         return str(why)

@@ -1,4 +1,4 @@
-"""Values that several verbs take as words: topics with partitions, offsets, times, spans, brokers."""
+"""Values of several verbs: topics with partitions, offsets, times, spans, brokers, input files."""
 
 from __future__ import annotations
 
@@ -90,9 +90,6 @@ def parse_brokers(text: str) -> list[list[int]]:
     if _BROKERS.fullmatch(text) is None or len(text) > _LONGEST:
         raise argparse.ArgumentTypeError(f"{text[:60]!r} names no brokers: 1:2,2:3 are those of two partitions")
     return [[int(each) for each in row.split(":")] for row in text.split(",")]
-
-
-# The input of a verb: a file, or the standard input for `-`.
 
 
 def input_name(path: str) -> str:

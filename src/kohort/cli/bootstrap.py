@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kohort import Admin
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 #: The variables that stand in for the options.
@@ -82,6 +85,13 @@ def _checked(servers: object) -> str:
 def connection(options: argparse.Namespace) -> dict[str, Any]:
     """Return the client options that reach the brokers of a command line."""
     return {**getattr(options, "settings", {}), "bootstrap.servers": options.bootstrap}
+
+
+def open_admin(options: argparse.Namespace) -> Admin:
+    """Connect an admin client to the brokers of a command line."""
+    from kohort import Admin
+
+    return Admin(connection(options))
 
 
 def _servers(text: str) -> str:

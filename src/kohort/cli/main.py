@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from kohort import __version__
-from kohort.cli.bootstrap import settle_connection
+from kohort.cli.bootstrap import add_bootstrap, settle_connection
 from kohort.cli.output import complain
 from kohort.cli.parser import Parser, instead_of_words
 from kohort.errors import ConfigError, KohortError
@@ -47,7 +47,6 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     parser = Parser(
         prog="kohort",
         description="Kafka consumer groups for Python and PySpark: a broker, a client and a Spark source.",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"kohort {__version__}, kernels: {tell_kernels()}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
@@ -55,6 +54,13 @@ def build_parser(verbs: Sequence[str] = VERBS) -> argparse.ArgumentParser:
         room = "kohort.cli" if verb in {"demo", "report"} else "kohort.cli.verbs"
         import_module(f"{room}.{verb}").add_parser(subparsers)
     return parser
+
+
+def add_common(*parsers: argparse.ArgumentParser) -> None:
+    """Add the options of every verb that asks a cluster for data."""
+    for parser in parsers:
+        add_bootstrap(parser)
+        add_json(parser)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -146,11 +152,8 @@ def _listen_to_client() -> None:
         kernels.addHandler(logging.NullHandler())
 
 
-# The three standard streams as a command line needs them: always there, never a traceback.
-#
-# Laws: a stream that was closed (`>&-`) is a sink; a character that the terminal's encoding lacks is written as an
-# escape; what cannot be written is an `OutputError`, which nothing else raises.
-
+# Laws of the standard streams: one that was closed (`>&-`) is a sink; a character that the terminal's encoding lacks is
+# written as an escape; bytes that cannot be written are an `OutputError`, which nothing else raises.
 #: Name in `sys` -> how it is opened; in the order of their numbers, so that each gets its own.
 _STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 

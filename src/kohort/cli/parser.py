@@ -1,11 +1,16 @@
-"""argparse with errors of one sentence, the nearest known word, and an example in every help."""
+"""argparse with errors of one sentence, the nearest known word, and an example in every help.
+
+Law: nothing runs under a foreign name. The answer to a name of kcat, rpk, kaf or Kafka's scripts names kohort's verb,
+so that scripts are written in one language.
+Source: kcat 1.7, rpk's and kaf's help, kafka-console-consumer, kafka-consumer-groups and kafka-topics of Kafka 4.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
@@ -79,7 +84,16 @@ EXAMPLES: Final = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser with errors of one sentence and the nearest known word for an unknown one."""
+    """An argparse parser with errors of one sentence and the nearest known word for an unknown one.
+
+    Args:
+        run: the function of the verb or action.
+    """
+
+    def __init__(self, *, run: Callable[[argparse.Namespace], int] | None = None, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+        if run is not None:
+            self.set_defaults(run=run)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does, but let the verb refuse the arguments that it does not know."""
@@ -132,12 +146,6 @@ def unknown_words(message: str) -> list[str]:
     _, found, rest = message.partition("unrecognized arguments: ")
     return [word.partition("=")[0] for word in rest.split() if word.startswith("-")] if found else []
 
-
-# Names of kcat, rpk, kaf and Kafka's own scripts, and kohort's names for them.
-#
-# Law: nothing is run under a foreign name. The answer names kohort's verb, so that scripts are written in one
-# language.
-# Source: kcat 1.7, rpk's and kaf's help, kafka-console-consumer, kafka-consumer-groups and kafka-topics of Kafka 4.
 
 _TAIL: Final = "kohort tail TOPIC"
 _SEND: Final = "kohort send TOPIC"

@@ -123,13 +123,9 @@ def held(call: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P]
 
 def run(call: Coroutine[Wait, object, R], wait: Callable[[Wait], object]) -> R:
     """Carry a call out in this thread, which waits by `wait` where the call does."""
-
-    async def wait_here(wanted: Wait) -> object:
-        return wait(wanted)
-
-    steps = run_on_loop(call, wait_here)
+    steps = _carry_out(call, wait, on_loop=False)
     try:
-        # Nothing in it is left to a loop, so the first step is the last.
+        # Nothing is left to a loop, so the first step is the last.
         steps.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
@@ -140,8 +136,12 @@ def run(call: Coroutine[Wait, object, R], wait: Callable[[Wait], object]) -> R:
     raise AssertionError("a call in a thread has waited for a loop")
 
 
-async def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], Awaitable[object]]) -> R:
+def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], Awaitable[object]]) -> Coroutine[Any, Any, R]:
     """Carry a call out on the running loop; `wait` is awaited where the call waits."""
+    return _carry_out(call, wait, on_loop=True)
+
+
+async def _carry_out(call: Coroutine[Wait, object, R], wait: Callable[[Wait], Any], *, on_loop: bool) -> R:
     outcome: object = None
     failure: BaseException | None = None
     try:
@@ -149,7 +149,7 @@ async def run_on_loop(call: Coroutine[Wait, object, R], wait: Callable[[Wait], A
             wanted = call.send(outcome) if failure is None else call.throw(failure)
             outcome = failure = None
             try:
-                outcome = await wait(wanted)
+                outcome = await wait(wanted) if on_loop else wait(wanted)
             except BaseException as why:
                 # It is thrown outside of this block: what the call raises after it has dealt with it stands alone.
                 failure = why

@@ -31,43 +31,47 @@ class Kind(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Fact:
-    """A fact; fields that its kind does not have are `None`. Times are in milliseconds since 1970.
-
-    `ended_ms` `None`: it went on when the rows ended. `why`: its trigger, a word of the coordinator; `cause`: the
-    same as a sentence. `member`: its instance id, client id or member id. `next_member`: the new owner.
-    `moved`: partitions that went from one member to another while both were there; `given_back_by`: members that had to
-    give up partitions; `unread`, `unread_ms`: gaps that ended in the rebalance, and the longest of them. `fewest`,
-    `most`: partitions of the members that have the fewest and the most. `is_empty`: the group had no members meanwhile;
-    `is_noticed`: the gap begins where the owner read last, or its connection was seen to break; `is_at_most`: it may
-    have read for longer. `assignor`: the one that was asked.
-    """
+    """A fact; fields that its kind does not have are `None`. Times are in milliseconds since 1970."""
 
     kind: Kind
     group_id: str
     began_ms: int
+    #: `None`: it went on when the rows ended.
     ended_ms: int | None = None
+    #: Its trigger, a word of the coordinator.
     why: str | None = None
+    #: The same as a sentence.
     cause: str | None = None
     epoch: int | None = None
     protocol: str | None = None
     member_id: str | None = None
+    #: Its instance id, client id or member id.
     member: str | None = None
     host: str | None = None
+    #: The new owner.
     next_member: str | None = None
     topic: str | None = None
     partition: int | None = None
     members: int | None = None
     partitions: int | None = None
+    #: Partitions that went from one member to another while both were there.
     moved: int | None = None
+    #: Members that had to give up partitions.
     given_back_by: int | None = None
+    #: Gaps that ended in the rebalance, and the longest of them.
     unread: int | None = None
     unread_ms: int | None = None
+    #: Partitions of the members that have the fewest and the most.
     fewest: int | None = None
     most: int | None = None
     times: int | None = None
+    #: The group had no members meanwhile.
     is_empty: bool | None = None
+    #: The gap begins where the owner read last, or its connection was seen to break.
     is_noticed: bool | None = None
+    #: The owner may have read for longer.
     is_at_most: bool | None = None
+    #: The one that was asked.
     assignor: str | None = None
 
 

@@ -12,38 +12,36 @@ from kohort.journal.words import Partition
 
 @dataclass(slots=True, kw_only=True)
 class OpenGap:
-    """A partition that no member reads at present.
-
-    `reason`: empty before the row that gives it.
-
-    `is_measured`: rows say when it was read last, and will say when it is read again; `next_member` may have it.
-    """
+    """A partition that no member reads at present."""
 
     began_ms: int
     member: str
+    #: Empty before the row that gives it.
     reason: str
     is_empty: bool = False
     is_noticed: bool = False
+    #: Rows say when it was read last, and will say when it is read again.
     is_measured: bool = False
     is_at_most: bool = False
+    #: The member that may have it.
     next_member: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class KnownMember:
-    """A member; `settled`: the epoch at which it waits for nothing, -1 while it waits.
-
-    `owned` names partitions, `unnamed` counts those that no row named; `asked` and `away` count them at those times.
-    """
+    """A member."""
 
     member_id: str
     name: str
     began_ms: int
     host: str = ""
+    #: The epoch at which it waits for nothing, -1 while it waits.
     settled: int = -1
+    #: Those that rows named; `unnamed` counts the others.
     owned: set[Partition] = field(default_factory=set)
     unnamed: int = 0
     asked_ms: int | None = None
+    #: Counts its partitions at `asked_ms`, as `away` at `away_since_ms`.
     asked: int = 0
     waits_since_ms: int | None = None
     away_since_ms: int | None = None
@@ -55,12 +53,10 @@ class KnownMember:
 
 @dataclass(slots=True, kw_only=True)
 class OpenRebalance:
-    """A rebalance that is not over; `epoch` `None`: a classic one before its generation has begun.
-
-    `awaited`: partitions that it has given to members that have not read them yet.
-    """
+    """A rebalance that is not over."""
 
     began_ms: int
+    #: `None`: a classic one before its generation has begun.
     epoch: int | None
     why: str
     cause: str
@@ -69,4 +65,5 @@ class OpenRebalance:
     unread_ms: int = 0
     is_computed: bool = False
     givers: set[str] = field(default_factory=set)
+    #: Partitions that it has given to members that have not read them yet.
     awaited: set[Partition] = field(default_factory=set)

@@ -212,11 +212,6 @@ def _by_group(milliseconds: int | Mapping[str, int]) -> Column:
     )
 
 
-# The moves that another assignor would have made, as a data frame.
-#
-# Source: requirement P5; `replaying.py`, which asks the assignors.
-
-
 def what_if(
     rows: DataFrame, assignors: Sequence[str | Assignor] = BALANCING, *, partitions: Mapping[str, int] | None = None
 ) -> DataFrame:

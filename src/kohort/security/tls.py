@@ -27,13 +27,12 @@ _LONGEST_NAME: Final = 1_024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """The TLS options; `None`: not given. Each is PEM text, or the path of a file with it.
-
-    `ca`: trusted certificates; `None`: those of the system. `certificate`, `key`: of this client.
-    """
+    """The TLS options; `None`: not given. Each is PEM text, or the path of a file with it."""
 
     context: ssl.SSLContext | None = None
+    #: Trusted certificates; `None`: those of the system.
     ca: str | None = None
+    #: Of this client, as `key`.
     certificate: str | None = None
     key: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)

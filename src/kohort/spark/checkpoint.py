@@ -1,8 +1,10 @@
-"""The state of a batch in Spark's own checkpoint folder, for a reader that knows the folder.
+"""The state of a batch in Spark's own checkpoint folder, and the search for that folder.
 
-Laws: the folder is only read, never written. A file that cannot be read, or is not this query's, gives no state.
-Source: Spark's StreamExecution: `offsets/N` is written before batch N runs, `commits/N` behind it, each by a rename;
-an offset file has a version, a line of metadata and one line for each source.
+Laws: the folder is only read, never written, and counts only if it names the query. A file that cannot be read, or is
+not this query's, gives no state. Where nothing can be seen (no /proc, a checkpoint on another file system, another
+user), the search ends.
+Source: Spark's StreamExecution: `offsets/N` is written before batch N runs, `commits/N` behind it, each by a rename of
+`.N.UUID.tmp` (CheckpointFileManager); an offset file has a version, a line of metadata and one line for each source.
 """
 
 from __future__ import annotations
@@ -122,20 +124,6 @@ def _read_sources(path: Path) -> list[object]:
     return found
 
 
-# The search for a query's checkpoint folder, by the files that the JVM has open.
-#
-# Spark writes the end of a batch to the checkpoint's offset log between the reader's plan and the batch's tasks. For
-# as
-# long as the file is open, milliseconds, the kernel shows its path to the reader, a child of the JVM and a process of
-# the
-# same user. A reader that looks all the time meets it, unless the machine is busy: then there is the commit log, to
-# which
-# Spark writes behind the tasks. Once is enough for the life of the process.
-#
-# Laws: nothing is written or opened but what `checkpoint.py` reads; a folder counts only if it names the query; where
-# nothing can be seen (no /proc, a checkpoint on another file system, another user), nothing is looked for any more.
-# Source: proc(5); Spark's CheckpointFileManager: `offsets/.N.UUID.tmp`, renamed when it is whole.
-
 #: How long it is looked behind a plan at most, how long for the commit of its batch, with which pauses, and behind how
 #: many plans before it is given up.
 _WATCH_S: Final = 1.0
@@ -145,7 +133,11 @@ _MOST_WATCHES: Final = 20
 _LOG_FILE: Final = re.compile(r"(/.*)/(?:offsets|commits)/\.{1,2}\d+\.[0-9a-f-]{36}\.tmp(?:\.crc)?(?: \(deleted\))?")
 
 
-class Lookout:
+# Spark writes the end of a batch to the offset log between the reader's plan and the batch's tasks. For as long as the
+# file is open, milliseconds, the kernel shows its path (proc(5)) to the reader, a child of the JVM and a process of the
+# same user. A reader that looks all the time meets it, unless the machine is busy: then there is the commit log, to
+# which Spark writes behind the tasks. Once is enough for the life of the process.
+class CheckpointDiscovery:
     """The search on a thread, for a moment after each plan, until it has the folder.
 
     Args:
@@ -178,7 +170,7 @@ class Lookout:
             return
         self._left -= 1
         self._is_logged.clear()
-        self._thread = threading.Thread(target=self._watch, args=(end,), name="kohort-spark-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._watch, args=(end,), name="kohort-spark-checkpoint", daemon=True)
         self._thread.start()
 
     def note_logged(self) -> None:

@@ -1,9 +1,8 @@
-"""Messages from the driver's Python to a query's reader on the same machine.
+"""Messages from the driver's Python to a query's reader on its machine, and notes between readers.
 
-A message says that a batch is finished, or that the reader shall give its partitions up.
-
-The reader is a process of its own, a child of the JVM; Spark offers no way to speak to it. A mailbox is a datagram
-socket in a folder that only its user can enter.
+A message says that a batch is finished, or that the reader shall give its partitions up. The reader is a process of its
+own, a child of the JVM; Spark offers no way to speak to it. A mailbox is a datagram socket in a folder that only its
+user can enter.
 
 Laws: neither the sender nor the reader waits. Foreign data is dropped without a log line. The size and the number of
 datagrams are bounded as the kernel bounds them. A folder that another user could write into is not used; the query
@@ -74,7 +73,7 @@ def fingerprint(end: Mapping[str, object] | str) -> str:
     return hashlib.sha256(json.dumps(offset, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-class Mailbox:
+class DriverChannel:
     """The reader's end; `open` never fails, and a mailbox that cannot be is always empty."""
 
     def __init__(self, door: socket.socket | None, path: Path | None) -> None:
@@ -82,7 +81,7 @@ class Mailbox:
         self._path = path
 
     @classmethod
-    def open(cls, name: str, *, folder: Path | None = None) -> Mailbox:
+    def open(cls, name: str, *, folder: Path | None = None) -> DriverChannel:
         """Open a mailbox for the messages posted to this name.
 
         Args:
@@ -213,20 +212,14 @@ def _parse(data: bytes) -> Message | None:
     return None
 
 
-# Two sources of one application in one group: they divide its topics, perhaps by mistake.
-#
-# To Spark's own source `kafka.group.id` is a label, and every query reads everything. Here it is a membership: two
-# queries of one DataFrame are two members. A log line says so when the second one begins; a query that the user has
-# given a name in the group is a member on purpose.
-#
-# Laws: nothing is refused, for a join of two topics in one group is right. A note that cannot be read gives no
-# warning.
-# Source: the readers of an application are children of one JVM; each leaves a note in the user's private folder.
-
 #: Names are short; a longer note was not written by kohort.
 _NOTE_BYTES: Final = 1_000
 
 
+# To Spark's own source `kafka.group.id` is a label, and every query reads everything. Here it is a membership: two
+# sources of one application in one group divide its topics, perhaps by mistake. A log line says so when the second one
+# begins, but for a name in the group that the user has given. Nothing is refused: a join of two topics in one group is
+# right. A note that cannot be read gives no warning.
 def announce(group_id: str, name: str, *, application: int | None = None, folder: Path | None = None) -> None:
     """Leave a note of this source, and warn of another source of the application in the group.
 

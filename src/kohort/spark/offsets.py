@@ -1,10 +1,10 @@
-"""Offsets of a query: the JSON that Spark keeps in its checkpoint, and the ranges that it means.
+"""Offsets of a query: their JSON in Spark's checkpoint, the ranges that it means, and progress.
 
 Laws: an offset says for each partition from where to where its batch reads, so that a replay needs nothing else;
-the same state always gives the same text, because Spark compares offsets as text; what was written by an older kohort
-or by Spark's own Kafka source is read, what is newer or of another source is refused.
+the same state always gives the same text, because Spark compares offsets as text. Offsets of an older kohort and of
+Spark's own Kafka source are read, newer ones and those of another source are refused.
 Source: a partition may come from another query between two batches, so its start is not the end of our last batch;
-Spark's Kafka source writes `{"orders": {"0": next}}`.
+Spark's Kafka source writes `{"orders": {"0": next}}`, and calls itself KafkaV2[Subscribe[orders]].
 """
 
 from __future__ import annotations
@@ -213,28 +213,24 @@ def share_limit(available: Mapping[TopicPartition, Span], limit: int | None) -> 
     }
 
 
-# Kafka's part of a streaming query's progress: its partitions, its position in each, and their ends.
-#
-# Laws: pure. A source that is neither kohort's nor Spark's Kafka source is ignored, and so is an offset that cannot be
-# read: a listener must not end a query because of another source's offset.
-# Source: Spark's StreamingQueryProgress; Spark's Kafka source calls itself KafkaV2[Subscribe[orders]].
-
 _SPARKS_OWN = "Kafka"
 
 
+# A listener must not end a query because of another source's offset: a source that is neither kohort's nor Spark's
+# Kafka source is ignored, and so is an offset that cannot be read.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceState:
-    """The position of one source of a query after a batch.
+    """The position of one source of a query after a batch."""
 
-    `ends`: partition -> the next offset that the query reads. `latest`: partition -> the end of the log when the batch
-    was planned, of the partitions that were the query's then. `records`: rows of the batch. `name`: of the member that
-    reads, `None` without a group. `end`: the offset as Spark has it, JSON.
-    """
-
+    #: Partition -> the next offset that the query reads.
     ends: Mapping[TopicPartition, int]
+    #: Partition -> the end of the log at the plan, of the partitions that were the query's then.
     latest: Mapping[TopicPartition, int]
+    #: Rows of the batch.
     records: int
+    #: Of the member that reads, `None` without a group.
     name: str | None
+    #: The offset as Spark has it, JSON.
     end: str
 
     @property

@@ -1,8 +1,11 @@
-"""The options of one `load()` of `format("kohort")`, checked.
+"""The options of `format("kohort")`, read and write, checked and split into kohort's own and Kafka's.
 
-Laws: options arrive as text with names in any case; an unknown one is an error that names the nearest; what the
-client needs travels on as Kafka's dotted names; options that contradict each other are refused.
-Source: Spark's Kafka integration guide; P1 to P3.
+Laws: options arrive as text with names in any case. Each is acted on, answered with a log line that says why it changes
+nothing, or refused by the name under which it was given; none is ignored in silence. An error names the nearest known
+option, or the given value and the expected form. Settings of the client travel on as Kafka's dotted names. Options that
+contradict each other are refused.
+Source: Spark's Kafka integration guide, reading and writing; `JsonUtils` of Spark's Kafka source; Apache Kafka's client
+configurations; P1 to P3.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ from kohort.spark.option_table import (
     OF_MEMBERS,
     OF_STREAMS,
     OPTIONS,
+    REFUSED,
     SINK_OPTIONS,
     OwnReadOptions,
 )
-from kohort.spark.option_table import REFUSED as REFUSED_OPTIONS
 
 _log = logging.getLogger(__name__)
 
@@ -41,24 +44,20 @@ _JOIN_MARGIN_MS = 15_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of one `load()`, checked. Picklable: readers travel to the executors with it.
+    """The options of one `load()`, checked. Picklable: readers travel to the executors with it."""
 
-    `own`: checked values of the options without kafka. in front, by keyword; the rest is what follows from them and
-    from Kafka's. Exactly one of `topics`, `partitions` and `pattern` is there. `starting`/`ending`: `None` where the
-    default of batch or stream applies. `group_id` `None`: no membership. `api_timeout_ms`: how long a broker may be
-    away or silent; `poll_timeout_ms`: how long records may be. `client`: Kafka's dotted names, `bootstrap.servers`
-    among them. `given`: names of our own options that are not left at their defaults. `remarks`: a sentence for each
-    that changes nothing.
-    """
-
+    #: Checked values of the options without kafka. in front, by keyword; the rest follows from them and Kafka's.
     own: OwnReadOptions
+    #: Exactly one of `topics`, `partitions` and `pattern` is there.
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
     pattern: str | None
+    #: As `ending`, `None` where the default of batch or stream applies.
     starting: Offsets | None
     ending: Offsets | None
     max_trigger_delay_ms: int
     columns: tuple[str, ...]
+    #: `None`: no membership.
     group_id: str | None
     group_instance_id: str | None
     group_join_timeout_ms: int
@@ -66,17 +65,22 @@ class SourceOptions:
     waits_in_doubt: bool
     follows_external_offsets: bool
     checkpoint_location: str | None
+    #: How long a broker may be away or silent.
     api_timeout_ms: int
+    #: How long records may be.
     poll_timeout_ms: int
+    #: Kafka's dotted names, `bootstrap.servers` among them.
     client: dict[str, str] = field(default_factory=dict, repr=False)
+    #: Names of our own options that are not left at their defaults.
     given: frozenset[str] = frozenset()
+    #: A sentence for each option that changes nothing.
     remarks: tuple[str, ...] = ()
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Parse the options of one `load()`; `ConfigError` names the wrong one and the expected form."""
     found = split_options(
-        given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED_OPTIONS, idle=IDLE, instead_of_path="subscribe"
+        given, own=OPTIONS, settings=CONSUMER_OPTIONS, refused=REFUSED, idle=IDLE, instead_of_path="subscribe"
     )
     client, values, remarks = found.kafka, OPTIONS.parse(found.own), [*found.remarks, *_passed_over(found.own)]
     checked = CONSUMER_OPTIONS.parse(client)
@@ -210,11 +214,6 @@ def _passed_over(own: Mapping[str, object]) -> list[str]:
         remarks.append("option maxTriggerDelay changes nothing without minOffsetsPerTrigger")
     return remarks
 
-
-# Values of options: offsets, timestamps and partitions as Spark's JSON, columns, durations.
-#
-# Laws: an invalid value is refused with one sentence: the option, the given value and the expected form.
-# Source: `JsonUtils` of Spark's Kafka source; its time options.
 
 #: Spark's numbers for "from the beginning" and "from the end" inside a JSON of offsets.
 EARLIEST: Final = -2
@@ -362,14 +361,8 @@ def parse_duration_ms(text: str, *, option: str) -> int:
     return milliseconds
 
 
-# The parameters of `option()`, split into kohort's options and settings of Kafka's client.
-#
-# Laws: names come in any case. Each is acted on, answered with a log line that says why it changes nothing, or refused
-# by the name under which it was given; none is ignored in silence.
-# Source: Spark's Kafka integration guide (`kafka.`); Apache Kafka's client configurations; measured with PySpark 4.3:
-# the
-# code that makes a table in Python learns its options, the code that reads or writes it does not.
-
+# Measured with PySpark 4.3: the code that makes a table in Python learns its options, the code that reads or writes it
+# does not.
 _PREFIX: Final = "kafka."
 #: Of settings that protect a connection: one that is not acted on must not look as if it were.
 _SECURITY: Final = ("security.", "ssl.", "enable.ssl.", "sasl.", "enable.sasl.", "oauth", "https.")
@@ -395,15 +388,13 @@ _TABLES_INSTEAD: Final = "CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...) k
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Options with checked names and unparsed values.
+    """Options with checked names and unparsed values."""
 
-    `own`: under their proper case. `kafka`: settings without their prefix.
-
-    `remarks`: a sentence for each that changes nothing.
-    """
-
+    #: Under their proper case.
     own: dict[str, object] = field(default_factory=dict)
+    #: Settings without their prefix.
     kafka: dict[str, str] = field(default_factory=dict)
+    #: A sentence for each that changes nothing.
     remarks: list[str] = field(default_factory=list)
 
 
@@ -507,13 +498,8 @@ def _answer_unknown(found: Given, name: str, settings: OptionSet) -> None:
     found.remarks.append(f"option {_PREFIX}{name} changes nothing: {unserved.why}")
 
 
-# The options of writing by `format("kohort")`: Spark's Kafka sink's and kohort's own.
-#
-# Laws: as of `options.py`; what the producer needs travels on as Kafka's dotted names.
-# Source: Spark's Kafka integration guide, writing; P1.
-
 #: Kafka settings that the sink owns; giving them is an error, as in Spark's Kafka sink.
-REFUSED: Final = {
+SINK_REFUSED: Final = {
     "interceptor.classes": "change rows by Spark's functions",
     "ssl.context": "an object cannot travel: name files by ssl.ca.location and ssl.certificate.location",
     "key.serializer": "keys are written as they are; cast or encode the column key",
@@ -527,15 +513,14 @@ _ASYNC_PROGRESS: Final = "asyncprogresstracking"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The checked options of one `save()` or `start()`; writers take them along to the executors.
+    """The checked options of one `save()` or `start()`; writers take them along to the executors."""
 
-    `topic` `None`: rows name theirs. `client`: Kafka's dotted names, `bootstrap.servers` among them. `remarks`: a
-    sentence for each option that changes nothing.
-    """
-
+    #: `None`: rows name theirs.
     topic: str | None
     adds_batch_headers: bool
+    #: Kafka's dotted names, `bootstrap.servers` among them.
     client: dict[str, str] = field(default_factory=dict, repr=False)
+    #: A sentence for each option that changes nothing.
     remarks: tuple[str, ...] = ()
 
 
@@ -545,7 +530,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         _without_those_of_queries(given),
         own=SINK_OPTIONS,
         settings=PRODUCER_OPTIONS,
-        refused=REFUSED,
+        refused=SINK_REFUSED,
         idle={},
         instead_of_path="topic",
     )

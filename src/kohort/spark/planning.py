@@ -1,10 +1,10 @@
-"""Planning common to batches and streams: the partitions, their starts and their ends.
+"""The plan of a batch: its partitions, their starts and ends, its tasks, and its limits.
 
 Laws: topics are looked up anew with every plan, and never created. Offsets that are given as numbers are checked
 against the log before a task starts, because a task sent behind the end of a partition waits for records that may
-never come.
-Source: `subscribe`, `subscribePattern`, `assign`, the JSON of offsets and of timestamps as Spark's Kafka source reads
-them.
+never come. No limit reads a clock.
+Source: `subscribe`, `subscribePattern`, `assign`, the JSON of offsets and of timestamps, `KafkaOffsetRangeCalculator`
+and `KafkaMicroBatchStream` (`delayBatch`, `rateLimit`) of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -204,17 +204,12 @@ def join(partitions: set[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions)))
 
 
-# The plan of the tasks that read a batch's spans.
-#
-# Laws: the tasks of a partition follow each other without a gap; only the last one of a partition may end "where the
-# log
-# ends when it runs", and only the first one may begin at "what the log begins with then".
-# Source: `KafkaOffsetRangeCalculator` of Spark's Kafka source.
-
 #: Longer spans are cut where the options say nothing, so that a few large partitions keep every core busy.
 RECORDS_PER_TASK: Final = 2_500_000
 
 
+# The tasks of a partition follow each other without a gap. Only the last one of a partition may end "where the log ends
+# when it runs", and only the first one may begin at "what the log begins with then".
 def plan_tasks(
     spans: Mapping[TopicPartition, Span],
     options: SourceOptions,
@@ -287,13 +282,6 @@ def _cut(span: Span, parts: int) -> list[Span]:
     return [Span(low, high) for low, high in pairwise(edges)]
 
 
-# The limits of a micro-batch: the time to plan one, and the share of the records that it reads.
-#
-# Laws: nothing here reads a clock.
-# Source: `minOffsetsPerTrigger`, `maxTriggerDelay` and `maxOffsetsPerTrigger` of Spark's Kafka source
-# (`KafkaMicroBatchStream.delayBatch`, `rateLimit`).
-
-
 class BatchLimits:
     """All limits that the options set; where Spark asks for one of them, all hold."""
 
@@ -346,12 +334,6 @@ class BatchDelay:
         return False
 
 
-# The size of a micro-batch in bytes, by a look at where it begins in each partition.
-#
-# Laws: a partition's look is bounded, one record at least; what is known from earlier looks is used as long as the
-# backlog is far below the cap; each partition gets one record at least, or nothing would ever move.
-# Source: `maxBytesPerTrigger` of Spark's file and Delta sources; its Kafka source has none.
-
 #: Of a partition, in one answer.
 _LOOK_BYTES: Final = 64 * 1024
 _POLL_S: Final = 0.2
@@ -360,6 +342,9 @@ _COLUMNS: Final = ("key", "value", "headers")
 _FAR_BELOW: Final = 0.5
 
 
+# `maxBytesPerTrigger` is of Spark's file and Delta sources; its Kafka source has none. A partition's look is bounded,
+# one record at least. Earlier looks count as long as the backlog is far below the cap. Each partition gets one record
+# at least, or nothing would ever move.
 class BytesCap:
     """`maxBytesPerTrigger` of one query.
 

@@ -1,7 +1,9 @@
 """The code of the executors, which turns a span of a partition into Arrow record batches.
 
 Laws: stateless but for a connection kept per worker process. No Python object per record. A span ends exactly at its
-planned end, also inside a fetched batch. A task waits for a broker that is away for a while.
+planned end, also inside a fetched batch. A task waits for a broker that is away for a while. Records that were deleted
+before they were read fail the query, or are skipped with a line of the log that says from where to where.
+Source: `failOnDataLoss` of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -157,12 +159,6 @@ def cut(batch: pyarrow.RecordBatch, end: int) -> pyarrow.RecordBatch:
         return batch
     return batch.slice(0, bisect_left(range(rows), end, key=lambda row: offsets[row].as_py()))
 
-
-# Records that were deleted before they were read: the query fails, or skips them with a warning.
-#
-# Laws: each partition is settled by itself; nothing is skipped without a line of the log that says from where to
-# where.
-# Source: `failOnDataLoss` of Spark's Kafka source.
 
 MADE_ANEW: Final = "its topic was deleted and made anew"
 

@@ -1,8 +1,10 @@
-"""The sink, as Spark calls it in the driver and in the executors.
+"""The sink of `format("kohort")`: its writers in the driver and in the executors, and their producers.
 
 Laws: a writer is a plain value, made anew for every batch and pickled to the tasks; nothing is live in it. Rows are
-written at least once: rows that a failed or repeated attempt has stored stay stored, and the driver logs where.
-Source: PySpark's data sources, measured with 4.3; P1.
+written at least once: rows that a failed or repeated attempt has stored stay stored, and the driver logs where. A task
+ends when its last record is acknowledged, or with an error that says which are stored all the same; of a task that
+has failed nothing is sent any more. No Python object per record.
+Source: PySpark's data sources, measured with 4.3; Spark's Kafka sink (KafkaWriter, KafkaRowWriter); P1.
 """
 
 from __future__ import annotations
@@ -135,12 +137,6 @@ def _tell_failure(what: str, messages: Sequence[WriterCommitMessage | None]) -> 
     if stored:
         _log.warning("%s; other tasks have stored %s: a repetition stores that again", what, as_text(stored))
 
-
-# Writing: the rows of a task become records of topics, by a producer of its worker process.
-#
-# Laws: a task ends when its last record is acknowledged, or with an error that says what is stored all the same; of a
-# task that has failed nothing is sent any more. No Python object per record.
-# Source: the columns, options and sentences of Spark's Kafka sink (KafkaWriter, KafkaRowWriter); P1.
 
 #: column -> its types as Spark writes them; all others are left out, as by Spark's sink.
 _TYPES: Final = {

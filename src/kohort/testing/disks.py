@@ -1,7 +1,8 @@
-"""A disk in memory that can lose power and run full, for tests.
+"""Disks in memory for tests: one loses power and runs full, another fails when a test says so.
 
 Laws: `crash` keeps what was synced, and of the rest only what the test asks for. No broker uses it.
-Source: the durability rules of `fs.py`; a journalling file system keeps the order of changes inside a directory.
+Source: the durability rules of `fs.py`; a journalling file system keeps the order of changes inside a directory;
+SQLite's I/O error tests (a fault at every call); pwrite(2), fsync(2), rename(2), mount(8).
 """
 
 from __future__ import annotations
@@ -215,14 +216,8 @@ class MemoryFileSystem(VolatileFileSystem):
         self.step()
 
 
-# A disk that fails when a test says so, in any operation and in any way that disks have.
-#
-# Laws: an operation that is struck has changed nothing behind this file system, and raises what the real disk raises
-# for
-# the same error number. Every operation has a number, reading ones included, so that a test can go through all of
-# them.
-# Source: SQLite's I/O error tests (a fault at every call); pwrite(2), fsync(2), rename(2), mount(8).
-
+# An operation that is struck has changed nothing behind this file system, and raises what the real disk raises for the
+# same error number. Every operation has a number, reading ones included, so that a test can go through all of them.
 #: Names of operations: of a file system and of its files.
 SYNCS: Final = frozenset({"sync", "sync_directory"})
 READS: Final = frozenset({"read"})

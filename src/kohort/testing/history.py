@@ -1,4 +1,4 @@
-"""The operations of a broker's clients in their order of time; `logchecker` judges them.
+"""The operations of a broker's clients in their order of time, and the check of such a history.
 
 Each operation is two events: it begins (`invoke`) and ends (`ok`, `fail`: it did not happen, `info`: it may have). What
 has no beginning of its own, a poll that returned or a callback, is one `ok`. Names and values of the operations:
@@ -13,7 +13,7 @@ has no beginning of its own, a poll that returned or a callback, is one `ok`. Na
 | `finish` | nothing: all that was ever acknowledged has been polled for |
 
 Laws: an event is noted in one step, from any thread; an operation that has not ended counts as `info`.
-Source: the histories of Jepsen's Kafka workload.
+Source: Jepsen's Kafka workload, without transactions; the checks of groups, which it has not, are ours.
 """
 
 from __future__ import annotations
@@ -172,9 +172,7 @@ def _operation(event: Event, began: int, ended: int, kind: Kind) -> Operation:
     )
 
 
-# The check of a clients' history: no acknowledged record is lost, doubled, or out of order.
-#
-# Anomalies, by name; each check takes time linear in the history, but for sorting:
+# Anomalies, by name. Each check takes time linear in the history, but for sorting:
 # - `lost-write`: an acknowledged value below the highest position read was read by no client.
 # - `unseen`: an acknowledged value was read by no client, though at the end all was read (`finish`).
 # - `inconsistent-offset`: one offset has two values.
@@ -187,9 +185,7 @@ def _operation(event: Event, began: int, ended: int, kind: Kind) -> Operation:
 # - `commit-lost`: an acknowledged commit is not there when a client asks later.
 # - `double-owner`: two members that both read from a partition owned it at once.
 # - `orphan`: a partition had no owner for longer than it may, though others of its group had one.
-#
 # What retention or compaction has taken away reads as lost: histories are of topics that keep everything.
-# Source: Jepsen's Kafka workload, without transactions; the checks of groups, which it has not, are ours.
 
 _Partition = tuple[str, int]
 _MS: Final = 1_000_000

@@ -15,7 +15,7 @@ from kohort.client.consumer.application_events import (
     Subscribed,
 )
 from kohort.client.core.actions import Complete, Endpoint, Fail, Send
-from kohort.client.core.requests import Failure
+from kohort.client.core.requests import DeadlineReached, Failure
 from kohort.errors import AdvertisedAddressError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import ListOffsetsRequest
@@ -265,6 +265,7 @@ def test_former_topic_of_a_name_is_not_believed() -> None:
     for topic_id in (again, ORDERS, again, third):
         consumer.topics["orders"] = (topic_id, 4)
         cluster.refresh_now(consumer.now_ms)
+        consumer.take(DeadlineReached())
         consumer.settle()
         seen.append(cluster.known_id("orders"))
 

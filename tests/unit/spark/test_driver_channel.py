@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from kohort.spark.driver_channel import BatchDone, Drain, Mailbox, Message, fingerprint, is_open, post, private_folder
+from kohort.spark.driver_channel import (
+    BatchDone,
+    Drain,
+    DriverChannel,
+    Message,
+    fingerprint,
+    is_open,
+    post,
+    private_folder,
+)
 
 #: A group.instance.id may be anything: longer than a file's name, with separators, in any script.
 NAMES = ["spark-7f3a", "../../etc/passwd", "x" * 5_000, "Ж/\0 *?[\ud800", ""]
@@ -32,7 +41,7 @@ def send(path: Path, data: bytes) -> None:
 
 def test_messages_arrive_in_their_order_and_once(folder: Path) -> None:
     """Nothing waits: what is not there yet is not there."""
-    mailbox = Mailbox.open("spark-1", folder=folder)
+    mailbox = DriverChannel.open("spark-1", folder=folder)
     assert mailbox.take() == []
     done = BatchDone(fingerprint({"orders": {"0": {"from": 1, "to": 2}}}))
     assert post("spark-1", done, folder=folder)
@@ -44,7 +53,7 @@ def test_messages_arrive_in_their_order_and_once(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES, ids=["plain", "path", "long", "odd", "empty"])
 def test_every_name_has_a_mailbox_of_its_own(name: str, folder: Path) -> None:
-    mailbox, other = Mailbox.open(name, folder=folder), Mailbox.open(name + "x", folder=folder)
+    mailbox, other = DriverChannel.open(name, folder=folder), DriverChannel.open(name + "x", folder=folder)
     assert post(name, Drain(), folder=folder)
     assert (mailbox.take(), other.take()) == ([Drain()], [])
     assert not post(name + "y", Drain(), folder=folder)
@@ -55,7 +64,7 @@ def test_every_name_has_a_mailbox_of_its_own(name: str, folder: Path) -> None:
 
 def test_two_readers_of_one_name_are_both_told(folder: Path) -> None:
     """A query is started again while its old reader is still leaving."""
-    old, new = Mailbox.open("spark-1", folder=folder), Mailbox.open("spark-1", folder=folder)
+    old, new = DriverChannel.open("spark-1", folder=folder), DriverChannel.open("spark-1", folder=folder)
     assert post("spark-1", Drain(), folder=folder)
     old.close()
     assert new.take() == [Drain()]
@@ -71,7 +80,7 @@ def test_two_readers_of_one_name_are_both_told(folder: Path) -> None:
 
 def test_what_is_no_message_is_dropped(folder: Path) -> None:
     """Whoever can write there is the same user, and may be mistaken all the same."""
-    mailbox = Mailbox.open("spark-1", folder=folder)
+    mailbox = DriverChannel.open("spark-1", folder=folder)
     (path,) = folder.iterdir()
     deep = b"[" * 250
     long = b'{"done": "%s"}' % (b"x" * 1_000)
@@ -87,7 +96,7 @@ def test_what_is_no_message_is_dropped(folder: Path) -> None:
 
 def test_flood_neither_blocks_nor_ends_the_reader(folder: Path) -> None:
     """Who posts is told when the box is full; a take is bounded."""
-    mailbox = Mailbox.open("spark-1", folder=folder)
+    mailbox = DriverChannel.open("spark-1", folder=folder)
     sent = 0
     while post("spark-1", Drain(), folder=folder):
         sent += 1
@@ -103,7 +112,7 @@ def test_flood_neither_blocks_nor_ends_the_reader(folder: Path) -> None:
 
 
 def _open_and_die(folder: str) -> None:
-    Mailbox.open("spark-1", folder=Path(folder))
+    DriverChannel.open("spark-1", folder=Path(folder))
     os._exit(9)
 
 
@@ -116,7 +125,7 @@ def test_mailbox_of_a_killed_reader_is_removed_once_it_is_old(folder: Path) -> N
     (left,) = folder.iterdir()
     assert not post("spark-1", Drain(), folder=folder)
     assert not is_open("spark-1", folder=folder)
-    young = Mailbox.open("other", folder=folder)
+    young = DriverChannel.open("other", folder=folder)
     assert left.exists()
     os.utime(left, (1, 1))
     (mine,) = set(folder.iterdir()) - {left}
@@ -124,7 +133,7 @@ def test_mailbox_of_a_killed_reader_is_removed_once_it_is_old(folder: Path) -> N
     note = folder / "a-note"
     note.touch()
     os.utime(note, (1, 1))
-    Mailbox.open("third", folder=folder).close()
+    DriverChannel.open("third", folder=folder).close()
     assert set(folder.iterdir()) == {mine, note}, "one that listens stays, however old, and what is none"
     young.close()
 
@@ -146,7 +155,7 @@ def test_folder_that_is_not_private_is_not_used(
         case _:
             place.touch()
     with caplog.at_level(logging.WARNING):
-        mailbox = Mailbox.open("spark-1")
+        mailbox = DriverChannel.open("spark-1")
     assert "this query cannot be told when a batch is finished" in caplog.text
     assert not post("spark-1", Drain())
     assert mailbox.take() == []
@@ -157,7 +166,7 @@ def test_folder_is_made_for_its_user_alone(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     assert private_folder() == folder / f"kohort-{os.getuid()}"
     assert private_folder().stat().st_mode & 0o777 == 0o700
-    mailbox = Mailbox.open("spark-1")
+    mailbox = DriverChannel.open("spark-1")
     assert post("spark-1", Drain())
     assert mailbox.take() == [Drain()]
     mailbox.close()

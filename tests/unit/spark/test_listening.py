@@ -11,7 +11,7 @@ import pytest
 
 from kohort import TopicPartition, to_prometheus
 from kohort.spark import BatchReport, QueryListener
-from kohort.spark.driver_channel import BatchDone, Mailbox, fingerprint
+from kohort.spark.driver_channel import BatchDone, DriverChannel, fingerprint
 from kohort.spark.offsets import read_sources
 from support.spark_progress import KAFKA, KOHORT, ORDERS, ours, progress, progressed, source, sparks, terminated
 
@@ -54,7 +54,7 @@ def test_other_sources_are_passed_over(other: dict[str, object]) -> None:
 
 def test_reader_hears_of_the_end_of_its_batch() -> None:
     """By the offset's own text as Spark has it, which the reader has made."""
-    mailbox = Mailbox.open("q-1")
+    mailbox = DriverChannel.open("q-1")
     made = ours({0: 7}, {0: 7}, name="q-1")
     listener = QueryListener()
     listener.onQueryProgress(progressed(made, ours({0: 3}, {0: 3}), sparks({0: 9})))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 from kohort import TopicPartition
-from kohort.spark.driver.progress_listener import Standings
+from kohort.spark.driver.progress_listener import ProgressCommits
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def known(standings: Standings, group: str = "g") -> Standings:
+def known(standings: ProgressCommits, group: str = "g") -> ProgressCommits:
     """The group has been asked, and has nothing."""
     standings.know(group, dict.fromkeys(standings.unknown(group)))
     return standings
@@ -18,7 +18,7 @@ def known(standings: Standings, group: str = "g") -> Standings:
 
 def test_group_is_asked_before_it_is_written() -> None:
     """It may be further than the query, whose checkpoint was put back: it never moves backwards."""
-    standings = Standings()
+    standings = ProgressCommits()
     assert standings.groups() == []
     standings.note("g", 1, [(P0, 5), (P1, 5)])
     assert (standings.groups(), standings.unknown("g")) == (["g"], {P0, P1})
@@ -32,7 +32,7 @@ def test_group_is_asked_before_it_is_written() -> None:
 
 
 def test_slowest_of_the_running_queries_counts() -> None:
-    standings = Standings()
+    standings = ProgressCommits()
     standings.note("g", 1, [(P0, 9)])
     standings.note("g", 2, [(P0, 4), (P1, 4)])
     standings.note("other", 3, [(P0, 1)])
@@ -44,7 +44,7 @@ def test_slowest_of_the_running_queries_counts() -> None:
 
 def test_query_that_has_ended_holds_nobody_up_and_loses_nothing() -> None:
     """Its last offsets are committed, unless another query reads those partitions; then it is forgotten."""
-    standings = Standings()
+    standings = ProgressCommits()
     standings.note("g", 1, [(P0, 3), (P1, 3)])
     standings.note("g", 2, [(P0, 9)])
     standings.end(1)
@@ -54,7 +54,7 @@ def test_query_that_has_ended_holds_nobody_up_and_loses_nothing() -> None:
 
 
 def test_query_that_starts_again_is_the_same() -> None:
-    standings = Standings()
+    standings = ProgressCommits()
     standings.note("g", 1, [(P0, 3)])
     standings.end(1)
     standings.note("g", 1, [(P0, 5)])
@@ -66,7 +66,7 @@ def test_query_that_starts_again_is_the_same() -> None:
 
 def test_partition_that_is_read_twice_stands_where_its_slower_side_does() -> None:
     """A join of a topic with itself; the next batch may move it."""
-    standings = Standings()
+    standings = ProgressCommits()
     standings.note("g", 1, [(P0, 9), (P0, 3)])
     assert standings.due("g") == {P0: 3}
     standings.note("g", 1, [(P0, 9), (P0, 8)])
@@ -74,7 +74,7 @@ def test_partition_that_is_read_twice_stands_where_its_slower_side_does() -> Non
 
 
 def test_doubt_asks_again_and_a_dropped_topic_is_gone() -> None:
-    standings = Standings()
+    standings = ProgressCommits()
     standings.note("g", 1, [(P0, 9), (TopicPartition("gone", 0), 1)])
     known(standings).doubt("g")
     assert standings.unknown("g") == {P0, ("gone", 0)}
@@ -86,7 +86,7 @@ def test_offsets_of_random_lives_never_move_backwards_and_arrive() -> None:
     """Queries that read, end, start again and go back; brokers that fail in the middle."""
     for seed in range(200):
         chance = random.Random(seed)
-        standings, broker = Standings(), dict[TopicPartition, int]()
+        standings, broker = ProgressCommits(), dict[TopicPartition, int]()
         at = {query: dict.fromkeys((P0, P1), 0) for query in range(3)}
         said = {-1}
         for _ in range(60):

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from kohort import TopicPartition
 from kohort.errors import ConfigError, KohortTimeoutError, StateError
 from kohort.spark import Stopped, drain_and_stop
-from kohort.spark.driver_channel import BatchDone, Drain, Mailbox, Message, fingerprint
+from kohort.spark.driver_channel import BatchDone, Drain, DriverChannel, Message, fingerprint
 from support.spark_progress import ORDERS, ours, progress, sparks
 
 
@@ -42,16 +42,16 @@ def stop(query: Query, timeout: Any = 30.0) -> Stopped:
 
 
 @pytest.fixture
-def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[DriverChannel]:
     """Of the reader q-1; mailboxes of other tests are elsewhere."""
     with tempfile.TemporaryDirectory(prefix="kohort-") as made:
         monkeypatch.setattr(tempfile, "tempdir", made)
-        opened = Mailbox.open("q-1")
+        opened = DriverChannel.open("q-1")
         yield opened
         opened.close()
 
 
-def test_query_stops_when_its_reader_has_left(mailbox: Mailbox) -> None:
+def test_query_stops_when_its_reader_has_left(mailbox: DriverChannel) -> None:
     """It is told to drain, then that its batch is finished, and says that it has left by closing its mailbox."""
     heard: list[Message] = []
     last = ours({0: 9, 1: 4}, {0: 9, 1: 4}, name="q-1")
@@ -71,7 +71,7 @@ def test_query_stops_when_its_reader_has_left(mailbox: Mailbox) -> None:
     assert not query.isActive
 
 
-def test_new_query_is_waited_for_until_it_says_who_it_is(mailbox: Mailbox) -> None:
+def test_new_query_is_waited_for_until_it_says_who_it_is(mailbox: DriverChannel) -> None:
     """It says nothing before its first batch is finished."""
     looks = iter(range(10))
 
@@ -85,7 +85,9 @@ def test_new_query_is_waited_for_until_it_says_who_it_is(mailbox: Mailbox) -> No
 
 
 @pytest.mark.parametrize("said", [[], [progress(ours({0: 5}, {0: 9}, name="q-1"))]], ids=["first batch", "later"])
-def test_long_batch_is_said_in_time_and_the_query_goes_on(said: list[StreamingQueryProgress], mailbox: Mailbox) -> None:
+def test_long_batch_is_said_in_time_and_the_query_goes_on(
+    said: list[StreamingQueryProgress], mailbox: DriverChannel
+) -> None:
     query = Query(*said)
     with pytest.raises(KohortTimeoutError, match=r"query departures has not .* within 0\.1 s; it runs on: call"):
         stop(query, 0.1)
@@ -93,7 +95,7 @@ def test_long_batch_is_said_in_time_and_the_query_goes_on(said: list[StreamingQu
     assert (Drain() in mailbox.take()) == bool(said)
 
 
-def test_reader_that_nobody_can_tell_is_said_at_once(mailbox: Mailbox) -> None:
+def test_reader_that_nobody_can_tell_is_said_at_once(mailbox: DriverChannel) -> None:
     """It is on another machine."""
     query = Query(progress(ours({0: 5}, {0: 9}, name="q-2")))
     with pytest.raises(StateError, match="cannot be drained: its reader q-2 is not on this machine"):
@@ -108,7 +110,7 @@ def test_query_without_a_group_is_just_stopped(source: dict[str, Any]) -> None:
     assert not query.isActive
 
 
-def test_query_that_ends_meanwhile_needs_nothing_more(mailbox: Mailbox) -> None:
+def test_query_that_ends_meanwhile_needs_nothing_more(mailbox: DriverChannel) -> None:
     """By itself, or because its reader was killed."""
 
     def end(query: Query) -> None:

@@ -93,7 +93,7 @@ def test_an_unknown_key_has_no_class() -> None:
 def test_messages_are_imported_when_first_asked_for() -> None:
     """The start path of a broker pays only for the APIs that are used."""
     script = (
-        "import sys; from kohort.wire import codec, frame, registry\n"
+        "import sys; from kohort.wire import codec, foreign, registry\n"
         "loaded = lambda: sorted(name for name in sys.modules if name.startswith('kohort.wire.messages.'))\n"
         "assert loaded() == [], loaded()\n"
         "registry.request_class(registry.ApiKey.METADATA)\n"

@@ -28,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     demo = subparsers.add_parser(
         "demo",
         help="336,776 flights through broker, consumer group and Spark, with a member killed on the way",
-        allow_abbrev=False,
+        run=run,
     )
     demo.add_argument(
         "--output",
@@ -42,7 +42,6 @@ def add_parser(subparsers: Any) -> None:
     demo.add_argument("--seconds", type=float, default=25.0, metavar="S", help="how long producing takes (default 25)")
     demo.add_argument("--no-spark", action="store_true", help="stop after the consumer group")
     demo.add_argument("--json", action="store_true", help="print the account as JSON at the end")
-    demo.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

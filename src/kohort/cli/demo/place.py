@@ -38,16 +38,9 @@ _MARK: Final = (
     f"kohort demo wrote this folder. Its next run removes {DATA_NAME}/, {' and '.join(_FILES)} and makes them anew;\n"
     "remove this file to keep them.\n"
 )
-_NAMES_IN_DATA: Final = (
-    META_NAME,
-    CATALOG_NAME,
-    FORMER_CATALOG_NAME,
-    MARKER_NAME,
-    EPOCH_NAME,
-    RECOVERY_POINT_NAME,
-    LAST_STOP_NAME,
-)
-_IN_DATA: Final = re.compile(rf"({'|'.join(map(re.escape, _NAMES_IN_DATA))})(\.tmp)?")
+_CATALOG_NAMES: Final = (META_NAME, CATALOG_NAME, FORMER_CATALOG_NAME, MARKER_NAME)
+_NAMES_IN_DATA: Final = (*_CATALOG_NAMES, EPOCH_NAME, RECOVERY_POINT_NAME, LAST_STOP_NAME)
+_IN_DATA: Final = re.compile(rf"{re.escape(LOCK_NAME)}|({'|'.join(map(re.escape, _NAMES_IN_DATA))})(\.tmp)?")
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(
     rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?"
@@ -106,12 +99,12 @@ def _check_ours(folder: Path) -> None:
     mark = folder / MARK_NAME
     if names and (mark.is_symlink() or not mark.is_file()):
         raise PlaceRefusedError(folder, f"holds {_show(names)} and not the demo's mark {MARK_NAME}: it is left alone")
-    for file in (folder / name for name in _FILES):
-        if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise PlaceRefusedError(file, "is not a file of the demo's: it is left alone")
+    for name, is_kind in (*((name, Path.is_file) for name in _FILES), (DATA_NAME, Path.is_dir)):
+        path = folder / name
+        if path.is_symlink() or (path.exists() and not is_kind(path)):
+            kind = "folder" if name == DATA_NAME else "file"
+            raise PlaceRefusedError(path, f"is not a {kind} of the demo's: it is left alone")
     data = folder / DATA_NAME
-    if data.is_symlink() or (data.exists() and not data.is_dir()):
-        raise PlaceRefusedError(data, "is not a folder of the demo's: it is left alone")
     foreign = sorted(_foreign_to(data)) if data.exists() else []
     if foreign:
         raise PlaceRefusedError(data, f"holds {_show(foreign)}, which the demo did not write: it is left alone")
@@ -120,17 +113,13 @@ def _check_ours(folder: Path) -> None:
 def _foreign_to(data: Path) -> Iterator[str]:
     """Yield the paths in the data folder that no broker of the demo has made."""
     for entry in os.scandir(data):
-        if entry.is_symlink():
+        is_folder = entry.is_dir()
+        if entry.is_symlink() or not (_FOLDER if is_folder else _IN_DATA).fullmatch(entry.name):
             yield entry.name
-        elif entry.is_dir():
-            if not _FOLDER.fullmatch(entry.name):
-                yield entry.name
-                continue
+        elif is_folder:
             for file in os.scandir(entry):
                 if not (file.is_file(follow_symlinks=False) and _IN_FOLDER.fullmatch(file.name)):
                     yield f"{entry.name}/{file.name}"
-        elif entry.name != LOCK_NAME and not _IN_DATA.fullmatch(entry.name):
-            yield entry.name
 
 
 def _show(names: list[str]) -> str:

@@ -14,14 +14,15 @@ from kohort import Admin, Broker
 from kohort.cli.demo.account import Account, MemberAccount, Span, SparkAccount, check, check_spark
 from kohort.cli.demo.flights import Load, find_flights
 from kohort.cli.demo.place import PARTITIONS, TOPIC, take_place
-from kohort.cli.demo.watch import GroupWatch, Screen, read_rebalances, show_numbers, wait_until
+from kohort.cli.demo.watch import Screen, lag_of, read_rebalances, read_shares, show_numbers, wait_until
+from kohort.client.admin.results.groups import GroupDescription
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import KohortError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-
+GROUP: Final = "flights-readers"
 FIRST_MEMBERS: Final = ("ada", "bob", "cyd")
 KILLED: Final = "bob"
 #: How much of the flights has come when the fourth member joins, and when one is killed; and what comes before Spark.
@@ -39,8 +40,6 @@ BROKER_CONFIG: Final = {
     "group.consumer.heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
     "group.consumer.min.heartbeat.interval.ms": 100,
 }
-#: Defaults of these settings.
-USUAL: Final = GroupSettings()
 
 
 class Stage:
@@ -55,7 +54,7 @@ class Stage:
         self._flights = flights
         self._seconds = seconds
         self._without_spark = without_spark
-        self._quiet = quiet
+        self._screen = Screen(quiet=quiet)
         self._members: list[Member] = []
         self._phase = "waiting for the members"
 
@@ -69,7 +68,7 @@ class Stage:
         account = Account(killed=KILLED, without_spark=self._without_spark)
         flights = find_flights()
         data = take_place(self._output)
-        self._say(self._prologue(data))
+        self._screen.say(self._prologue(data))
         with Broker(data_dir=data, process=True, config=BROKER_CONFIG) as broker:
             try:
                 self._play(broker.bootstrap_servers, flights, account)
@@ -82,44 +81,54 @@ class Stage:
         return account
 
     def _prologue(self, data: Path) -> str:
+        usual = GroupSettings()
+        usual_s, usual_interval_s = (
+            ms / 1000 for ms in (usual.group_consumer_session_timeout_ms, usual.group_consumer_heartbeat_interval_ms)
+        )
         *names, last = FIRST_MEMBERS
-        session_s, interval_s = SESSION_TIMEOUT_MS / 1000, HEARTBEAT_INTERVAL_MS / 1000
-        usual_s = USUAL.group_consumer_session_timeout_ms / 1000
-        usual_interval_s = USUAL.group_consumer_heartbeat_interval_ms / 1000
         return (
             f"{self._flights:,} flights through a broker that keeps its data in {data}\n"
             f"{', '.join(names)} and {last} share {PARTITIONS} partitions; dee joins; {KILLED} is killed"
             + ("\n" if self._without_spark else "; then Spark\n")
-            + f"sessions are {session_s:g} s, heartbeats {interval_s:g} s ({usual_s:g} and {usual_interval_s:g} by "
-            f"default): {KILLED} is missed soon" + (f"\n{self._without_spark}" if self._without_spark else "")
+            + f"sessions are {SESSION_TIMEOUT_MS / 1000:g} s, heartbeats {HEARTBEAT_INTERVAL_MS / 1000:g} s "
+            f"({usual_s:g} and {usual_interval_s:g} by default): {KILLED} is missed soon"
+            + (f"\n{self._without_spark}" if self._without_spark else "")
         )
 
     def _play(self, bootstrap: str, flights: Path, account: Account) -> None:
         with Admin(bootstrap_servers=bootstrap) as admin, Load(bootstrap, flights, flights=self._flights) as load:
             admin.create_topic(TOPIC, PARTITIONS)
             self._run_group(bootstrap, load, admin, account)
-            check(account, _ends(admin))
+            partitions = admin.describe_topics([TOPIC])[0].partitions
+            check(account, {row.partition: row.end_offset for row in partitions})
             if not self._without_spark:
-                self._run_spark(bootstrap, load, admin, account)
+                from kohort.cli.demo.sparkscene import SparkScene
+
+                account.spark = SparkAccount()
+                seconds = (1 - BEFORE_SPARK) * self._seconds * SLOWER
+                SparkScene(self._output, bootstrap, load, admin, self._screen, seconds=seconds).run(account.spark)
+                check_spark(account, account.spark)
 
     def _run_group(self, bootstrap: str, load: Load, admin: Admin, account: Account) -> None:
         """Run three members, add a fourth, kill the second, and read the history before the others leave."""
         self._members = [Member(name, bootstrap) for name in FIRST_MEMBERS]
-        watch = GroupWatch(bootstrap, GROUP)
+
+        def wait_for(names: tuple[str, ...], otherwise: str) -> None:
+            wait_until(lambda: sorted(read_shares(admin, GROUP)) == sorted(names), otherwise)
+
         try:
-            with Screen(lambda watch: self._render(watch, load), watch, quiet=self._quiet):
-                wait_until(lambda: _is_at_rest(admin, *FIRST_MEMBERS), "the members did not join")
+            with self._screen.watching(bootstrap, GROUP, lambda group, lag: self._render(load, group, lag)):
+                wait_for(FIRST_MEMBERS, "the members did not join")
                 self._produce(bootstrap, load)
                 self._phase = "reading the rest"
-                wait_until(lambda: _has_read_all(admin), "the group did not reach the end of the topic")
-                staying = [member.account.name for member in self._members if member.account.name != KILLED]
-                wait_until(lambda: _is_at_rest(admin, *staying), f"the group did not go on without {KILLED}")
+                wait_until(lambda: lag_of(admin, GROUP) == 0, "the group did not reach the end of the topic")
+                staying = (member.account.name for member in self._members if member.account.name != KILLED)
+                wait_for(tuple(staying), f"the group did not go on without {KILLED}")
                 account.rebalances = read_rebalances(admin, GROUP)
                 self._phase = "leaving"
                 for member in self._members:
                     member.leave()
         finally:
-            watch.close()
             account.produced = load.sent
             account.members = [member.account for member in self._members]
         account.complaints += [
@@ -127,43 +136,24 @@ class Stage:
         ]
 
     def _produce(self, bootstrap: str, load: Load) -> None:
-        """Produce at a steady rate over the given time."""
-        # So members join and are killed under load.
+        """Produce at a steady rate over the given time, so that members join and are killed under load."""
         share = 1.0 if self._without_spark else BEFORE_SPARK
-        count = round(share * self._flights)
         self._phase = "producing"
         load.begin(share, seconds=share * self._seconds)
-        for at, act in ((JOIN_AT, self._join_fourth), (KILL_AT, self._kill_second)):
-            wait_until(lambda at=at: load.sent >= at * count or load.is_settled, "no flights", seconds=float("inf"))  # type: ignore[misc]
-            act(bootstrap)
+        load.wait_for(JOIN_AT * share)
+        self._members.append(Member("dee", bootstrap))
+        load.wait_for(KILL_AT * share)
+        next(member for member in self._members if member.account.name == KILLED).kill()
         load.settle()
 
-    def _join_fourth(self, bootstrap: str) -> None:
-        self._members.append(Member("dee", bootstrap))
-
-    def _kill_second(self, _: str) -> None:
-        next(member for member in self._members if member.account.name == KILLED).kill()
-
-    def _run_spark(self, bootstrap: str, load: Load, admin: Admin, account: Account) -> None:
-        from kohort.cli.demo.sparkscene import SparkScene
-
-        account.spark = SparkAccount()
-        seconds = (1 - BEFORE_SPARK) * self._seconds * SLOWER
-        SparkScene(self._output, bootstrap, load, admin, quiet=self._quiet, seconds=seconds).run(account.spark)
-        check_spark(account, account.spark)
-
-    def _say(self, line: str) -> None:
-        if not self._quiet:
-            print(line, flush=True)
-
-    def _render(self, watch: GroupWatch, load: Load) -> tuple[str, Table]:
+    def _render(self, load: Load, group: GroupDescription | None, lag: int | None) -> tuple[str, Table]:
         from rich.table import Table
 
         line = f"{self._phase}: {load.sent:,} of {self._flights:,} records"
-        if watch.lag is not None:
-            line += f", lag {watch.lag:,}"
-        if watch.group is not None:
-            line += f", group {watch.group.state}, epoch {watch.group.group_epoch}"
+        if lag is not None:
+            line += f", lag {lag:,}"
+        if group is not None:
+            line += f", group {group.state}, epoch {group.group_epoch}"
         table = Table("MEMBER", "RECORDS", "OWNS", "STATE", box=None)
         for member in list(self._members):
             row = member.account
@@ -172,36 +162,13 @@ class Stage:
         return line, table
 
 
-def _ends(admin: Admin) -> dict[int, int]:
-    return {row.partition: row.end_offset for row in admin.describe_topics([TOPIC])[0].partitions}
-
-
-def _is_at_rest(admin: Admin, *names: str) -> bool:
-    """Whether these are the group's members and the group is stable."""
-    if all(listing.group_id != GROUP for listing in admin.list_groups()):
-        return False
-    group = admin.describe_group(GROUP)
-    return group.state == "Stable" and sorted(row.client_id for row in group.members) == sorted(names)
-
-
-def _has_read_all(admin: Admin) -> bool:
-    offsets = admin.group_offsets(GROUP)
-    return len(offsets) == PARTITIONS and all(row.lag == 0 for row in offsets)
-
-
-# The members of the demo's group as the demo sees them: processes that come, go and are killed.
-
-GROUP = "flights-readers"
-
-
 class Member:
-    """A member process, and the thread that reads its output."""
+    """A member of the group, a process, and the thread that reads its output into its account."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.account = MemberAccount(name=name, fate="running")
-        arguments = ["--bootstrap", bootstrap, "--group", GROUP, "--topic", TOPIC, "--name", name]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kohort.cli.demo.member", *arguments],
+            [sys.executable, "-m", "kohort.cli.demo.member", bootstrap, GROUP, TOPIC, name],
             # Its end tells the member to leave, also when this process is killed.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -237,15 +204,14 @@ class Member:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            # A kill may cut the last line.
             if line.endswith("\n"):
                 self._note(json.loads(line))
 
     def _note(self, row: dict[str, Any]) -> None:
         account = self.account
-        if row["event"] == "assigned":
-            account.owned = sorted({*account.owned, *row["partitions"]})
-        elif row["event"] in ("revoked", "lost"):
-            account.owned = [partition for partition in account.owned if partition not in row["partitions"]]
+        if row["event"] == "owns":
+            account.owned = row["partitions"]
         elif row["event"] == "processed":
             for partition, (first, last, count) in row["spans"].items():
                 account.records += count

@@ -1,15 +1,16 @@
-"""The demo's views of a group: the broker's description while it runs, its explanation at the end."""
+"""The demo's views of a group: a line or a table while it runs, how its partitions are shared, its explanation."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 from kohort import Admin, TopicPartition
-from kohort.cli.demo.place import TOPIC
+from kohort.cli.demo.place import PARTITIONS, TOPIC
 from kohort.client.admin.results.groups import GroupDescription
 from kohort.errors import KohortError
 from kohort.journal.explain.explanation import GroupRebalance
@@ -18,41 +19,79 @@ from kohort.journal.words import show_partitions
 if TYPE_CHECKING:
     from rich.table import Table
 
+#: Makes a line, and the table below it on a terminal, of the group (`None` before its first member) and its lag.
+Render = Callable[[GroupDescription | None, int | None], tuple[str, "Table"]]
+#: Seconds between two looks on a terminal, and between two lines elsewhere.
+LOOK_INTERVAL_S: Final = 0.4
+LINE_INTERVAL_S: Final = 4.0
 
-#: Seconds between two looks.
-LOOK_INTERVAL_S = 0.5
+
+class Screen:
+    """The output while the demo runs; it shows nothing if `quiet`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def say(self, line: str) -> None:
+        """Print a line at once."""
+        if not self._quiet:
+            print(line, flush=True)
+
+    @contextmanager
+    def watching(self, bootstrap: str, group: str, render: Render) -> Iterator[None]:
+        """Show the group while the block runs: a live table on a terminal, else a line every few seconds."""
+        stop = threading.Event()
+        thread = threading.Thread(target=_watch, args=(bootstrap, group, render, stop), name="demo-watch", daemon=True)
+        if not self._quiet:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            if not self._quiet:
+                thread.join(10.0)
 
 
-class GroupWatch:
-    """A watch that describes the group twice a second."""
+def _watch(bootstrap: str, group: str, render: Render, stop: threading.Event) -> None:
+    described: GroupDescription | None = None
+    lag: int | None = None
 
-    def __init__(self, bootstrap: str, group: str) -> None:
-        self._group = group
-        self._admin = Admin(bootstrap_servers=bootstrap)
-        self._stop = threading.Event()
-        #: The group as it was last described, `None` before its first member.
-        self.group: GroupDescription | None = None
-        #: Records that are not committed yet, over all partitions; `None` while the group has none.
-        self.lag: int | None = None
-        self._thread = threading.Thread(target=self._run, name="demo-watch", daemon=True)
-        self._thread.start()
+    def look() -> tuple[str, Table]:
+        nonlocal described, lag
+        # Before its first member the group does not exist; that is not worth a word.
+        with suppress(KohortError):
+            described, lag = admin.describe_group(group), lag_of(admin, group)
+        return render(described, lag)
 
-    def close(self) -> None:
-        """Stop watching."""
-        self._stop.set()
-        self._thread.join(10.0)
-        self._admin.close()
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        if not sys.stdout.isatty():
+            while not stop.wait(LINE_INTERVAL_S):
+                print(look()[0], flush=True)
+            return
+        from rich.console import Group
+        from rich.live import Live
 
-    def _run(self) -> None:
-        while not self._stop.wait(LOOK_INTERVAL_S):
-            try:
-                self.group = self._admin.describe_group(self._group)
-                offsets = self._admin.group_offsets(self._group)
-            except KohortError:
-                # Before its first member the group does not exist; that is not worth a word.
-                continue
-            if offsets:
-                self.lag = sum(row.end_offset if row.lag is None else row.lag for row in offsets)
+        with Live(refresh_per_second=4, transient=True) as live:
+            while not stop.wait(LOOK_INTERVAL_S):
+                live.update(Group(*look()))
+
+
+def lag_of(admin: Admin, group: str) -> int | None:
+    """Count the records that the group has not committed; `None` until it has or owns every partition."""
+    offsets = admin.group_offsets(group)
+    return (
+        sum(row.end_offset if row.lag is None else row.lag for row in offsets) if len(offsets) == PARTITIONS else None
+    )
+
+
+def read_shares(admin: Admin, group: str) -> Mapping[str, int]:
+    """Count each member's partitions, by instance id or else client id; nothing unless the group is stable."""
+    if all(listing.group_id != group for listing in admin.list_groups()):
+        return {}
+    found = admin.describe_group(group)
+    if found.state != "Stable":
+        return {}
+    return {member.instance_id or member.client_id: len(member.assignment) for member in found.members}
 
 
 def read_rebalances(admin: Admin, group: str) -> list[GroupRebalance]:
@@ -84,45 +123,3 @@ def wait_until(is_reached: Callable[[], bool], otherwise: str, *, seconds: float
             raise KohortError(f"{otherwise} within {seconds:g} s")
         time.sleep(0.05)
     return time.monotonic() - began
-
-
-# The demo's output while it runs: a live table on a terminal, else a line every few seconds.
-
-#: Seconds between two lines where there is no terminal.
-LINE_INTERVAL_S = 4.0
-
-
-class Screen:
-    """The display while the block runs: a table on a terminal, lines elsewhere, nothing if `quiet`."""
-
-    def __init__(self, render: Callable[[GroupWatch], tuple[str, Table]], watch: GroupWatch, *, quiet: bool) -> None:
-        """Create a screen.
-
-        `render`: returns one line and the table below it.
-        """
-        self._render = render
-        self._watch = watch
-        self._quiet = quiet
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(5.0)
-
-    def _run(self) -> None:
-        if self._quiet:
-            return
-        if not sys.stdout.isatty():
-            while not self._stop.wait(LINE_INTERVAL_S):
-                print(self._render(self._watch)[0], flush=True)
-            return
-        from rich.console import Group
-        from rich.live import Live
-
-        with Live(refresh_per_second=4, transient=True) as live:
-            while not self._stop.wait(0.3):
-                live.update(Group(*self._render(self._watch)))

@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
         description="One page without scripts or network: each rebalance with its cause, duration and cost, partitions "
         "that nobody read, stuck and flapping members, lag over time, and what another assignor would have moved. "
         "Spark makes it, out of the history that the broker keeps or that --input has.",
-        allow_abbrev=False,
+        run=run,
     )
     report.add_argument("group", metavar="GROUP", nargs="?")
     report.add_argument("--all", action="store_true", help="all groups")
@@ -63,7 +63,6 @@ def add_parser(subparsers: Any) -> None:
     )
     add_json(report)
     add_bootstrap(report)
-    report.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,9 +101,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make(options: argparse.Namespace, gathered: Any, out: Path, *, folder: Path, since_ms: int | None) -> None:
-    from kohort.cli.demo.sparkjob import open_session
     from kohort.cli.report.aggregates import aggregate, tables_of
     from kohort.cli.report.page import write_page
+    from kohort.cli.report.session import open_session
 
     if not options.json:
         complain("Spark makes the report")

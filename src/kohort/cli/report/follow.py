@@ -1,8 +1,10 @@
 """`--follow`: tables kept by a streaming query, and a page made anew after each batch of rows.
 
+A table is a folder, and in it a folder for each batch of the query; Spark does not read a name that begins with a dot.
 Laws: a table's lines come once, whatever is stopped and begun again: rows that were written down before are known by
-their numbers, and `keeping` sees to the tables. What is not over is not in them yet. A broker that is away, or has
-begun anew, ends nothing. Nothing grows for ever: rows go when they have been read, lines when they are old.
+their numbers, and a batch that comes again replaces its folder. What is not over is not in a table yet. A broker that
+is away, or has begun anew, ends nothing. Nothing grows for ever: rows go when they have been read, lines when they are
+old.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def follow(options: argparse.Namespace, out: Path, scratch: Path, *, keep_s: int
         KohortError: no broker can be reached at the beginning.
     """
     from kohort import Admin
-    from kohort.cli.demo.sparkjob import open_session
+    from kohort.cli.report.session import open_session
 
     with Admin(connection(options)) as admin:
         # Whether it can be had at all is known before a folder is made and Spark starts.
@@ -160,16 +162,10 @@ def start_query(
     return stream.start()
 
 
-# The tables that `--follow` keeps: a folder each, and in it a folder for each batch of the query.
-#
-# Laws: a line is in a table once, whatever is stopped and begun again: a batch that comes again replaces its folder,
-# and
-# folders are put together in a draft that is whole before the first of them goes. What ended longer ago than is to be
-# kept goes on that occasion. What Spark does not read yet begins with a dot.
-
 #: So many batches a table may have before they are put together.
 MOST_BATCHES: Final = 50
 _BATCH: Final = "batch="
+# Folders are put together in a draft that is whole before the first of them goes; old lines go on that occasion.
 _DRAFT: Final = ".together="
 
 

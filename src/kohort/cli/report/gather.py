@@ -23,25 +23,27 @@ _SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """The sources of one report.
+    """The sources of one report."""
 
-    `paths`: rows as JSON. `groups`: their ids, none: all that are in the rows. `notes`: remarks for the reader.
-    `session_timeouts_ms`: by group. `partitions`: topic -> how many. `ends`: (group, topic, partition) -> (end of the
-    log, milliseconds when that was); of partitions that the groups have committed. `bootstrap` `None`: no broker.
-    `has_history`: rows can be had at all; only kohort's brokers write them. `journal`: the broker whose topic
-    `__group_journal` has rows that are older than those; `None`: there are none.
-    """
-
+    #: Rows as JSON.
     paths: tuple[str, ...]
+    #: Their ids; none: all that are in the rows.
     groups: tuple[str, ...] = ()
+    #: Remarks for the reader.
     notes: tuple[str, ...] = ()
+    #: By group.
     session_timeouts_ms: dict[str, int] = field(default_factory=dict)
+    #: Topic -> how many.
     partitions: dict[str, int] = field(default_factory=dict)
+    #: (group, topic, partition) -> (end of the log, milliseconds when that was), where the groups have committed.
     ends: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    #: `None`: no broker.
     bootstrap: str | None = None
     #: Client options by which that broker is entered.
     settings: dict[str, str] = field(default_factory=dict, repr=False)
+    #: Whether rows can be had at all; only kohort's brokers write them.
     has_history: bool = True
+    #: The broker whose topic `__group_journal` has rows that are older than those; `None`: there are none.
     journal: str | None = None
 
 

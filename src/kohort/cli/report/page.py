@@ -1,7 +1,7 @@
-"""The page: one HTML file with tables, pictures and style inside, without scripts or network.
+"""The page: one HTML file with tables, SVG plots and style inside, without scripts or network.
 
 Laws: every text that comes from a group is escaped; the file is replaced at once, so that a reader sees the
-old page or the new one.
+old page or the new one. Equal lines give an equal picture.
 """
 
 from __future__ import annotations
@@ -158,10 +158,6 @@ def _show(value: Any) -> str:
         return f"{value:,.3f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else escape(str(value))
 
-
-# Plots as SVG that stands in a page: text as text, in the page's own colour.
-#
-# Laws: nothing is fetched, and equal lines give an equal picture.
 
 Lines = list[dict[str, Any]]
 #: Stands in for the page's colour of text.

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.errors import ConfigError
 
@@ -32,41 +32,37 @@ _RESOURCES: Final = {
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    acl = subparsers.add_parser("acl", help="who may do what: list, add, remove", allow_abbrev=False)
+    acl = subparsers.add_parser("acl", help="who may do what: list, add, remove")
     actions = acl.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser(
         "list",
         help="entries of the access lists",
         description="The entries that the options let through; all without one.",
-        allow_abbrev=False,
+        run=run_list,
     )
-    listing.set_defaults(run=run_list)
 
     add = actions.add_parser(
         "add",
         help="allow something, or deny it",
         description="Add an entry for each principal, operation and resource that is named. Brokers heed it a moment "
         "later. What is denied is not allowed by any other entry.",
-        allow_abbrev=False,
+        run=run_add,
     )
     add.add_argument("--deny", action="store_true", help="deny it, where it is allowed otherwise")
-    add.set_defaults(run=run_add)
 
     remove = actions.add_parser(
         "remove",
         help="remove entries",
         description="Show the entries that the options let through, and with --execute remove them.",
-        allow_abbrev=False,
+        run=run_remove,
     )
     remove.add_argument("--all", action="store_true", help="every entry of the cluster")
     add_execute(remove)
-    remove.set_defaults(run=run_remove)
 
     for parser in (listing, add, remove):
         _add_words(parser, is_filter=parser is not add)
-        add_bootstrap(parser)
-        add_json(parser)
+        add_common(parser)
 
 
 def _add_words(parser: Any, *, is_filter: bool) -> None:
@@ -101,9 +97,7 @@ def _add_words(parser: Any, *, is_filter: bool) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the entries by resource and principal."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = _found(admin, list(_filters(options)))
     if options.json:
         print_json(found)
@@ -114,7 +108,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_add(options: argparse.Namespace) -> int:
     """Add entries at once: nothing that is there is lost by it."""
-    from kohort import Acl, Admin
+    from kohort import Acl
 
     resources = list(_resources(options))
     if not resources:
@@ -134,7 +128,7 @@ def run_add(options: argparse.Namespace) -> int:
             resources, options.principals, options.operations, options.hosts or ["*"]
         )
     ]
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         admin.create_acls(acls)
     if options.json:
         print_json({"added": acls})
@@ -146,12 +140,10 @@ def run_add(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Show the entries that match, and remove them with `--execute`."""
-    from kohort import Admin
-
     filters = list(_filters(options))
     if options.all == any(str(each) != "all entries" for each in filters):
         raise ConfigError("say which entries are to be removed, by --principal, --topic and so on, or --all")
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         if options.execute:
             from kohort.client.admin.results.access import in_order
 

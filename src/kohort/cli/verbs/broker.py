@@ -8,30 +8,24 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common
 from kohort.cli.output import print_json, print_table
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    broker = subparsers.add_parser("broker", help="how a broker is doing", allow_abbrev=False)
+    broker = subparsers.add_parser("broker", help="how a broker is doing")
     actions = broker.add_subparsers(dest="action", metavar="ACTION", required=True)
     status = actions.add_parser(
-        "status",
-        help="version, address, what it has, the longest time for which nobody was answered",
-        allow_abbrev=False,
+        "status", help="version, address, what it has, the longest time for which nobody was answered", run=run_status
     )
-    add_bootstrap(status)
-    add_json(status)
-    status.set_defaults(run=run_status)
+    add_common(status)
 
 
 def run_status(options: argparse.Namespace) -> int:
     """Print the broker's description of itself."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         facts = admin.describe_broker()
     if options.json:
         print_json(facts)

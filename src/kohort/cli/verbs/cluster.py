@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.base.jsontext import parse_json
 from kohort.cli.arguments import input_name, parse_pairs, read_input
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError, PartlyDoneError
@@ -35,42 +35,34 @@ _FILE: Final = 'a JSON object with "partitions" of "topic", "partition" and "rep
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
     cluster = subparsers.add_parser(
-        "cluster",
-        help="brokers, features, quorum and log directories of a cluster; copies and leaders of partitions",
-        allow_abbrev=False,
+        "cluster", help="brokers, features, quorum and log directories of a cluster; copies and leaders of partitions"
     )
     actions = cluster.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    for parser in (*_add_looks(actions), *_add_changes(actions)):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(*_add_looks(actions), *_add_changes(actions))
 
 
 def _add_looks(actions: Any) -> list[Any]:
     """Add the verbs that show the parts of a cluster."""
-    describe = actions.add_parser("describe", help="the brokers", allow_abbrev=False)
+    describe = actions.add_parser("describe", help="the brokers", run=run_describe)
     describe.add_argument("--fenced", action="store_true", help="also those that are stopped")
-    describe.set_defaults(run=run_describe)
 
     features = actions.add_parser(
         "features",
         help="show or switch the levels of the cluster's features",
         description="Without NAME=LEVEL, show all features; with them, try those levels (0: off), and with --execute "
         "switch to them, all or none.",
-        allow_abbrev=False,
+        run=run_features,
     )
     features.add_argument("changes", metavar="NAME=LEVEL", nargs="*")
     features.add_argument("--downgrade", choices=("safe", "unsafe"), help="a level may be lower: unsafe loses metadata")
     add_execute(features)
-    features.set_defaults(run=run_features)
 
-    quorum = actions.add_parser("quorum", help="who keeps the cluster's metadata, and how far", allow_abbrev=False)
-    quorum.set_defaults(run=run_quorum)
+    quorum = actions.add_parser("quorum", help="who keeps the cluster's metadata, and how far", run=run_quorum)
 
-    log_dirs = actions.add_parser("log-dirs", help="the brokers' directories and what is in them", allow_abbrev=False)
+    log_dirs = actions.add_parser("log-dirs", help="the brokers' directories and what is in them", run=run_log_dirs)
     log_dirs.add_argument("brokers", metavar="ID", nargs="*", type=int, help="only of these brokers")
     log_dirs.add_argument("--topic", metavar="TOPIC", help="the logs of this topic, one by one")
-    log_dirs.set_defaults(run=run_log_dirs)
     return [describe, features, quorum, log_dirs]
 
 
@@ -81,7 +73,7 @@ def _add_changes(actions: Any) -> list[Any]:
         help="give partitions to other brokers; see what is on its way",
         description="Show which brokers would have each partition, and with --execute give it to them. Without a "
         "partition and a file, show what is on its way.",
-        allow_abbrev=False,
+        run=run_reassign,
     )
     reassign.add_argument("moves", metavar="TOPIC-N=ID,ID", nargs="*", type=_move, help="the first one shall lead")
     reassign.add_argument("--file", metavar="FILE", help="the plan of kafka-reassign-partitions, JSON; -: stdin")
@@ -89,29 +81,25 @@ def _add_changes(actions: Any) -> list[Any]:
         "--cancel", metavar="TOPIC-N", action="append", type=read_partition, help="it stays; may be repeated"
     )
     add_execute(reassign)
-    reassign.set_defaults(run=run_reassign)
 
     elect = actions.add_parser(
         "elect-leaders",
         help="let partitions be led by the first of their brokers",
         description="Show the partitions that another broker leads than the first of theirs, and with --execute let "
         "that one lead.",
-        allow_abbrev=False,
+        run=run_elect,
     )
     elect.add_argument("partitions", metavar="TOPIC-N", nargs="*", type=read_partition, help="only these")
     elect.add_argument(
         "--unclean", action="store_true", help="where nobody leads: anybody that is alive, whatever it has lost"
     )
     add_execute(elect)
-    elect.set_defaults(run=run_elect)
     return [reassign, elect]
 
 
 def run_describe(options: argparse.Namespace) -> int:
     """Print the brokers by their ids."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         cluster = admin.describe_cluster(include_fenced=options.fenced)
     if options.json:
         print_json(cluster)
@@ -127,10 +115,8 @@ def run_describe(options: argparse.Namespace) -> int:
 
 def run_features(options: argparse.Namespace) -> int:
     """Try or switch levels if some are given, then show them all."""
-    from kohort import Admin
-
     changes = {name: _level(name, level) for name, level in parse_pairs(options.changes, option="feature").items()}
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         if changes:
             admin.update_features(changes, downgrade=options.downgrade, validate_only=not options.execute)
         found = admin.describe_features()
@@ -151,9 +137,7 @@ def run_features(options: argparse.Namespace) -> int:
 
 def run_quorum(options: argparse.Namespace) -> int:
     """Print the quorum's voters, then its observers."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         quorum = admin.describe_quorum()
     if options.json:
         print_json(quorum)
@@ -170,9 +154,7 @@ def run_quorum(options: argparse.Namespace) -> int:
 
 def run_log_dirs(options: argparse.Namespace) -> int:
     """Print a directory a row, or with a topic a log a row."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         partitions = None if options.topic is None else _partitions_of(admin, options.topic)
         found = admin.describe_log_dirs(options.brokers or None, partitions=partitions)
     if options.json:
@@ -202,15 +184,13 @@ def run_log_dirs(options: argparse.Namespace) -> int:
 
 def run_reassign(options: argparse.Namespace) -> int:
     """Show the plan, and carry it out with `--execute`; without a plan show the moves under way."""
-    from kohort import Admin
-
     wanted: dict[TopicPartition, Sequence[int] | None] = {}
     given = [*options.moves, *(read_plan(options.file) if options.file else ())]
     for partition, brokers in [*given, *((each, None) for each in options.cancel or ())]:
         if partition in wanted:
             raise ConfigError(f"{partition} is named twice; name it once")
         wanted[partition] = brokers
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         if not wanted:
             ongoing = admin.list_partition_reassignments()
             if options.json:
@@ -244,9 +224,7 @@ def run_reassign(options: argparse.Namespace) -> int:
 
 def run_elect(options: argparse.Namespace) -> int:
     """Show partitions not led by their first replica, and elect that one with `--execute`."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         if options.partitions:
             now = _described(admin, options.partitions)
         else:

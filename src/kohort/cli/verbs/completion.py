@@ -29,10 +29,9 @@ def add_parser(subparsers: Any) -> None:
         help="print what completes kohort's command lines in a shell",
         description="Print a script for the shell: eval it in ~/.bashrc or ~/.zshrc (there after compinit); for fish, "
         "write it to ~/.config/fish/completions/kohort.fish.",
-        allow_abbrev=False,
+        run=run,
     )
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
-    completion.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

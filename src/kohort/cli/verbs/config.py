@@ -10,8 +10,8 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.arguments import parse_pairs
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common
 from kohort.cli.output import print_json, print_table
 from kohort.errors import ConfigError
 
@@ -26,28 +26,25 @@ _NAME: Final = "of the topic or group, the number of the broker; broker all: wha
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    config = subparsers.add_parser(
-        "config", help="configs of topics, brokers and groups: describe, alter", allow_abbrev=False
-    )
+    config = subparsers.add_parser("config", help="configs of topics, brokers and groups: describe, alter")
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     describe = actions.add_parser(
         "describe",
         help="what something is set to",
         description="Show what was set, with --all what is in force. Secrets are not shown.",
-        allow_abbrev=False,
+        run=run_describe,
     )
     _add_resource(describe)
     describe.add_argument("--all", action="store_true", help="also what nobody has set")
     describe.add_argument("--only", action="append", metavar="CONFIG", help="only this config; may be repeated")
-    describe.set_defaults(run=run_describe)
 
     alter = actions.add_parser(
         "alter",
         help="set configs or take them back",
         description="Change configs and leave all others as they are; all of the changes are made or none. "
         "CONFIG= takes one back.",
-        allow_abbrev=False,
+        run=run_alter,
     )
     _add_resource(alter)
     alter.add_argument("changes", metavar="CONFIG=VALUE", nargs="*")
@@ -55,11 +52,8 @@ def add_parser(subparsers: Any) -> None:
     alter.add_argument("--append", action="append", default=[], metavar="CONFIG=ENTRY", help="add to a list")
     alter.add_argument("--subtract", action="append", default=[], metavar="CONFIG=ENTRY", help="take out of a list")
     alter.add_argument("--validate-only", action="store_true", help="only say whether it could be done")
-    alter.set_defaults(run=run_alter)
 
-    for parser in (describe, alter):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(describe, alter)
 
 
 def _add_resource(parser: Any) -> None:
@@ -69,9 +63,7 @@ def _add_resource(parser: Any) -> None:
 
 def run_describe(options: argparse.Namespace) -> int:
     """Print a row for each config."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         ((_, found),) = admin.describe_configs(_resource(options), options.only).items()
     rows = [row for row in found if options.all or options.only or not row.is_default]
     if options.json:
@@ -85,7 +77,6 @@ def run_describe(options: argparse.Namespace) -> int:
 
 def run_alter(options: argparse.Namespace) -> int:
     """Change configs, and print the names of those that were changed."""
-    from kohort import Admin
     from kohort.client.admin.results.configs import ConfigResource
 
     given = parse_pairs(options.changes, option="config")
@@ -98,7 +89,7 @@ def run_alter(options: argparse.Namespace) -> int:
     if not names:
         raise ConfigError("there is nothing to change: give CONFIG=VALUE, --delete, --append or --subtract")
     resource = _resource(options)
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         admin.alter_configs(
             resource,
             changes,

@@ -1,4 +1,9 @@
-"""`kohort group`: list, describe, config and delete; its other actions have modules of their own."""
+"""`kohort group`: list and describe groups; change their configs, membership, offsets and members.
+
+Laws: `reset-offsets`, `delete-offsets` and `remove-members` change nothing without `--execute`; the output shows the
+changes that would be made now.
+Source: kafka-consumer-groups and its file of topic,partition,offset; KIP-345 as drafted.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,8 @@ from kohort.cli.arguments import (
     parse_topic,
     read_input,
 )
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table, text
 from kohort.cli.verbs.grouphistory import add_history
 from kohort.cli.verbs.groupmove import add_move
@@ -41,51 +46,42 @@ def add_parser(subparsers: Any) -> None:
         "group",
         help="consumer groups: list, describe, history (what happened), why (a rebalance explained), move (partitions "
         "to members), static, dynamic, rebalance, reset-offsets, delete-offsets, remove-members, config, delete",
-        allow_abbrev=False,
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="groups of both protocols, their members and lag", allow_abbrev=False)
+    listing = actions.add_parser("list", help="groups of both protocols, their members and lag", run=run_list)
     listing.add_argument(
         "--brief", action="store_true", help="without members and lag: one request, however many groups"
     )
-    listing.set_defaults(run=run_list)
 
-    describe = actions.add_parser("describe", help="members, who owns what, offsets and lag", allow_abbrev=False)
+    describe = actions.add_parser("describe", help="members, who owns what, offsets and lag", run=run_describe)
     describe.add_argument("group", metavar="GROUP")
-    describe.set_defaults(run=run_describe)
 
     config = actions.add_parser(
         "config",
         help="show or change what a group is set to",
         description="Without NAME=VALUE, show every config of the group; with them, set those. NAME= takes one back: "
         "the broker's value counts again. The group need not exist yet; a change is in effect at once.",
-        allow_abbrev=False,
+        run=run_config,
     )
     config.add_argument("group", metavar="GROUP")
     config.add_argument("changes", metavar="NAME=VALUE", nargs="*")
-    config.set_defaults(run=run_config)
 
     history = add_history(actions)
     why = add_why(actions)
     move = add_move(actions)
     membership = add_membership(actions)
 
-    delete = actions.add_parser("delete", help="delete empty groups and their offsets", allow_abbrev=False)
+    delete = actions.add_parser("delete", help="delete empty groups and their offsets", run=run_delete)
     delete.add_argument("groups", metavar="GROUP", nargs="+")
-    delete.set_defaults(run=run_delete)
 
     changes = (add_reset(actions), add_delete_offsets(actions), add_remove_members(actions))
-    for parser in (listing, describe, history, why, move, *membership, config, delete, *changes):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(listing, describe, history, why, move, *membership, config, delete, *changes)
 
 
 def run_list(options: argparse.Namespace) -> int:
     """List groups by name."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         groups: list[Any] = [*(admin.list_groups() if options.brief else admin.summarize_groups())]
     if options.json:
         print_json(groups)
@@ -101,9 +97,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_describe(options: argparse.Namespace) -> int:
     """Print the members, then the offsets."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         group = admin.describe_group(options.group)
         offsets = admin.group_offsets(options.group)
         waiting = [] if options.json else _find_short(admin, options.group)
@@ -169,10 +163,8 @@ def _show_metadata(member: MemberDescription) -> str | None:
 
 def run_config(options: argparse.Namespace) -> int:
     """Change configs if some are given, then show them all."""
-    from kohort import Admin
-
     changes = parse_pairs(options.changes, option="config")
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         if changes:
             admin.alter_group_configs(options.group, {name: value or None for name, value in changes.items()})
         configs = admin.describe_group_configs(options.group)
@@ -186,9 +178,7 @@ def run_config(options: argparse.Namespace) -> int:
 
 def run_delete(options: argparse.Namespace) -> int:
     """Delete groups."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         admin.delete_groups(options.groups)
     if options.json:
         print_json({"deleted": options.groups})
@@ -196,10 +186,6 @@ def run_delete(options: argparse.Namespace) -> int:
         print(f"deleted {', '.join(options.groups)}")
     return 0
 
-
-# `kohort group static|dynamic|rebalance GROUP`: static or dynamic membership, and one rebalance now.
-#
-# Source: KIP-345 as drafted; requirement S3.
 
 _REGISTRATION = "group.registration.timeout.ms"
 _EXPANSION = "group.expansion.timeout.ms"
@@ -213,7 +199,7 @@ def add_membership(actions: Any) -> tuple[Any, ...]:
         description="Make a group static, whose members all need a name (group.instance.id), or change its timeouts. "
         "A member that is away keeps its partitions for the registration timeout; new members wait, from the first one "
         "on, for the expansion timeout, and get something in one rebalance.",
-        allow_abbrev=False,
+        run=run_static,
     )
     static.add_argument("group", metavar="GROUP")
     static.add_argument(
@@ -228,35 +214,30 @@ def add_membership(actions: Any) -> tuple[Any, ...]:
         type=parse_duration,
         help="gather new members for so long: 30s, 5m (by default as it is set, 5 minutes at first)",
     )
-    static.set_defaults(run=run_static)
 
     dynamic = actions.add_parser(
         "dynamic",
         help="a static group goes by sessions again",
         description="End what `kohort group static` has begun: no client has to be changed, names stay, and sessions "
         "begin anew.",
-        allow_abbrev=False,
+        run=run_dynamic,
     )
     dynamic.add_argument("group", metavar="GROUP")
-    dynamic.set_defaults(run=run_dynamic)
 
     rebalance = actions.add_parser(
         "rebalance",
         help="have a static group share its partitions out now",
         description="One rebalance of a static group now, among all that are online; new members do not wait any "
         "longer.",
-        allow_abbrev=False,
+        run=run_rebalance,
     )
     rebalance.add_argument("group", metavar="GROUP")
-    rebalance.set_defaults(run=run_rebalance)
     return static, dynamic, rebalance
 
 
 def run_static(options: argparse.Namespace) -> int:
     """Make the group static, then print its timeouts."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         admin.enable_static_membership(options.group, options.registration_timeout, options.expansion_timeout)
         registration_ms, expansion_ms = _timeouts(admin, options.group)
     if options.json:
@@ -272,9 +253,7 @@ def run_static(options: argparse.Namespace) -> int:
 
 def run_dynamic(options: argparse.Namespace) -> int:
     """Make the group dynamic."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         admin.enable_dynamic_membership(options.group)
     if options.json:
         print_json({"group": options.group, "is_static": False})
@@ -285,9 +264,7 @@ def run_dynamic(options: argparse.Namespace) -> int:
 
 def run_rebalance(options: argparse.Namespace) -> int:
     """Force a rebalance."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         admin.force_rebalance(options.group)
     if options.json:
         print_json({"group": options.group, "is_forced": True})
@@ -302,11 +279,6 @@ def _timeouts(admin: Admin, group: str) -> tuple[int, int]:
     return registration, expansion
 
 
-# `kohort group reset-offsets|delete-offsets|remove-members`: show or make changes.
-#
-# Laws: without `--execute` nothing is changed; the output shows the changes that would be made now.
-# Source: kafka-consumer-groups (`--reset-offsets`, `--delete-offsets`) and its file of topic,partition,offset.
-
 _MOST_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -318,7 +290,7 @@ def add_reset(actions: Any) -> Any:
         description="Show where the group would begin in each partition, and with --execute set it. The group must "
         "have no members then. Without --topic it is about all that the group has committed. An offset that the log "
         "does not have becomes the nearest that it has.",
-        allow_abbrev=False,
+        run=run_reset,
     )
     reset.add_argument("group", metavar="GROUP")
     to = reset.add_mutually_exclusive_group(required=True)
@@ -340,7 +312,6 @@ def add_reset(actions: Any) -> Any:
         help="only this; may be repeated",
     )
     _add_execute(reset)
-    reset.set_defaults(run=run_reset)
     return reset
 
 
@@ -356,7 +327,7 @@ def add_delete_offsets(actions: Any) -> Any:
     delete = actions.add_parser(
         "delete-offsets",
         help="forget what a group has committed of topics that none of its members reads",
-        allow_abbrev=False,
+        run=run_delete_offsets,
     )
     delete.add_argument("group", metavar="GROUP")
     delete.add_argument(
@@ -369,7 +340,6 @@ def add_delete_offsets(actions: Any) -> Any:
         help="may be repeated",
     )
     _add_execute(delete)
-    delete.set_defaults(run=run_delete_offsets)
     return delete
 
 
@@ -380,14 +350,13 @@ def add_remove_members(actions: Any) -> Any:
         help="take members out of a group, static ones by their names",
         description="Take members out as if they had left: at once, not at the end of their sessions. One that is "
         "alive comes back by itself.",
-        allow_abbrev=False,
+        run=run_remove_members,
     )
     remove.add_argument("group", metavar="GROUP")
     remove.add_argument("members", metavar="MEMBER", nargs="*", help="member id or group.instance.id")
     remove.add_argument("--all", action="store_true", help="all of them")
     remove.add_argument("--reason", metavar="TEXT", help="for the group's history")
     _add_execute(remove)
-    remove.set_defaults(run=run_remove_members)
     return remove
 
 
@@ -398,12 +367,10 @@ def _add_execute(parser: Any) -> None:
 
 def run_reset(options: argparse.Namespace) -> int:
     """Show the plan, and carry it out if that is asked for."""
-    from kohort import Admin
-
     to: ResetTo | None = options.to
     if options.from_file is not None:
         to = read_offsets(options.from_file)
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         rows = admin.reset_offsets(
             options.group, to, shift_by=options.shift_by, of=_chosen(options.topics), execute=options.execute
         )
@@ -426,9 +393,7 @@ def run_reset(options: argparse.Namespace) -> int:
 
 def run_delete_offsets(options: argparse.Namespace) -> int:
     """Show the committed offsets to be deleted, and delete them with `--execute`."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         there = {TopicPartition(row.topic, row.partition): row.committed for row in admin.group_offsets(options.group)}
         chosen = {
             each: offset
@@ -450,11 +415,9 @@ def run_delete_offsets(options: argparse.Namespace) -> int:
 
 def run_remove_members(options: argparse.Namespace) -> int:
     """Show the members to be removed, and remove them with `--execute`."""
-    from kohort import Admin
-
     if options.all == bool(options.members):
         raise ConfigError("members are named, or --all is given; kohort group describe GROUP shows them")
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         there = admin.describe_group(options.group).members
         named = set(options.members)
         chosen = [each for each in there if options.all or named & {each.member_id, each.instance_id}]

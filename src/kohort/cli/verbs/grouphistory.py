@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.bootstrap import connection
+from kohort.cli.bootstrap import open_admin
 from kohort.cli.output import complain, plain, print_json, print_table
 from kohort.errors import BrokerError, ErrorCode, KohortError
 from kohort.ids import JOURNAL_TOPIC
@@ -38,7 +38,7 @@ def add_history(actions: Any) -> Any:
         description="What came in, what the coordinator decided and what that changed, oldest first. CAUSE numbers the "
         "input that led to a row; 13<12: as part of the rebalance that input 12 began. Members have short names: "
         "their instance id, their client id, or it with the beginning of the member id.",
-        allow_abbrev=False,
+        run=run_history,
     )
     history.add_argument("group", metavar="GROUP")
     history.add_argument(
@@ -46,15 +46,12 @@ def add_history(actions: Any) -> Any:
     )
     history.add_argument("--all", action="store_true", help="also what lies far back in the topic __group_journal")
     history.add_argument("--deleted", action="store_true", help="show what is still known of a group that is gone")
-    history.set_defaults(run=run_history)
     return history
 
 
 def run_history(options: argparse.Namespace) -> int:
     """Print rows, oldest first; each names the input that caused it and that of its rebalance."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = admin.group_history(options.group, whole=options.all)
         if options.follow:
             _follow(admin, found, options)
@@ -136,11 +133,7 @@ def _cause(event: HistoryEvent) -> str:
     return str(event.cause) if event.cause == event.origin else f"{event.cause}<{event.origin}"
 
 
-# One sentence for each row of a group's history, with short names for members.
-#
-# Laws: a row of a kind that is not known here is still told whole, in its own words.
-# Source: `coordinator/events/`, which writes the rows.
-
+# `coordinator/events/` writes the rows. A row of a kind that has no sentence here is told whole, in its own words.
 Details = Mapping[str, str]
 
 #: The coordinator's answer to a classic heartbeat while its group rebalances.

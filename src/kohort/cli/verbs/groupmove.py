@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.bootstrap import connection
+from kohort.cli.bootstrap import open_admin
 from kohort.cli.output import print_json, print_table
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError, KohortError
@@ -49,7 +49,7 @@ def add_move(actions: Any) -> Any:
         "the member gets it. It stays there until members or topics change and the group's assignor decides anew "
         "(group.assignor=external leaves it there). The pace is the group's and holds for all of its moves, the "
         "assignor's too.",
-        allow_abbrev=False,
+        run=run_move,
     )
     move.add_argument("group", metavar="GROUP")
     move.add_argument("partitions", metavar="TOPIC-N", nargs="*", type=read_partition)
@@ -75,18 +75,15 @@ def add_move(actions: Any) -> Any:
         "--pause", dest="paused", action="store_const", const="true", help="begin no move until --resume"
     )
     pause.add_argument("--resume", dest="paused", action="store_const", const="false", help="go on after --pause")
-    move.set_defaults(run=run_move)
     return move
 
 
 def run_move(options: argparse.Namespace) -> int:
     """Look at everything, then set configs, submit moves and wait for them."""
-    from kohort import Admin
-
     _check_together(options)
     asked = _asked_for(options)
     configs = {CONFIGS[name]: value for name in CONFIGS if (value := getattr(options, name)) is not None}
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         group = _described(admin, options.group)
         finder = MemberFinder(group)
         moves = {partition: finder.find(name) for partition, name in asked.items()}

@@ -1,9 +1,10 @@
-"""`kohort log`: the files of a data directory that no broker uses.
+"""`kohort log check|dump|repair|import`: the files of a broker that is stopped, and those of Apache Kafka's.
 
-Each action but `check` has its module.
-
-Laws: a directory that a broker holds is refused. `check` and `dump` change nothing.
-Source: kafka-dump-log; fsck.
+Laws: a directory that a broker holds is refused. `check` and `dump` change nothing; bytes that cannot be read are named
+where they stand, and the rest is shown all the same. `repair` shows its plan, acts with `--execute`, and keeps damaged
+bytes. `import` reads its source, never writes to it, and makes a new directory; it names what a copy cannot keep of
+transactions, and refuses unless the user says that it may be left out.
+Source: fsck; kafka-dump-log (`--print-data-log`, `--offsets-decoder`, `--deep-iteration`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ def add_parser(subparsers: Any) -> None:
         "log",
         help="the files of a stopped broker: check (is everything readable), repair, dump (batches and records), "
         "import (those of Apache Kafka)",
-        allow_abbrev=False,
     )
     actions = log.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -44,10 +44,9 @@ def add_parser(subparsers: Any) -> None:
         help="read every batch of a data directory, and say what is damaged",
         description="Read every batch of every partition and compare its checksum, then what stands beside the "
         "batches: indexes, producers, leader epochs. Nothing is changed; ends with 1 where something is damaged.",
-        allow_abbrev=False,
+        run=run_check,
     )
     check.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
-    check.set_defaults(run=run_check)
 
     for parser in (check, add_repair(actions), add_dump(actions), add_import(actions)):
         add_json(parser)
@@ -102,11 +101,6 @@ def _with_progress(partitions: Iterator[PartitionContent]) -> Iterator[Partition
         sys.stderr.write("\r\x1b[K")
 
 
-# `kohort log dump`: the batches of a segment file or of a partition's folder, and their records.
-#
-# Laws: what cannot be read is said where it stands, and what follows is shown all the same.
-# Source: kafka-dump-log with its options --print-data-log, --offsets-decoder and --deep-iteration.
-
 _ID_BYTES: Final = 16
 
 
@@ -117,14 +111,13 @@ def add_dump(actions: Any) -> Any:
         help="print the batches of a segment file or of a partition's folder, and their records",
         description="Print a line for each batch. With --records also each record; those of __consumer_offsets as what "
         "they say of groups. Ends with 1 where something is damaged.",
-        allow_abbrev=False,
+        run=run_dump,
     )
     dump.add_argument("path", metavar="PATH", help="DIR/orders-0, or one of the files in it that end in .log")
     dump.add_argument("-r", "--records", action="store_true", help="print records, too")
     dump.add_argument("--raw", action="store_true", help="print keys and values of __consumer_offsets as they are")
     dump.add_argument("-o", "--from", dest="start", type=parse_offset, default=0, metavar="N", help="from offset N on")
     dump.add_argument("-n", "--count", type=int, default=0, metavar="N", help="stop after N batches")
-    dump.set_defaults(run=run_dump)
     return dump
 
 
@@ -262,10 +255,6 @@ def _time(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# `kohort log repair`: repair damaged files of a stopped broker.
-#
-# Laws: it shows what it would do, and does it with `--execute`; damaged bytes are kept in any case.
-
 #: The remark about facts that the folders cannot tell.
 _CONFIGS_LOST: Final = (
     "this is what the folders tell. Configs of topics and of the broker are lost; these keep every record until you "
@@ -282,12 +271,11 @@ def add_repair(actions: Any) -> Any:
         "do it. Damaged bytes in the middle are kept in files that end in .quarantine, and readers that come to such "
         "a hole are refused until it is settled: --drop lets them go on behind it. A catalogue that is missing is made "
         "from the folders of the partitions.",
-        allow_abbrev=False,
+        run=run_repair,
     )
     mending.add_argument("directory", metavar="DIR", help="the data directory of a broker that is stopped")
     mending.add_argument("--drop", action="store_true", help="give up what is damaged: readers go on behind the holes")
     add_execute(mending)
-    mending.set_defaults(run=run_repair)
     return mending
 
 
@@ -371,11 +359,6 @@ def _shown(configs: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in configs.items())
 
 
-# `kohort log import`: take over the topics and offsets of a broker of Apache Kafka that is stopped.
-#
-# Laws: the source is read and never written to; the directory that is made is new. What a copy cannot keep of
-# transactions is named, and refused unless the user says that it may be left out.
-
 #: Of partitions with transactions, and of groups in one of them, so many are named in a line.
 _PLACES_TOLD: Final = 10
 _GROUPS_TOLD: Final = 10
@@ -392,7 +375,7 @@ def add_import(actions: Any) -> Any:
         help="copy the topics and offsets of a stopped Apache Kafka broker into a new data directory",
         description="Read every batch of the log directories of one Apache Kafka 4 broker that is stopped, and copy "
         "its topics, with the offsets of its groups, into a new data directory of kohort. The source is not changed.",
-        allow_abbrev=False,
+        run=run_import,
     )
     taking.add_argument("sources", metavar="SOURCE", nargs="+", help="a directory of its log.dirs")
     taking.add_argument("--into", metavar="DIR", required=True, help="the data directory to make")
@@ -405,7 +388,6 @@ def add_import(actions: Any) -> Any:
         help="leave out the records of aborted transactions, and end open ones: they are aborted, but for those whose "
         "coordinator had decided to commit them",
     )
-    taking.set_defaults(run=run_import)
     return taking
 
 

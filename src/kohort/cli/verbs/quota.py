@@ -9,8 +9,8 @@ import argparse
 from typing import Any, Final
 
 from kohort.cli.arguments import parse_pairs
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common
 from kohort.cli.output import print_json, print_table
 from kohort.errors import ConfigError
 
@@ -19,25 +19,22 @@ _KINDS: Final = ("user", "client-id", "ip")
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    quota = subparsers.add_parser(
-        "quota", help="how much clients may send, fetch and ask: list, set", allow_abbrev=False
-    )
+    quota = subparsers.add_parser("quota", help="how much clients may send, fetch and ask: list, set")
     actions = quota.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     listing = actions.add_parser(
         "list",
         help="limits that are set",
         description="The limits of all that the options let through; all without one.",
-        allow_abbrev=False,
+        run=run_list,
     )
-    listing.set_defaults(run=run_list)
 
     change = actions.add_parser(
         "set",
         help="set limits, or take them back",
         description="Set limits of a user, a client id, both together, or an address. NAME= takes one back. Brokers "
         "heed it a moment later.",
-        allow_abbrev=False,
+        run=run_set,
     )
     change.add_argument(
         "limits",
@@ -47,7 +44,6 @@ def add_parser(subparsers: Any) -> None:
         "controller_mutation_rate, connection_creation_rate (of addresses)",
     )
     change.add_argument("--validate-only", "--dry-run", action="store_true", help="only say whether it could be done")
-    change.set_defaults(run=run_set)
 
     for parser in (listing, change):
         for kind in _KINDS:
@@ -56,16 +52,14 @@ def add_parser(subparsers: Any) -> None:
             choice.add_argument(
                 f"--default-{kind}", action="store_true", help=f"every {kind} that has no limit of its own"
             )
-        add_bootstrap(parser)
-        add_json(parser)
+        add_common(parser)
 
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the limits by entity."""
-    from kohort import Admin
     from kohort.client.admin.results.quotas import show_entity
 
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = admin.describe_client_quotas(_entity(options))
     if options.json:
         print_json(found)
@@ -77,14 +71,14 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_set(options: argparse.Namespace) -> int:
     """Change the limits of one entity."""
-    from kohort import Admin, ClientQuota
+    from kohort import ClientQuota
 
     entity = _entity(options)
     if not entity:
         raise ConfigError("who is to have these limits is missing: --user NAME, --default-user, --client-id NAME, ...")
     limits = {name: _limit(name, value) for name, value in parse_pairs(options.limits, option="limit").items()}
     quota = ClientQuota(entity=entity, values=limits)
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         admin.alter_client_quotas([quota], validate_only=options.validate_only)
     if options.json:
         print_json({"executed": not options.validate_only, "quota": quota})

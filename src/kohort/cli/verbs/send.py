@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.cli.advice import nearest
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_json, exit_code
+from kohort.cli.bootstrap import connection, open_admin
+from kohort.cli.main import add_common, exit_code
 from kohort.cli.output import complain, print_json
 from kohort.cli.recordformat import add_key_separator
 from kohort.errors import ConfigError, KohortError
@@ -33,7 +33,7 @@ _LAST_ANSWERS_S: Final = 5.0
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    send = subparsers.add_parser("send", help="send the lines of the standard input as records", allow_abbrev=False)
+    send = subparsers.add_parser("send", help="send the lines of the standard input as records", run=run)
     send.add_argument("topic", metavar="TOPIC")
     keys = send.add_mutually_exclusive_group()
     keys.add_argument("-k", "--key", metavar="KEY", help="the key of every record")
@@ -57,9 +57,7 @@ def add_parser(subparsers: Any) -> None:
     send.add_argument(
         "-Z", "--tombstone", action="store_true", help="send an empty value as null, which deletes its key"
     )
-    add_bootstrap(send)
-    add_json(send)
-    send.set_defaults(run=run)
+    add_common(send)
 
 
 def parse_header(text: str) -> tuple[str, bytes]:
@@ -72,9 +70,9 @@ def parse_header(text: str) -> tuple[str, bytes]:
 
 def run(options: argparse.Namespace) -> int:
     """Send until the input ends, then wait until every record is acknowledged."""
-    from kohort import Admin, Producer
+    from kohort import Producer
 
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         topics = {topic.name: topic for topic in admin.list_topics()}
     is_new = options.topic not in topics
     near = nearest(options.topic, [name for name, row in topics.items() if not row.is_internal]) if is_new else None

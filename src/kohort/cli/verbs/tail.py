@@ -33,7 +33,7 @@ _ENDS: Final = {
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    tail = subparsers.add_parser("tail", help="print records of a topic as they arrive", allow_abbrev=False)
+    tail = subparsers.add_parser("tail", help="print records of a topic as they arrive", run=run)
     tail.add_argument("topic", metavar="TOPIC")
     tail.add_argument(
         "-o",
@@ -76,7 +76,6 @@ def add_parser(subparsers: Any) -> None:
     shape.add_argument("-J", dest="json", action="store_true", help=argparse.SUPPRESS)
     tail.add_argument("--headers", action="store_true", help="print NAME=VALUE,... of headers in front")
     add_bootstrap(tail)
-    tail.set_defaults(run=run)
 
 
 def parse_start(word: str) -> str | datetime:

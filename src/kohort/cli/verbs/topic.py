@@ -1,4 +1,8 @@
-"""`kohort topic create|list|describe|grow|delete`; verbs about records are in `topicrecords`."""
+"""`kohort topic`: create, list, describe, grow and delete topics; show offsets, delete old records.
+
+Laws: without `--execute` no record is deleted; the output shows the records that would be deleted now.
+Source: kafka-topics, kafka-get-offsets (`--time`), kafka-delete-records.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,8 @@ from kohort.cli.arguments import (
     parse_time,
     parse_topic,
 )
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import complain, print_json, print_table
 from kohort.errors import PartlyDoneError
 from kohort.ids import TopicPartition
@@ -31,11 +35,10 @@ def add_parser(subparsers: Any) -> None:
     topic = subparsers.add_parser(
         "topic",
         help="topics: create, list, describe, grow (more partitions), offsets (at a time), delete-records, delete",
-        allow_abbrev=False,
     )
     actions = topic.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    create = actions.add_parser("create", help="create topics", allow_abbrev=False)
+    create = actions.add_parser("create", help="create topics", run=run_create)
     create.add_argument("topics", metavar="TOPIC", nargs="+")
     create.add_argument("--partitions", type=int, metavar="N", help="number of partitions (default 1)")
     create.add_argument(
@@ -45,35 +48,28 @@ def add_parser(subparsers: Any) -> None:
     create.add_argument(
         "--config", action="append", default=[], metavar="NAME=VALUE", help="a topic config; repeatable"
     )
-    create.set_defaults(run=run_create)
 
-    listing = actions.add_parser("list", help="list topics", allow_abbrev=False)
+    listing = actions.add_parser("list", help="list topics", run=run_list)
     listing.add_argument("--internal", action="store_true", help="show the broker's own topics too")
-    listing.set_defaults(run=run_list)
 
-    describe = actions.add_parser("describe", help="partitions, offsets and configs of topics", allow_abbrev=False)
+    describe = actions.add_parser("describe", help="partitions, offsets and configs of topics", run=run_describe)
     describe.add_argument("topics", metavar="TOPIC", nargs="+")
-    describe.set_defaults(run=run_describe)
 
     grow = actions.add_parser(
         "grow",
         help="give topics more partitions",
         description="Give topics more partitions. They cannot be taken away again, and from then on keys go to other "
         "partitions than before.",
-        allow_abbrev=False,
+        run=run_grow,
     )
     grow.add_argument("topics", metavar="TOPIC", nargs="+")
     grow.add_argument("--partitions", type=int, required=True, metavar="N", help="how many there shall be")
     _add_assign(grow, "the brokers of each new partition, the preferred leader first: 1:2,2:3")
-    grow.set_defaults(run=run_grow)
 
-    delete = actions.add_parser("delete", help="delete topics and their records", allow_abbrev=False)
+    delete = actions.add_parser("delete", help="delete topics and their records", run=run_delete)
     delete.add_argument("topics", metavar="TOPIC", nargs="+")
-    delete.set_defaults(run=run_delete)
 
-    for parser in (create, listing, describe, grow, add_offsets(actions), add_delete_records(actions), delete):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(create, listing, describe, grow, add_offsets(actions), add_delete_records(actions), delete)
 
 
 def _add_assign(parser: Any, text: str) -> None:
@@ -83,14 +79,14 @@ def _add_assign(parser: Any, text: str) -> None:
 
 def run_create(options: argparse.Namespace) -> int:
     """Create topics; those created are printed also if others could not be."""
-    from kohort import Admin, NewTopic
+    from kohort import NewTopic
 
     configs = parse_pairs(options.config, option="--config")
     wanted = [
         NewTopic(name, options.partitions, options.replication_factor, options.assign, configs)
         for name in options.topics
     ]
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         try:
             _tell_created(options, admin.create_topics(wanted, validate_only=options.validate_only))
         except PartlyDoneError as partly:
@@ -113,9 +109,7 @@ def _tell_created(options: argparse.Namespace, made: Iterable[Any]) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """List topics by name."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         topics = [topic for topic in admin.list_topics() if options.internal or not topic.is_internal]
     topics.sort(key=lambda topic: topic.name)
     if options.json:
@@ -130,9 +124,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_describe(options: argparse.Namespace) -> int:
     """Print one table a topic."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         topics = admin.describe_topics(options.topics)
     if options.json:
         print_json(topics)
@@ -162,11 +154,9 @@ def run_describe(options: argparse.Namespace) -> int:
 
 def run_grow(options: argparse.Namespace) -> int:
     """Give topics more partitions; those that got them are told also where others could not."""
-    from kohort import Admin
-
     totals = dict.fromkeys(options.topics, options.partitions)
     brokers = None if options.assign is None else dict.fromkeys(options.topics, options.assign)
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         try:
             admin.create_partitions(totals, assignments=brokers, validate_only=options.validate_only)
         except PartlyDoneError as partly:
@@ -188,9 +178,7 @@ def _tell_grown(options: argparse.Namespace, grown: Iterable[str]) -> None:
 
 def run_delete(options: argparse.Namespace) -> int:
     """Delete topics."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         try:
             admin.delete_topics(options.topics)
         except PartlyDoneError as partly:
@@ -215,17 +203,12 @@ def show_idle(idle: Mapping[str, str]) -> list[str]:
     return [f"{words}: {', '.join(named)}" for words, named in sorted(names.items())]
 
 
-# `kohort topic offsets|delete-records`: where records stand, and the oldest of them that have to go.
-#
-# Laws: without `--execute` nothing is deleted; what is shown is what would be deleted now.
-# Source: kafka-get-offsets (`--time`), kafka-delete-records.
-
 _HINT: Final = "nothing is deleted yet: --execute does it, and nobody can undo it"
 
 
 def add_offsets(actions: Any) -> Any:
     """Add `offsets` to the actions of `kohort topic`; its parser."""
-    offsets = actions.add_parser("offsets", help="offsets of topics at a time or at either end", allow_abbrev=False)
+    offsets = actions.add_parser("offsets", help="offsets of topics at a time or at either end", run=run_offsets)
     offsets.add_argument("topics", metavar="TOPIC", nargs="+", type=parse_topic, help="orders, or orders:0,2")
     offsets.add_argument(
         "--at",
@@ -235,7 +218,6 @@ def add_offsets(actions: Any) -> Any:
         help="latest (default), earliest, max-timestamp, earliest-local, latest-tiered; the first record since "
         "2026-01-31T12:00Z, or of the last 2h",
     )
-    offsets.set_defaults(run=run_offsets)
     return offsets
 
 
@@ -246,7 +228,7 @@ def add_delete_records(actions: Any) -> Any:
         help="delete the oldest records of partitions",
         description="Show where partitions would begin, and with --execute delete what is before that, for good. An "
         "offset that a partition does not have becomes the nearest that it has.",
-        allow_abbrev=False,
+        run=run_delete_records,
     )
     delete.add_argument("topics", metavar="TOPIC", nargs="+", type=parse_topic, help="orders, or orders:0,2")
     before = delete.add_mutually_exclusive_group(required=True)
@@ -260,15 +242,12 @@ def add_delete_records(actions: Any) -> Any:
     before.add_argument("--all", dest="before", action="store_const", const="latest", help="all that are there")
     add_execute(delete, done="deleted")
     delete.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)
-    delete.set_defaults(run=run_delete_records)
     return delete
 
 
 def run_offsets(options: argparse.Namespace) -> int:
     """Print a row for each partition."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = admin.list_offsets(_places(options.topics), options.at)
     rows = [(each.topic, each.partition, row.offset, row.timestamp) for each, row in sorted(found.items())]
     if options.json:
@@ -282,9 +261,7 @@ def run_offsets(options: argparse.Namespace) -> int:
 
 def run_delete_records(options: argparse.Namespace) -> int:
     """Show the records to be deleted, and delete them with `--execute`."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         places = _places(options.topics)
         begins = {each: row.offset or 0 for each, row in admin.list_offsets(places, "earliest").items()}
         ends = {each: row.offset or 0 for each, row in admin.list_offsets([*begins]).items()}

@@ -10,8 +10,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.cli.verbs.why import read_partition
 from kohort.errors import ConfigError
@@ -24,52 +24,39 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    transactions = subparsers.add_parser(
-        "transactions", help="transactions: what is open, what hangs, and its end", allow_abbrev=False
-    )
+    transactions = subparsers.add_parser("transactions", help="transactions: what is open, what hangs, and its end")
     actions = transactions.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="what the cluster's coordinators know", allow_abbrev=False)
+    listing = actions.add_parser("list", help="what the cluster's coordinators know", run=run_list)
     listing.add_argument("--state", action="append", metavar="STATE", help="only Ongoing, ...; may be repeated")
     listing.add_argument("--longer-than", type=int, metavar="MS", help="only those that are open for longer")
-    listing.set_defaults(run=run_list)
 
-    describe = actions.add_parser("describe", help="partitions, producers and times of some", allow_abbrev=False)
+    describe = actions.add_parser("describe", help="partitions, producers and times of some", run=run_describe)
     describe.add_argument("ids", metavar="ID", nargs="+", help="a transactional id")
-    describe.set_defaults(run=run_describe)
 
     hanging = actions.add_parser(
-        "hanging", help="what is open in a topic though no coordinator knows of it", allow_abbrev=False
+        "hanging", help="what is open in a topic though no coordinator knows of it", run=run_hanging
     )
     hanging.add_argument("topic", metavar="TOPIC")
     hanging.add_argument(
         "--older-than", type=int, default=15 * 60 * 1000, metavar="MS", help="only those silent for so long (900000)"
     )
-    hanging.set_defaults(run=run_hanging)
 
-    abort = actions.add_parser("abort", help="end one that hangs, in one partition", allow_abbrev=False)
+    abort = actions.add_parser("abort", help="end one that hangs, in one partition", run=run_abort)
     abort.add_argument("partition", metavar="TOPIC-N", type=read_partition)
     abort.add_argument("--start-offset", type=int, required=True, metavar="N", help="where it begins there")
     add_execute(abort)
-    abort.set_defaults(run=run_abort)
 
-    fence = actions.add_parser(
-        "fence", help="take ids from their producers; what is open is aborted", allow_abbrev=False
-    )
+    fence = actions.add_parser("fence", help="take ids from their producers; what is open is aborted", run=run_fence)
     fence.add_argument("ids", metavar="ID", nargs="+", help="a transactional id")
     add_execute(fence)
-    fence.set_defaults(run=run_fence)
 
-    for parser in (listing, describe, hanging, abort, fence):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(listing, describe, hanging, abort, fence)
 
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the transactions by transactional id."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = admin.list_transactions(options.state, running_longer_than_ms=options.longer_than)
     if options.json:
         print_json(found)
@@ -81,9 +68,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_describe(options: argparse.Namespace) -> int:
     """Print the transactions in the order asked."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = admin.describe_transactions(options.ids)
     _show(options, found)
     return 0
@@ -91,9 +76,7 @@ def run_describe(options: argparse.Namespace) -> int:
 
 def run_fence(options: argparse.Namespace) -> int:
     """Show the producers to be fenced, and fence them with `--execute`."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = admin.describe_transactions(options.ids)
         if options.execute:
             admin.fence_producers(options.ids)
@@ -116,9 +99,7 @@ def _show(options: argparse.Namespace, found: list[Any]) -> None:
 
 def run_hanging(options: argparse.Namespace) -> int:
     """Print hanging transactions by partition."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         (topic,) = admin.describe_topics([options.topic])
         partitions = [TopicPartition(topic.name, row.partition) for row in topic.partitions]
         found = admin.find_hanging_transactions(partitions, older_than_ms=options.older_than)
@@ -131,9 +112,7 @@ def run_hanging(options: argparse.Namespace) -> int:
 
 def run_abort(options: argparse.Namespace) -> int:
     """Show the producer of a transaction, and abort the transaction with `--execute`."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         open_ones = [
             row for row in admin.describe_producers([options.partition]) if row.transaction_start_offset is not None
         ]

@@ -15,7 +15,7 @@ DIRECTORY_OPTIONS = ("log.dir", "log_dir", "log.dirs", "log_dirs")
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    up = subparsers.add_parser("up", help="start a broker in the foreground", allow_abbrev=False)
+    up = subparsers.add_parser("up", help="start a broker in the foreground", run=run)
     up.add_argument("--host", help="address to listen on (default: that of the config listeners, or 127.0.0.1)")
     up.add_argument(
         "--port", type=int, help="port to listen on, 0 takes a free one (default: that of listeners, or 9092)"
@@ -25,7 +25,6 @@ def add_parser(subparsers: Any) -> None:
     place.add_argument("--in-memory", action="store_true", help="keep nothing (the default without a directory)")
     up.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config; repeatable")
     up.add_argument("--config-file", metavar="FILE", help="server.properties or TOML with broker configs")
-    up.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kohort.cli.arguments import input_name
-from kohort.cli.bootstrap import add_bootstrap, connection
-from kohort.cli.main import add_execute, add_json
+from kohort.cli.bootstrap import open_admin
+from kohort.cli.main import add_common, add_execute
 from kohort.cli.output import NOTHING_CHANGED, complain, print_json, print_table
 from kohort.errors import ConfigError
 
@@ -25,19 +25,18 @@ _MOST_BYTES: Final = 64 * 1024
 
 def add_parser(subparsers: Any) -> None:
     """Add the verb to the command line."""
-    user = subparsers.add_parser("user", help="who can log in by SCRAM: list, set-password, remove", allow_abbrev=False)
+    user = subparsers.add_parser("user", help="who can log in by SCRAM: list, set-password, remove")
     actions = user.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="users and the mechanisms that they log in by", allow_abbrev=False)
+    listing = actions.add_parser("list", help="users and the mechanisms that they log in by", run=run_list)
     listing.add_argument("users", metavar="USER", nargs="*", help="only these")
-    listing.set_defaults(run=run_list)
 
     change = actions.add_parser(
         "set-password",
         help="make a user, or change its password",
         description="The password comes from a file, a variable of the environment, or is asked for. It is salted "
         "here: the broker does not see it. Who is logged in stays so.",
-        allow_abbrev=False,
+        run=run_set_password,
     )
     change.add_argument("user", metavar="USER")
     source = change.add_mutually_exclusive_group()
@@ -47,33 +46,27 @@ def add_parser(subparsers: Any) -> None:
     change.add_argument(
         "--iterations", type=int, default=8192, metavar="N", help="rounds, 4096 to 16384 (default: 8192)"
     )
-    change.set_defaults(run=run_set_password)
 
     remove = actions.add_parser(
         "remove",
         help="take passwords away",
         description="Show the passwords of users, and with --execute take them away. Who is logged in stays so until "
         "its connection or session ends.",
-        allow_abbrev=False,
+        run=run_remove,
     )
     remove.add_argument("users", metavar="USER", nargs="+")
     add_execute(remove)
-    remove.set_defaults(run=run_remove)
 
     for parser, what in ((change, "default: SCRAM-SHA-512"), (remove, "default: both")):
         parser.add_argument(
             "--mechanism", dest="mechanisms", action="append", choices=_MECHANISMS, help=f"may be repeated ({what})"
         )
-    for parser in (listing, change, remove):
-        add_bootstrap(parser)
-        add_json(parser)
+    add_common(listing, change, remove)
 
 
 def run_list(options: argparse.Namespace) -> int:
     """Print the users by name."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = admin.describe_user_scram_credentials(options.users or None)
     if options.json:
         print_json(found)
@@ -84,14 +77,14 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_set_password(options: argparse.Namespace) -> int:
     """Set one password for each mechanism."""
-    from kohort import Admin, ScramCredential
+    from kohort import ScramCredential
 
     if options.shown is not None:
         raise ConfigError(
             "a command line is seen by others: --password-file FILE or --password-env NAME has a password"
         )
     mechanisms = list(dict.fromkeys(options.mechanisms or ["SCRAM-SHA-512"]))
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         password = _password(options)
         admin.alter_user_scram_credentials(
             ScramCredential(user=options.user, password=password, mechanism=each, iterations=options.iterations)
@@ -106,9 +99,7 @@ def run_set_password(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Show the users' passwords to be removed, and remove them with `--execute`."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         there = admin.describe_user_scram_credentials(options.users)
         chosen = [each for each in there if not options.mechanisms or each.mechanism in options.mechanisms]
         if options.execute:

@@ -10,7 +10,7 @@ import argparse
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.cli.bootstrap import connection
+from kohort.cli.bootstrap import open_admin
 from kohort.cli.output import print_json
 from kohort.cli.verbs.grouphistory import where_rows_are_kept
 from kohort.errors import KohortError, NotInHistoryError
@@ -33,7 +33,7 @@ def add_why(actions: Any) -> Any:
         help="a rebalance, a partition's owners or who is waited for, explained",
         description="Without an option, the latest rebalance and who is waited for now. All of it is told from the "
         "broker's history of the group.",
-        allow_abbrev=False,
+        run=run_why,
     )
     why.add_argument("group", metavar="GROUP")
     what = why.add_mutually_exclusive_group()
@@ -44,15 +44,12 @@ def add_why(actions: Any) -> Any:
     )
     what.add_argument("--member", metavar="M", help="what a member has, and why: its name in the sentences, or its id")
     what.add_argument("--now", action="store_true", help="who is waited for at this moment")
-    why.set_defaults(run=run_why)
     return why
 
 
 def run_why(options: argparse.Namespace) -> int:
     """Explain the requested partition, member, rebalance or group."""
-    from kohort import Admin
-
-    with Admin(connection(options)) as admin:
+    with open_admin(options) as admin:
         found = _explain(admin, options)
         is_cut = not found.is_complete and not found.has_older and not options.json
         gone = where_rows_are_kept(admin) if is_cut else ""

@@ -190,7 +190,7 @@ class AdminMachine:
             elif call.due_ms is not None and call.due_ms <= now_ms and self._cluster.generation > 0:
                 self._send(call, now_ms)
         self._coordinators.on_tick(now_ms)
-        self._cluster.on_tick(now_ms)
+        self._cluster.work(now_ms)
 
     def _go_on(self, search: _Search, now_ms: int) -> None:
         if now_ms >= search.asked.deadline_ms:

@@ -38,6 +38,8 @@ from kohort.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 #: What kohort's own brokers answer.
 _Own = TypeVar("_Own", GroupHistoryResponse, SubmitMovesResponse, DescribeMovesResponse)
 
@@ -49,6 +51,12 @@ _AT_ONCE: Final = 100
 GRACE_S: Final = 5.0
 
 
+def _code_of(response: Message) -> Iterable[int]:
+    """Find the code of the whole response; those of its rows are for the call to read."""
+    code = getattr(response, "error_code", None)
+    return () if code is None else (code,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[R]):
     """One request and what answers it; the other fields are those of `RequestAsked`."""
@@ -56,7 +64,7 @@ class Question(Generic[R]):
     request: Message
     expected: type[R]
     during: str
-    codes: Callable[[R], Iterable[int]]
+    codes: Callable[[R], Iterable[int]] = _code_of
     target: Endpoint | Coordinator | CoordinatorAt | None = None
     min_version: int | None = None
     max_version: int | None = None
@@ -80,7 +88,7 @@ class Questions:
         expected: type[R],
         *,
         during: str,
-        codes: Callable[[R], Iterable[int]],
+        codes: Callable[[R], Iterable[int]] = _code_of,
         target: Endpoint | Coordinator | None = None,
         min_version: int | None = None,
         max_version: int | None = None,
@@ -101,6 +109,14 @@ class Questions:
         )
         ticket = self._post(question, self.host.deadline_ms(self.timeout_s))
         return answered(await self._end(ticket, expected))
+
+    async def ask_checked(
+        self, request: Message, expected: type[R], *, during: str, min_version: int | None = None
+    ) -> R:
+        """Ask any broker, as `ask` does; raise what the code of the whole response means."""
+        response = await self.ask(request, expected, during=during, min_version=min_version)
+        check(response.error_code, getattr(response, "error_message", None), during)  # type: ignore[attr-defined]
+        return response
 
     async def ask_each(self, questions: Sequence[Question[R]]) -> list[R]:
         """The responses to several requests that are sent together; where one has none, why the first of them has."""
@@ -159,13 +175,7 @@ class Questions:
             UnsupportedFeatureError: the broker has no such API; `feature` says what it lacks.
         """
         try:
-            return await self.ask(
-                request,
-                expected,
-                target=Coordinator(group_id=group),
-                during=during,
-                codes=lambda response: [response.error_code],
-            )
+            return await self.ask(request, expected, target=Coordinator(group_id=group), during=during)
         except BrokerError as why:
             if why.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
@@ -184,7 +194,6 @@ class Questions:
             ),
             MetadataResponse,
             during="looking up topics",
-            codes=lambda response: [response.error_code],
         )
 
     async def metadata_of(self, partitions: Iterable[TopicPartition]) -> MetadataResponse:
@@ -227,6 +236,21 @@ class Questions:
             if row.error_code == 0
         }
 
+    async def do_all(
+        self,
+        wanted: Iterable[K],
+        ask: Callable[[Sequence[K]], Awaitable[Mapping[K, V | KohortError]]],
+        *,
+        during: str,
+        per_request: Callable[[K], float] = lambda _: 0.0,
+        is_passing: Callable[[KohortError], bool] = lambda _: True,
+    ) -> dict[K, V]:
+        """Ask for several things as `carry_out` does, within the time of a call; return what was done, or raise."""
+        outcome = await carry_out(
+            wanted, ask, during=during, within_s=self.timeout_s, per_request=per_request, is_passing=is_passing
+        )
+        return outcome.settle()
+
     async def of_brokers(self, look: Callable[[MetadataResponse], Awaitable[T]], metadata: MetadataResponse) -> T:
         """What brokers of certain addresses say; with fresh metadata of the same topics while one of them has moved."""
         deadline = time.monotonic() + self.timeout_s
@@ -240,6 +264,13 @@ class Questions:
             metadata = await self.metadata([topic.name for topic in metadata.topics if topic.name is not None])
 
 
+class Calls:
+    """A family of the admin client's calls."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+
 def check(code: int, message: str | None, during: str, *, topic: str | None = None) -> None:
     """Raise what a code of an answer means; NONE is nothing."""
     error = error_of(code, message, during, topic=topic)
@@ -247,12 +278,14 @@ def check(code: int, message: str | None, during: str, *, topic: str | None = No
         raise error
 
 
-def error_of(code: int, message: str | None, during: str, *, topic: str | None = None) -> KohortError | None:
-    """What a code of an answer means; `None` for NONE."""
+def error_of(
+    code: int, message: str | None, during: str, *, topic: str | None = None, operation: str = ""
+) -> KohortError | None:
+    """What a code of an answer means, `None` for NONE; `operation` is the right on the cluster that it needed."""
     found = ErrorCode.of(code)
     if found is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic is not None:
         return UnknownTopicError(topic)
-    return None if found is ErrorCode.NONE else refused(found, message, during=during)
+    return None if found is ErrorCode.NONE else refused(found, message, during=during, operation=operation)
 
 
 def answered(found: T | KohortError) -> T:
@@ -265,9 +298,6 @@ def answered(found: T | KohortError) -> T:
 # What one call asks for of several things, each of which may be done or refused on its own.
 #
 # Laws: what was answered for good is not asked again; nothing that was done is forgotten when the rest fails.
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 #: Between two rounds, seconds.
 _AGAIN_S: Final = 0.1

@@ -116,6 +116,8 @@ class Cluster:
         self.is_reached = False
         #: Address without a broker at the last attempt -> its failure, since `forget_absent`.
         self._absent: dict[Endpoint, RequestFailed] = {}
+        #: Wakes this part of the machine: a request may be due.
+        self.wake: Callable[[], None] = lambda: None
         requests.on_end = self._on_any_end
 
     # -- metadata -----------------------------------------------------------------------------------------------
@@ -216,6 +218,7 @@ class Cluster:
             self._is_stale = True
         elif self._attempts == 0 or self._due_ms is None:
             self._due_ms = now_ms
+            self.wake()
 
     def refresh_now(self, now_ms: int) -> None:
         """Send a request at once, without the pause of an incomplete answer: the question has changed."""
@@ -223,18 +226,20 @@ class Cluster:
             self._is_stale = True
         else:
             self._due_ms = now_ms
+            self.wake()
 
     def refresh_soon(self, now_ms: int) -> None:
         """Send a request after one pause, for errors that last until the cluster has settled."""
         if not self._in_flight:
             due = now_ms + self._retry.delay_ms(self._attempts)
             self._due_ms = due if self._due_ms is None else min(self._due_ms, due)
+            self.wake()
 
     def next_deadline(self) -> int | None:
-        """Return when `on_tick` has a request to send."""
+        """Return when `work` has a request to send."""
         return None if self._in_flight else self._due_ms
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Send a metadata request when one is due."""
         if self._in_flight or self._due_ms is None or now_ms < self._due_ms:
             return

@@ -59,11 +59,14 @@ class CoordinatorLookup:
         self._due_ms: int | None = None
         self._in_flight = False
         self._attempts = 0
+        #: Wakes this part of the machine: a request may be due.
+        self.wake: Callable[[], None] = lambda: None
 
     def need(self, now_ms: int) -> Endpoint | None:
         """Return the coordinator; start a lookup if it is not known."""
         if self.endpoint is None and not self._in_flight and self._due_ms is None:
             self._due_ms = now_ms
+            self.wake()
         return self.endpoint
 
     def lost(self, endpoint: Endpoint, now_ms: int) -> None:
@@ -71,6 +74,7 @@ class CoordinatorLookup:
         if self.endpoint == endpoint:
             self.endpoint = None
             self.hearing.lose()
+            self._requests.wake_all()
             self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
             self._attempts += 1
 
@@ -79,10 +83,10 @@ class CoordinatorLookup:
         self._attempts = 0
 
     def next_deadline(self) -> int | None:
-        """Return when `on_tick` has a request to send."""
+        """Return when `work` has a request to send."""
         return None if self._in_flight else self._due_ms
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Send a FindCoordinator request when one is due."""
         if self._in_flight or self._due_ms is None or now_ms < self._due_ms:
             return

@@ -123,7 +123,9 @@ class Driver(Generic[E]):
         self._events: deque[E | DriverEvent] = deque()
         self._is_handling = False
         self._is_stopped = False
+        #: Goes off at `_timer_ms` or, if that has passed, at once.
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
         self._loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -170,6 +172,8 @@ class Driver(Generic[E]):
             while self._events and not self._is_stopped:
                 for action in self._machine.handle(self._events.popleft(), self._clock.now_ms()):
                     self._execute(action)
+            if not self._is_stopped:
+                self._wake_by(self._machine.next_deadline())
         except BaseException as bug:
             self._on_bug(bug)
             if not isinstance(bug, Exception):
@@ -177,7 +181,6 @@ class Driver(Generic[E]):
                 raise
         finally:
             self._is_handling = False
-        self._rearm()
 
     def _execute(self, action: Action) -> None:
         match action:
@@ -200,7 +203,22 @@ class Driver(Generic[E]):
 
     # -- time -----------------------------------------------------------------------------------------------------
 
+    def _wake_by(self, instant_ms: int | None) -> None:
+        """Have the timer go off by that time; `None`: never."""
+        if instant_ms is None or self._is_stopped:
+            return
+        if self._timer is not None:
+            # A timer that goes off for a deadline that has moved finds the next one.
+            if self._timer_ms <= instant_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = instant_ms
+        # At least a millisecond: a machine that forgets to move a deadline must not take the whole processor.
+        delay_ms = max(1, instant_ms - self._clock.now_ms())
+        self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+
     def _rearm(self) -> None:
+        """Set the timer to the earliest deadline of the machine and of all requests."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -213,11 +231,7 @@ class Driver(Generic[E]):
                 deadlines.append(link.connection.next_deadline())
                 deadlines.append(link.renew_at_ms)
             deadlines.extend(deadline for _, deadline in link.queue)
-        earliest = min((deadline for deadline in deadlines if deadline is not None), default=None)
-        if earliest is not None:
-            # At least a millisecond: a machine that forgets to move a deadline must not take the whole processor.
-            delay_ms = max(1, earliest - self._clock.now_ms())
-            self._timer = self._loop.call_later(delay_ms / 1000, self._on_timer)
+        self._wake_by(min((deadline for deadline in deadlines if deadline is not None), default=None))
 
     def _next_deadline(self) -> int | None:
         try:
@@ -246,8 +260,7 @@ class Driver(Generic[E]):
         deadline = self._next_deadline()
         if deadline is not None and deadline <= now_ms:
             self.handle(DeadlineReached())
-        else:
-            self._rearm()
+        self._rearm()
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -261,10 +274,12 @@ class Driver(Generic[E]):
             self._write(link.connection, send, deadline_ms)
             return
         link.queue.append((send, deadline_ms))
+        self._wake_by(deadline_ms)
         if link.connection is None and link.opening is None:
             link.opening = self._loop.create_task(self._open(link))
 
     def _write(self, connection: Connection, send: Send, deadline_ms: int) -> None:
+        self._wake_by(deadline_ms)
         try:
             connection.send(send, deadline_ms=deadline_ms)
         except UnsupportedError as error:

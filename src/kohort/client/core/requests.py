@@ -82,13 +82,22 @@ M = TypeVar("M", bound=Message)
 class Requests:
     """The actions of one call of `handle`, and the takers of all outstanding answers."""
 
-    __slots__ = ("_actions", "_latest", "_next_token", "_throttled_ms", "_waiting", "on_end", "request_timeout_ms")
+    __slots__ = (
+        "_actions",
+        "_latest",
+        "_next_token",
+        "_throttled_ms",
+        "_waiting",
+        "on_end",
+        "request_timeout_ms",
+        "wake_all",
+    )
 
     def __init__(self, *, request_timeout_ms: int) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
         self._actions: list[Action] = []
-        #: token -> broker and taker of the answer, for every request that has not ended.
-        self._waiting: dict[int, tuple[Endpoint, Then]] = {}
+        #: token -> broker, taker of the answer, and wake of the part that it concerns; for each request without an end.
+        self._waiting: dict[int, tuple[Endpoint, Then, Callable[[], None] | None]] = {}
         self._next_token = 1
         #: coordinator -> token of the latest request that was sent to it by the coordinator's connection.
         self._latest: dict[Endpoint, int] = {}
@@ -96,6 +105,8 @@ class Requests:
         self._throttled_ms: dict[Endpoint, int] = {}
         #: Called after the end of every request, with the broker, the answer and the time.
         self.on_end: Callable[[Endpoint, Answer, int], None] | None = None
+        #: Wakes every part of the machine.
+        self.wake_all: Callable[[], None] = _wake_nothing
 
     def send(
         self,
@@ -108,11 +119,15 @@ class Requests:
         max_version: int | None = None,
         timeout_ms: int | None = None,
         has_response: bool = True,
+        wake: Callable[[], None] | None = None,
     ) -> int:
-        """Queue a request and return its token; `then(answer, now_ms)` is called once when it ends."""
+        """Queue a request and return its token; `then(answer, now_ms)` is called once when it ends.
+
+        `wake`: called after a response; without it, and after a failure, every part of the machine is woken.
+        """
         token = self._next_token
         self._next_token += 1
-        self._waiting[token] = (to, then)
+        self._waiting[token] = (to, then, wake)
         if lane is Lane.COORDINATOR:
             self._latest[to] = token
         self._actions.append(
@@ -134,10 +149,11 @@ class Requests:
         waiting = self._waiting.pop(event.token, None)
         if waiting is None:
             return False
-        to, then = waiting
+        to, then, wake = waiting
         wait_ms = 0 if isinstance(event, RequestFailed) else getattr(event.message, "throttle_time_ms", 0)
         if wait_ms > 0:
             self._throttled_ms[to] = max(self.not_before_ms(to), now_ms + wait_ms)
+        (self.wake_all if wake is None or isinstance(event, RequestFailed) or wait_ms > 0 else wake)()
         then(event, now_ms)
         if self.on_end is not None:
             self.on_end(to, event, now_ms)
@@ -185,6 +201,10 @@ class Requests:
         """Return every action queued since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
+
+
+def _wake_nothing() -> None:
+    """Wake no part: the machine looks at all of them after each event."""
 
 
 def message_of(answer: Answer, expected: type[M]) -> M | None:

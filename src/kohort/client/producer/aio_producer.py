@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -18,13 +17,13 @@ from kohort.client.arguments import to_seconds
 from kohort.client.core.in_loop import InLoop, Rounds
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import AnyRoom
-from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
+from kohort.client.producer.bulk_send import ManyFuture, TablesFuture
 from kohort.client.producer.context import GRACE_S, Deliveries, HeadersArgument, ProducerSide
 from kohort.client.producer.core.producer_events import ProducerCloseAsked
 from kohort.client.producer.record_future import DeliveryCall, RecordFuture
-from kohort.client.records import RecordMetadata, SentMany
+from kohort.client.records import RecordMetadata
 from kohort.client.steps import Pause, Wait, run_on_loop
-from kohort.errors import KohortError, KohortTimeoutError, StateError
+from kohort.errors import KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
@@ -184,45 +183,17 @@ class Producer(ProducerSide):
         headers: HeadersArgument = None,
     ) -> ManyFuture:
         """Queue many records; the returned future ends with their places. See `kohort.Producer.send_many`."""
-        pieces = self._intake.rows(
-            topic,
-            values,
-            keys=keys,
-            partition=partition,
-            timestamps=timestamps,
-            headers=headers,
-            piece_bytes=self._piece_bytes,
-        )
-        self._check_open()
-        return await self._send_pieces(topic, pieces)
+        return await self._rows(topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers)
 
     async def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
     ) -> TablesFuture:
         """Queue a table's rows; the returned future ends with their places. See `kohort.Producer.send_arrow`."""
-        tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
-        self._check_open()
-        parts: list[Future[SentMany]] = []
-        for pieces in filter(None, tables):
-            parts.append(await self._send_pieces(pieces[0].name, pieces, is_begun=bool(parts)))
-        return TablesFuture(parts)
+        return await self._tables(data, topic, headers)
 
-    async def _send_pieces(self, topic: str, pieces: list[Bulk], *, is_begun: bool = False) -> ManyFuture:
-        if not pieces:
-            return ManyFuture(topic, 0)
-        for place, piece in enumerate(pieces):
-            try:
-                if not self._room.try_reserve(piece.size_bytes):
-                    await self._room.reserve(piece.size_bytes, self._wake)
-                self._check_open()
-            except (KohortError, asyncio.CancelledError) as error:
-                # Without a piece on its way the call itself raises; otherwise the future tells.
-                if (place == 0 and not is_begun) or isinstance(error, asyncio.CancelledError):
-                    raise
-                piece.future.give_up(sum(each.count for each in pieces[place:]), error)
-                break
-            self._submit(piece)
-        return pieces[0].future
+    async def _reserve(self, size: int) -> None:
+        if not self._room.try_reserve(size):
+            await self._room.reserve(size, self._wake)
 
     async def send_and_wait(
         self,
@@ -280,10 +251,6 @@ class Producer(ProducerSide):
     async def _wait(self, wait: Wait) -> object:
         assert isinstance(wait, Pause) and wait.ticket is not None, "calls wait for tickets"
         return await self._io.wait(wait.ticket, wait.seconds)
-
-    def _check_open(self) -> None:
-        if self._room.is_shut:
-            raise self._refusal()
 
 
 def _told_at_once(deliveries: Deliveries) -> Callable[[Any], None]:

@@ -7,10 +7,11 @@ Source: C9; Kafka's record batches.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from threading import Lock
-from typing import Any, Final, Literal, Protocol, Self, cast
+from typing import Any, ClassVar, Final, Literal, Self
 
 from kohort.client.core.own_threads import check_may_wait
 from kohort.client.producer.record_future import BatchEnd, awaited
@@ -23,73 +24,38 @@ from kohort.records.building import Writer
 _OVERHEAD_BYTES: Final = 24
 
 
-class Columns(Protocol):
-    """The keys, values, times and headers of rows."""
-
-    #: Number of rows.
-    count: int
-    #: Whether no row has a key or a partition of its own.
-    is_free: bool
-    #: Bytes of every row beside its own key, value and headers.
-    overhead_bytes: int
-
-    def part(self, start: int, stop: int) -> Self:
-        """Return the rows from `start` to `stop`."""
-        ...
-
-    def spread(self, count: int, turn: int) -> Sequence[Sequence[int]]:
-        """Return the rows of each partition; empty if a row names a partition that does not exist."""
-        ...
-
-    def chosen(self, rows: list[int]) -> Sequence[int]:
-        """Return row numbers in the form that `measure` and `writer` take."""
-        ...
-
-    def measure(self, rows: Sequence[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
-        """Return the end of the rows that fit into the limit, and their bytes."""
-        ...
-
-    def writer(self, rows: Sequence[int] | None, position: int, stop: int) -> Writer:
-        """Return a function that writes these rows as a batch."""
-        ...
-
-    def time_of(self, row: int) -> int:
-        """Return the time of a row, milliseconds since 1970."""
-        ...
-
-    def key_of(self, row: int) -> bytes | None:
-        """Return the key of a row, for partitioners without a kernel."""
-        ...
-
-    def partition_of(self, row: int) -> int | None:
-        """Return the partition that the row itself names; `None`: it names none."""
-        ...
-
-
-class ListColumns:
-    """Columns that are lists.
+class Columns(ABC):
+    """The keys, values, times and headers of rows.
 
     Args:
+        count: number of rows.
         keys: `None` if no row has one.
         values: of the rows.
         times: milliseconds; `None` means `time_ms` for all.
         time_ms: time of all rows, without `times`.
-        tails: encoded headers of each row.
+        tails: encoded headers of each row; `None` means `tail` for all.
         tail: encoded headers of all rows, without `tails`.
         partitions: the rows' own partitions; `None` if no row has one.
     """
 
+    #: The kernels for columns of this form.
+    _measured: ClassVar[Callable[..., tuple[int, int]]]
+    _written: ClassVar[Callable[..., tuple[int, int]]]
+
     def __init__(
         self,
-        keys: list[bytes | None] | None,
-        values: list[bytes | None],
+        count: int,
+        keys: Any,
+        values: Any,
         *,
-        times: list[int] | None,
+        times: Any,
         time_ms: int,
-        tails: list[bytes] | None = None,
+        tails: Any = None,
         tail: bytes = b"\x00",
-        partitions: list[int | None] | None = None,
+        partitions: Any = None,
     ) -> None:
+        #: Number of rows.
+        self.count = count
         self._keys = keys
         self._values = values
         self._times = times
@@ -97,22 +63,75 @@ class ListColumns:
         self._tails = tails
         self._tail = tail
         self._partitions = partitions
-        self.count = len(values)
+        #: Bytes of every row beside its own key, value and headers.
         self.overhead_bytes = _OVERHEAD_BYTES + (len(tail) if tails is None else 0)
-
+        #: Whether no row has a key or a partition of its own.
         self.is_free = keys is None and partitions is None
 
-    def part(self, start: int, stop: int) -> ListColumns:
+    def part(self, start: int, stop: int) -> Self:
         """Return the rows from `start` to `stop`."""
-        return ListColumns(
-            None if self._keys is None else self._keys[start:stop],
-            self._values[start:stop],
+        keys, values, tails = (
+            None if column is None else self._part_of(column, start, stop)
+            for column in (self._keys, self._values, self._tails)
+        )
+        return type(self)(
+            stop - start,
+            keys,
+            values,
             times=None if self._times is None else self._times[start:stop],
             time_ms=self._time_ms,
-            tails=None if self._tails is None else self._tails[start:stop],
+            tails=tails,
             tail=self._tail,
             partitions=None if self._partitions is None else self._partitions[start:stop],
         )
+
+    @staticmethod
+    @abstractmethod
+    def _part_of(column: Any, start: int, stop: int) -> Any:
+        """Return the rows from `start` to `stop` of a column."""
+
+    @abstractmethod
+    def spread(self, count: int, turn: int) -> Sequence[Sequence[int]]:
+        """Return the rows of each partition; empty if a row names a partition that does not exist."""
+
+    @abstractmethod
+    def chosen(self, rows: list[int]) -> Sequence[int]:
+        """Return row numbers in the form that `measure` and `writer` take."""
+
+    def measure(self, rows: Sequence[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
+        """Return the end of the rows that fit into the limit, and their bytes."""
+        return self._measured(
+            self._keys, self._values, self._tails, rows, position, stop, self.overhead_bytes, limit_bytes
+        )
+
+    def writer(self, rows: Sequence[int] | None, position: int, stop: int) -> Writer:
+        """Return a function that writes these rows as a batch."""
+        return lambda out, at, base_time: self._written(
+            self._keys, self._values, self._times, self._tails, self._tail, rows, position, stop, base_time, out, at
+        )
+
+    def time_of(self, row: int) -> int:
+        """Return the time of a row, milliseconds since 1970."""
+        return self._time_ms if self._times is None else int(self._times[row])
+
+    @abstractmethod
+    def key_of(self, row: int) -> bytes | None:
+        """Return the key of a row, for partitioners without a kernel."""
+
+    @abstractmethod
+    def partition_of(self, row: int) -> int | None:
+        """Return the partition that the row itself names; `None`: it names none."""
+
+
+class ListColumns(Columns):
+    """Columns that are lists."""
+
+    _measured = staticmethod(measure_rows)
+    _written = staticmethod(write_rows)
+
+    @staticmethod
+    def _part_of(column: list[Any], start: int, stop: int) -> list[Any]:
+        return column[start:stop]
 
     def spread(self, count: int, turn: int) -> list[list[int]]:
         """See `Columns`."""
@@ -121,30 +140,6 @@ class ListColumns:
     def chosen(self, rows: list[int]) -> list[int]:
         """See `Columns`."""
         return rows
-
-    def measure(self, rows: Sequence[int] | None, position: int, stop: int, limit_bytes: int) -> tuple[int, int]:
-        """See `Columns`."""
-        return measure_rows(
-            self._keys,
-            self._values,
-            self._tails,
-            cast("list[int] | None", rows),
-            position,
-            stop,
-            self.overhead_bytes,
-            limit_bytes,
-        )
-
-    def writer(self, rows: Sequence[int] | None, position: int, stop: int) -> Writer:
-        """See `Columns`."""
-        listed = cast("list[int] | None", rows)
-        return lambda out, at, base_time: write_rows(
-            self._keys, self._values, self._times, self._tails, self._tail, listed, position, stop, base_time, out, at
-        )
-
-    def time_of(self, row: int) -> int:
-        """See `Columns`."""
-        return self._time_ms if self._times is None else self._times[row]
 
     def key_of(self, row: int) -> bytes | None:
         """See `Columns`."""

@@ -23,6 +23,7 @@ from kohort.client.core.host import Host, refuse_copies
 from kohort.client.metrics import producer_metrics
 from kohort.client.options import PRODUCER_OPTIONS, client_settings, machine_options
 from kohort.client.producer.buffer_pool import AnyRoom
+from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.core.producer_events import (
     ConnectAsked,
     FlushAsked,
@@ -35,6 +36,7 @@ from kohort.client.producer.core.producer_events import (
 )
 from kohort.client.producer.encoder import Intake
 from kohort.client.producer.record_future import RecordFuture
+from kohort.client.records import SentMany
 from kohort.client.steps import Pause
 from kohort.errors import ConfigError, KohortError, StateError
 
@@ -182,6 +184,59 @@ class ProducerSide:
         ticket: Future[object] = Future()
         self._io.post(build(ticket, at))
         return await Pause(seconds + GRACE_S, ticket)
+
+    async def _rows(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None,
+        partition: int | None,
+        timestamps: Iterable[int] | int | None,
+        headers: HeadersArgument,
+    ) -> ManyFuture:
+        pieces = self._intake.rows(
+            topic,
+            values,
+            keys=keys,
+            partition=partition,
+            timestamps=timestamps,
+            headers=headers,
+            piece_bytes=self._piece_bytes,
+        )
+        if self._room.is_shut:
+            raise self._refusal()
+        return await self._send_pieces(topic, pieces)
+
+    async def _tables(self, data: object, topic: str | None, headers: HeadersArgument) -> TablesFuture:
+        tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
+        if self._room.is_shut:
+            raise self._refusal()
+        parts: list[Future[SentMany]] = []
+        for pieces in filter(None, tables):
+            parts.append(await self._send_pieces(pieces[0].name, pieces, is_begun=bool(parts)))
+        return TablesFuture(parts)
+
+    async def _send_pieces(self, topic: str, pieces: list[Bulk], *, is_begun: bool = False) -> ManyFuture:
+        if not pieces:
+            return ManyFuture(topic, 0)
+        for place, piece in enumerate(pieces):
+            try:
+                await self._reserve(piece.size_bytes)
+                if self._room.is_shut:
+                    raise self._refusal()
+            except KohortError as error:
+                # Without a piece on its way the call itself raises; otherwise the future tells.
+                if place == 0 and not is_begun:
+                    raise
+                piece.future.give_up(sum(each.count for each in pieces[place:]), error)
+                break
+            self._submit(piece)
+        return pieces[0].future
+
+    async def _reserve(self, size: int) -> None:
+        """Take room for so many bytes, and wait for it as the door does."""
+        raise NotImplementedError
 
     async def _connected(self, timeout: float | None) -> None:
         await self._ask(lambda ticket, deadline: ConnectAsked(ticket=ticket, deadline_ms=deadline), timeout)

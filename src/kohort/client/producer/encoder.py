@@ -77,6 +77,7 @@ class Intake:
                     f"there are {len(value_list)} values and {len(column)} {what}: one for each is expected"
                 )
         whole = ListColumns(
+            len(value_list),
             key_list,
             value_list,
             times=times if isinstance(times, list) else None,

@@ -14,13 +14,12 @@ from kohort.client.arguments import to_seconds
 from kohort.client.core.thread import IoThread
 from kohort.client.foreign_names import PRODUCERS, answering
 from kohort.client.producer.buffer_pool import Room
-from kohort.client.producer.bulk_send import Bulk, ManyFuture, TablesFuture
 from kohort.client.producer.context import FOREVER_S, GRACE_S, HeadersArgument, ProducerSide
 from kohort.client.producer.core.producer_events import ProducerCloseAsked
 from kohort.client.producer.record_future import DeliveryCall
 from kohort.client.records import RecordMetadata, SentMany
 from kohort.client.steps import Pause, Wait, run
-from kohort.errors import KohortError, KohortTimeoutError, StateError
+from kohort.errors import KohortTimeoutError, StateError
 
 if TYPE_CHECKING:
     from kohort.client.typed_options import ProducerOptions
@@ -168,18 +167,8 @@ class Producer(ProducerSide):
             BufferFullError: there was no room for the first of them; for later ones the future tells.
             Errors: all others are those of `send`, with the place of the wrong value, like values[3].
         """
-        pieces = self._intake.rows(
-            topic,
-            values,
-            keys=keys,
-            partition=partition,
-            timestamps=timestamps,
-            headers=headers,
-            piece_bytes=self._piece_bytes,
-        )
-        if self._room.is_shut:
-            raise self._refusal()
-        return self._send_pieces(topic, pieces)
+        rows = self._rows(topic, values, keys=keys, partition=partition, timestamps=timestamps, headers=headers)
+        return run(rows, self._wait)
 
     def send_arrow(
         self, data: object, topic: str | None = None, *, headers: HeadersArgument = None
@@ -207,30 +196,10 @@ class Producer(ProducerSide):
             ConfigError: a column is missing or unknown, or a value is one that cannot be.
             Errors: all others are those of `send_many`.
         """
-        tables = self._intake.arrow_rows(data, topic, headers=headers, piece_bytes=self._piece_bytes)
-        if self._room.is_shut:
-            raise self._refusal()
-        parts: list[Future[SentMany]] = []
-        for pieces in filter(None, tables):
-            parts.append(self._send_pieces(pieces[0].name, pieces, is_begun=bool(parts)))
-        return TablesFuture(parts)
+        return run(self._tables(data, topic, headers), self._wait)
 
-    def _send_pieces(self, topic: str, pieces: list[Bulk], *, is_begun: bool = False) -> ManyFuture:
-        if not pieces:
-            return ManyFuture(topic, 0)
-        for place, piece in enumerate(pieces):
-            try:
-                self._room.reserve(piece.size_bytes, self._wake_to_wait)
-                if self._room.is_shut:
-                    raise self._refusal()
-            except KohortError as error:
-                # No piece is on its way yet, so the call itself raises.
-                if place == 0 and not is_begun:
-                    raise
-                piece.future.give_up(sum(each.columns.count for each in pieces[place:]), error)
-                break
-            self._submit(piece)
-        return pieces[0].future
+    async def _reserve(self, size: int) -> None:
+        self._room.reserve(size, self._wake_to_wait)
 
     def produce(
         self,

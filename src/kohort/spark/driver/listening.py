@@ -34,17 +34,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """A query's report after a batch, or while it had nothing to read.
+    """A query's report after a batch, or while it had nothing to read."""
 
-    `query`: its name, or its id. `lag`: partition -> offsets that were there when the batch was planned and are not
-    read yet; its keys are the partitions that were the query's then. `gained`, `lost`: since the report before.
-    """
-
+    #: Its name, or its id.
     query: str
     batch_id: int
     records: int
     duration_ms: int
+    #: Partition -> offsets that were there at the plan and are not read; the query's partitions then.
     lag: dict[TopicPartition, int]
+    #: Since the report before, as `lost`.
     gained: frozenset[TopicPartition]
     lost: frozenset[TopicPartition]
 

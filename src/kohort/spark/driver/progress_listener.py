@@ -98,7 +98,7 @@ class Follower(StreamingQueryListener):
         self._consumers: dict[str, Consumer] = {}
         self._changed = threading.Condition()
         # Guarded by the condition:
-        self._standings = Standings()
+        self._progress = ProgressCommits()
         #: Runs that have started or said something, and have not ended.
         self._running: set[UUID] = set()
         self._trouble: dict[str, KohortError] = {}
@@ -109,7 +109,7 @@ class Follower(StreamingQueryListener):
     def committed(self) -> dict[str, Offsets]:
         """group -> partition -> committed offset, as far as is known here."""
         with self._changed:
-            return self._standings.committed()
+            return self._progress.committed()
 
     @property
     def trouble(self) -> dict[str, KohortError]:
@@ -135,9 +135,9 @@ class Follower(StreamingQueryListener):
         if self._thread.is_alive():
             self._hear_the_rest(deadline_s)
             with self._changed:
-                while self._standings.groups() and time.monotonic() < deadline_s and not self._is_closing:
+                while self._progress.groups() and time.monotonic() < deadline_s and not self._is_closing:
                     self._changed.wait(_LOOK_UP_S)
-                for group in self._standings.groups():
+                for group in self._progress.groups():
                     why = self._trouble.get(group, "there was no time")
                     _log.warning("group=%s offsets are not committed: %s", group, why)
                 self._is_closing = True
@@ -172,7 +172,7 @@ class Follower(StreamingQueryListener):
         """Note the end of a query, which reports no more progress."""
         with self._changed:
             self._running.discard(event.runId)
-            self._standings.end(event.id)
+            self._progress.end(event.id)
             self._changed.notify_all()
 
     def note(self, progress: StreamingQueryProgress) -> None:
@@ -183,7 +183,7 @@ class Follower(StreamingQueryListener):
             return
         with self._changed:
             self._running.add(progress.runId)
-            self._standings.note(group, progress.id, (end for state in states for end in state.ends.items()))
+            self._progress.note(group, progress.id, (end for state in states for end in state.ends.items()))
             self._changed.notify_all()
 
     # -- the thread ---------------------------------------------------------------------------------------------------
@@ -191,11 +191,11 @@ class Follower(StreamingQueryListener):
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._is_closing and not self._standings.groups():
+                while not self._is_closing and not self._progress.groups():
                     self._changed.wait()
                 if self._is_closing:
                     return
-                groups = self._standings.groups()
+                groups = self._progress.groups()
             done = [self._commit(group) for group in groups]
             if not all(done):
                 with self._changed:
@@ -210,21 +210,21 @@ class Follower(StreamingQueryListener):
         # No error of a broker ends the thread.
         try:
             with self._changed:
-                unknown = self._standings.unknown(group)
+                unknown = self._progress.unknown(group)
             if unknown:
                 self._drop_missing(group, consumer)
                 known = consumer.committed(unknown, _ATTEMPT_S)
                 with self._changed:
-                    self._standings.know(group, known)
+                    self._progress.know(group, known)
             with self._changed:
-                due = self._standings.due(group)
+                due = self._progress.due(group)
             if due:
                 consumer.commit(due, timeout=_ATTEMPT_S)
         except KohortError as why:
             self._complain(group, _members(group) if isinstance(why, FencedError) else why)
             return False
         with self._changed:
-            self._standings.know(group, due)
+            self._progress.know(group, due)
             if self._trouble.pop(group, None) is not None:
                 _log.info("group=%s offsets are committed again", group)
             self._changed.notify_all()
@@ -233,19 +233,19 @@ class Follower(StreamingQueryListener):
     def _complain(self, group: str, why: KohortError) -> None:
         with self._changed:
             # A part of it may have been written, and a topic may be gone, for which no broker answers.
-            self._standings.doubt(group)
+            self._progress.doubt(group)
             if str(self._trouble.get(group)) != str(why):
                 _log.warning("group=%s offsets are committed later: %s", group, why)
             self._trouble[group] = why
 
     def _drop_missing(self, group: str, consumer: Consumer) -> None:
         with self._changed:
-            topics = sorted({partition.topic for partition in self._standings.due(group)})
+            topics = sorted({partition.topic for partition in self._progress.due(group)})
         missing = set(topics) - consumer.describe_topics(topics, _ATTEMPT_S).keys()
         if missing:
             _log.warning("group=%s offsets of topics that do not exist: %s", group, ",".join(sorted(missing)))
             with self._changed:
-                self._standings.drop(group, missing)
+                self._progress.drop(group, missing)
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
@@ -319,18 +319,15 @@ def _members(group: str) -> StateError:
     )
 
 
-# The offsets to commit for watched queries: each one's position, and each group's known offsets.
-#
-# Laws: pure; a group's offset never moves backwards; where several running queries of one group read a partition, the
-# slowest counts; a query that has ended counts until its last offsets are committed.
-
 Offsets = dict[TopicPartition, int]
 
 #: A query that has never committed anything; below every offset.
 NONE: Final = -1
 
 
-class Standings:
+# Pure. A group's offset never moves backwards; where several running queries of one group read a partition, the slowest
+# counts; a query that has ended counts until its last offsets are committed.
+class ProgressCommits:
     """Groups and the queries followed for them; a query is any value that survives its restarts."""
 
     def __init__(self) -> None:

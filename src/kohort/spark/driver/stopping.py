@@ -29,16 +29,15 @@ _LONGEST_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """How a query has ended.
+    """The end of a query."""
 
-    `query`: its name, or its id. `batch_id`: of its last finished batch, -1 without one. `ends`: partition -> the
-    offset at which its next reader goes on; of all sources, the smaller one where two read a partition.
-    `drained`: names of the members that have given everything up; none for a query without a group.
-    """
-
+    #: Its name, or its id.
     query: str
+    #: Of its last finished batch, -1 without one.
     batch_id: int
+    #: Partition -> where its next reader goes on; of all sources, the smaller one where two read a partition.
     ends: Mapping[TopicPartition, int]
+    #: Names of the members that have given everything up; none for a query without a group.
     drained: tuple[str, ...]
 
 

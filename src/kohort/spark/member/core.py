@@ -1,4 +1,4 @@
-"""A query as a member of its group: its partitions, its open batch, and its commits.
+"""A query as a member of its group: its state, its partitions, its open batch, and its commits.
 
 Nothing here waits or talks to a broker. Spark's calls are generators that yield what they need (`Request`) and get the
 answer sent; the group's events come in by `on_...`. `member/thread.py` runs both against a consumer, the simulation
@@ -8,7 +8,7 @@ Laws: a partition is planned only after a commit that tells the group so, with t
 offset read so far. A partition that the group wants back is not planned again, and stays until the batch that reads it
 is finished and committed. A span that another query has planned and may yet finish is not planned. A query ends in its
 group for good only when no batch of it is open and the group knows its position.
-Source: KIP-848, reconciliation of the member; P2 to P4; measured order of Spark's calls.
+Source: KIP-848, reconciliation of the member; KIP-345; P2 to P4; measured order of Spark's calls.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Membership:
         self._waits = waits
         self._follows_orders = follows_orders
         self._join_patience_ms = join_patience_ms
-        self._doubts = Doubts(name, self.notes, waits=waits, patience_ms=doubt_patience_ms)
+        self._uncertain = UncertainBatches(name, self.notes, waits=waits, patience_ms=doubt_patience_ms)
         #: Owned partitions that are being planned at this moment: a revocation of these waits, too.
         self._picking: set[TopicPartition] = set()
         #: Owned partitions of a finished batch of which the group has not heard yet: these wait as well.
@@ -393,7 +393,7 @@ class Membership:
         wanted = sorted((readable | self._lost) - self._ledgers.keys())
         fetched: dict[TopicPartition, Ledger] = (yield Fetch(tuple(wanted))) if wanted else {}
         found = self._heed({**self._ledgers, **fetched})
-        held = yield from self._doubts.find_held(found, readable & found.keys(), now_ms)
+        held = yield from self._uncertain.find_held(found, readable & found.keys(), now_ms)
         if held and held == readable and self.is_bounded and not is_last:
             return None
         places: Places = {
@@ -453,15 +453,9 @@ class Membership:
         self.state = new
 
 
-# The states of a query in its group, and the only transitions between them.
-#
-# Laws: a state changes in `Membership._move` alone, which looks it up here; a pair that is not in the table is a bug.
-# A batch is open from its plan until it is known to be finished; while one is open nothing is given up but by force,
-# and
-# a query that leaves then leaves as one that comes back.
-# Source: KIP-848 and KIP-345; the life of Spark's reader process.
-
-
+# A state changes in `Membership._move` alone, by the table of transitions; a pair that is not in it is a bug. A batch
+# is open from its plan until it is known to be finished. While one is open nothing is given up but by force, and a
+# query that leaves then leaves as one that comes back.
 class State(Enum):
     """The state of a query in its group."""
 
@@ -534,14 +528,9 @@ TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
 }
 
 
-# Batches of other queries that are in doubt: whether to wait for them.
-#
-# Laws: a planned batch is left to its query while that is in the group, or away for a while, and for a bounded time.
-# A query that takes it then logs which offsets may be read twice.
-# Source: KIP-345: a member that is away keeps its name until its session ends.
-
-
-class Doubts:
+# A planned batch is left to its query while that is in the group, or away for a while (KIP-345: it keeps its name until
+# its session ends), and for a bounded time. A query that takes it then logs which offsets may be read twice.
+class UncertainBatches:
     """The open batches of other queries for which one query waits.
 
     Args:

@@ -26,12 +26,12 @@ from kohort.spark.checkpoint import (
     REMOTE,
     TELL_THE_END,
     BatchState,
-    Lookout,
+    CheckpointDiscovery,
     check_logged,
     is_temporary,
     read_batch_state,
 )
-from kohort.spark.driver_channel import BatchDone, Drain, Mailbox, announce, fingerprint
+from kohort.spark.driver_channel import BatchDone, Drain, DriverChannel, announce, fingerprint
 from kohort.spark.member import requests
 from kohort.spark.member.batch_notes import from_offsets, group_of_notes, leave_notes, read_notes, to_offsets
 from kohort.spark.member.core import Membership
@@ -79,7 +79,7 @@ class GroupMember:
         #: topic -> its id, then.
         self._topic_ids: dict[str, str] = {}
         # The reader's process is a child of the JVM.
-        self._lookout = Lookout(os.getppid())
+        self._discovery = CheckpointDiscovery(os.getppid())
         #: The driver has told that a batch is finished.
         self._has_listener = False
         #: It was said that no checkpoint, or none that lasts, was found.
@@ -90,7 +90,7 @@ class GroupMember:
         self._is_closing = False
         self._must_exit = False
         self._is_over = False
-        self._mailbox = Mailbox.open(name)
+        self._mailbox = DriverChannel.open(name)
         if options.group_instance_id is None:
             announce(self._group_id, name)
         self.consumer = Consumer.from_config(
@@ -136,11 +136,11 @@ class GroupMember:
         """Note the offset of the end of the last planned batch."""
         self._planned = end
         if self._options.checkpoint_location is None:
-            self._lookout.watch(end)
+            self._discovery.watch(end)
 
     def note_logged(self) -> None:
         """Note that Spark has written the last planned end into its log."""
-        self._lookout.note_logged()
+        self._discovery.note_logged()
         self._check_location()
 
     def resume(
@@ -369,7 +369,7 @@ class GroupMember:
 
     def _tell_of_checkpoint(self) -> None:
         """Warn once if no checkpoint was seen, or only one that does not outlive the query."""
-        location = self._lookout.location
+        location = self._discovery.location
         if self._has_told or self._options.checkpoint_location is not None:
             return
         if location is not None and is_temporary(location):
@@ -379,7 +379,7 @@ class GroupMember:
                 location,
                 self._group_id,
             )
-        elif self._lookout.has_given_up and not self._has_listener:
+        elif self._discovery.has_given_up and not self._has_listener:
             _log.warning("the query's checkpoint was not found, it is perhaps %s; %s", REMOTE, TELL_THE_END)
         else:
             return
@@ -450,7 +450,7 @@ class GroupMember:
 
     def _look(self) -> BatchState:
         """Return the state of the open batch in Spark's checkpoint."""
-        return read_batch_state(self._options.checkpoint_location or self._lookout.location, self._planned)
+        return read_batch_state(self._options.checkpoint_location or self._discovery.location, self._planned)
 
 
 def _now_ms() -> int:

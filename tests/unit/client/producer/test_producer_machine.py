@@ -962,7 +962,7 @@ class TestPartitionThatIsNotKnown:
 
     def test_row_of_many_waits_too(self) -> None:
         dialogue = Dialogue().ready()
-        columns = ListColumns(None, [b"one", b"two"], times=None, time_ms=5, partitions=[0, 4])
+        columns = ListColumns(2, None, [b"one", b"two"], times=None, time_ms=5, partitions=[0, 4])
         many = ManyFuture("orders", 2)
         dialogue.submissions.append(Bulk("orders", None, columns, 50, many))
         dialogue.take(RecordsSubmitted())

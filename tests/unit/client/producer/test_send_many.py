@@ -239,9 +239,11 @@ def test_rows_are_spread_measured_and_written_as_records_are(
     keys, values, times, partitions, headers = (list(column) for column in zip(*rows, strict=True))
     partitioner = Partitioner(batch_bytes=1)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("measure_rows", "spread_rows", "write_rows"):
-            patch.setattr(bulk_send, name, getattr(kernels, name))
+        patch.setattr(bulk_send, "spread_rows", kernels.spread_rows)
+        patch.setattr(ListColumns, "_measured", staticmethod(kernels.measure_rows))
+        patch.setattr(ListColumns, "_written", staticmethod(kernels.write_rows))
         columns = ListColumns(
+            len(values),
             keys,
             values,
             times=times,

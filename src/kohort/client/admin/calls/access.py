@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kohort.client.admin.questions import Questions, carry_out
+from kohort.client.admin.questions import Calls
 from kohort.client.admin.results import access as shapes
 from kohort.client.admin.results.access import Acl, AclFilter
 from kohort.client.arguments import to_several
@@ -21,11 +21,8 @@ from kohort.wire.messages.describe_acls import DescribeAclsResponse
 _PART: Final = 1 / 5_000
 
 
-class AccessCalls:
+class AccessCalls(Calls):
     """Who may do what."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def create_acls(self, acls: Iterable[Acl]) -> None:
         """Add entries; one that is there already stays as it is. Brokers heed them a little later.
@@ -41,18 +38,12 @@ class AccessCalls:
         chosen = [shapes.to_acl(acl) for acl in to_several(acls, "entries", "[kohort.Acl(...)]")]
 
         async def ask(part: Sequence[Acl]) -> Mapping[Acl, KohortError | None]:
-            response = await self._questions.ask(
-                shapes.create_request(part), CreateAclsResponse, during=during, codes=_none
-            )
+            response = await self._questions.ask(shapes.create_request(part), CreateAclsResponse, during=during)
             rows = zip(part, response.results, strict=False)
             return {acl: shapes.error_of(row.error_code, row.error_message, during, "alter") for acl, row in rows}
 
         if chosen:
-            (
-                await carry_out(
-                    chosen, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART
-                )
-            ).settle()
+            await self._questions.do_all(chosen, ask, during=during, per_request=lambda _: _PART)
 
     async def describe_acls(self, of: AclFilter | Acl | None = None) -> list[Acl]:
         """The entries that a filter lets through, all of them without one, by resource and principal.
@@ -63,9 +54,7 @@ class AccessCalls:
         """
         chosen = shapes.to_filter(of)
         during = "looking up the access lists"
-        response = await self._questions.ask(
-            shapes.describe_request(chosen), DescribeAclsResponse, during=during, codes=lambda row: [row.error_code]
-        )
+        response = await self._questions.ask(shapes.describe_request(chosen), DescribeAclsResponse, during=during)
         error = shapes.error_of(response.error_code, response.error_message, during, "describe")
         if error is not None:
             raise error
@@ -85,9 +74,7 @@ class AccessCalls:
         chosen = [shapes.to_filter(each) for each in to_several(filters, "filters", "[kohort.AclFilter(...)]")]
 
         async def ask(part: Sequence[AclFilter]) -> Mapping[AclFilter, list[Acl] | KohortError]:
-            response = await self._questions.ask(
-                shapes.delete_request(part), DeleteAclsResponse, during=during, codes=_none
-            )
+            response = await self._questions.ask(shapes.delete_request(part), DeleteAclsResponse, during=during)
             found: dict[AclFilter, list[Acl] | KohortError] = {}
             for each, row in zip(part, response.filter_results, strict=False):
                 said = [(row.error_code, row.error_message)]
@@ -98,12 +85,5 @@ class AccessCalls:
 
         if not chosen:
             return []
-        done = (
-            await carry_out(chosen, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART)
-        ).settle()
+        done = await self._questions.do_all(chosen, ask, during=during, per_request=lambda _: _PART)
         return [done[each] for each in chosen]
-
-
-def _none(_: object) -> tuple[int, ...]:
-    """Which codes may pass is looked at for each entry."""
-    return ()

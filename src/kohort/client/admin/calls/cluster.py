@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from kohort.base import VERSION
 from kohort.client.admin.admin_machine import MovedError
-from kohort.client.admin.questions import Outcome, Questions, carry_out, check, error_of
+from kohort.client.admin.questions import Calls, Outcome, carry_out, check, error_of
 from kohort.client.admin.results import cluster as shapes
 from kohort.client.admin.results.cluster import (
     ClusterDescription,
@@ -43,11 +43,8 @@ from kohort.wire.private import SOFTWARE_NAME
 _TIMEOUT_MS: Final = 30_000
 
 
-class ClusterCalls:
+class ClusterCalls(Calls):
     """What a cluster is made of."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def describe_cluster(
         self, *, include_fenced: bool = False, include_authorized_operations: bool = False
@@ -61,17 +58,15 @@ class ClusterCalls:
         Raises:
             UnsupportedFeatureError: the broker knows nothing of fenced ones.
         """
-        response = await self._questions.ask(
+        response = await self._questions.ask_checked(
             DescribeClusterRequest(
                 include_cluster_authorized_operations=include_authorized_operations,
                 include_fenced_brokers=include_fenced,
             ),
             DescribeClusterResponse,
             during="describing the cluster",
-            codes=lambda response: [response.error_code],
             min_version=2 if include_fenced else None,
         )
-        check(response.error_code, response.error_message, "describing the cluster")
         return shapes.cluster(response)
 
     async def describe_features(self) -> FeaturesDescription:
@@ -82,14 +77,12 @@ class ClusterCalls:
         ...     [(each.name, each.version_level) for each in admin.describe_features().features]
         [('group.version', 1)]
         """
-        response = await self._questions.ask(
+        response = await self._questions.ask_checked(
             ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION),
             ApiVersionsResponse,
             during="describing features",
-            codes=lambda response: [response.error_code],
             min_version=3,
         )
-        check(response.error_code, None, "describing features")
         return shapes.features(response)
 
     async def update_features(
@@ -111,15 +104,13 @@ class ClusterCalls:
             UnsupportedFeatureError: the broker has no features that could be changed.
         """
         during = "trying new levels of features" if validate_only else "updating features"
-        response = await self._questions.ask(
+        response = await self._questions.ask_checked(
             shapes.features_request(levels, downgrade=downgrade, validate_only=validate_only, timeout_ms=_TIMEOUT_MS),
             UpdateFeaturesResponse,
             during=during,
-            codes=lambda response: [response.error_code],
             # Before, a trial could not be told from the change, nor one kind of lower level from the other.
             min_version=1,
         )
-        check(response.error_code, response.error_message, during)
         for row in response.results:
             check(row.error_code, row.error_message, f"{during}: {row.feature}")
 
@@ -137,14 +128,9 @@ class ClusterCalls:
         ...     admin.describe_broker()["node.id"]
         '1'
         """
-        during = "describing a broker"
-        response = await self._questions.ask(
-            DescribeBrokerRequest(),
-            DescribeBrokerResponse,
-            during=during,
-            codes=lambda response: [response.error_code],
+        response = await self._questions.ask_checked(
+            DescribeBrokerRequest(), DescribeBrokerResponse, during="describing a broker"
         )
-        check(response.error_code, response.error_message, during)
         return {fact.name: fact.value for fact in response.facts}
 
     async def describe_quorum(self) -> QuorumDescription:
@@ -199,10 +185,8 @@ class ClusterCalls:
                 said[broker] = await self._log_dirs_of(broker, there, chosen)
             return said
 
-        outcome = await carry_out(
-            sorted(wanted), ask, during="describing log directories", within_s=self._questions.timeout_s
-        )
-        return [row for rows in outcome.settle().values() for row in rows]
+        done = await self._questions.do_all(sorted(wanted), ask, during="describing log directories")
+        return [row for rows in done.values() for row in rows]
 
     async def _log_dirs_of(
         self, broker: int, there: Mapping[int, Endpoint], partitions: Sequence[TopicPartition] | None
@@ -216,7 +200,6 @@ class ClusterCalls:
                 DescribeLogDirsResponse,
                 target=there[broker],
                 during=during,
-                codes=lambda response: [response.error_code],
             )
         except KohortError as why:
             return _of_broker(why, during)
@@ -262,11 +245,11 @@ class ClusterCalls:
                 said.update(await self._move_at(broker, there, mine))
             return said
 
-        (
-            await carry_out(
-                wanted, ask, during="moving copies to other directories", within_s=self._questions.timeout_s
-            )
-        ).settle()
+        await self._questions.do_all(
+            wanted,
+            ask,
+            during="moving copies to other directories",
+        )
 
     async def _move_at(
         self, broker: int, there: Mapping[int, Endpoint], wanted: Mapping[TopicPartitionReplica, str]
@@ -280,7 +263,6 @@ class ClusterCalls:
                 AlterReplicaLogDirsResponse,
                 target=there[broker],
                 during=during,
-                codes=lambda _: (),
             )
         except KohortError as why:
             return dict.fromkeys(wanted, _of_broker(why, during))
@@ -333,11 +315,8 @@ def _replicas(replicas: object) -> list[TopicPartitionReplica]:
 _PARTITIONS_PER_REQUEST: Final = 5_000
 
 
-class ReplicaCalls:
+class ReplicaCalls(Calls):
     """Which brokers have partitions, and who of them leads."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
@@ -382,15 +361,13 @@ class ReplicaCalls:
         self, partitions: Sequence[TopicPartition] | None, *, unclean: bool
     ) -> dict[TopicPartition, LeaderElection | KohortError]:
         during = "electing leaders"
-        response = await self._questions.ask(
+        response = await self._questions.ask_checked(
             shapes.elect_request(partitions, unclean=unclean, timeout_ms=_TIMEOUT_MS),
             ElectLeadersResponse,
             during=during,
-            codes=lambda response: [response.error_code],
             # Before, there was one kind of election only.
             min_version=1 if unclean else None,
         )
-        check(response.error_code, None, during)
         found: dict[TopicPartition, LeaderElection | KohortError] = {}
         for topic in response.replica_election_results:
             for row in topic.partition_result:
@@ -426,7 +403,7 @@ class ReplicaCalls:
         await self._questions.metadata_of(wanted)
 
         async def ask(chosen: Sequence[TopicPartition]) -> dict[TopicPartition, KohortError | None]:
-            response = await self._questions.ask(
+            response = await self._questions.ask_checked(
                 shapes.reassign_request(
                     {each: wanted[each] for each in chosen},
                     allow_replication_factor_change=allow_replication_factor_change,
@@ -434,10 +411,8 @@ class ReplicaCalls:
                 ),
                 AlterPartitionReassignmentsResponse,
                 during="reassigning partitions",
-                codes=lambda response: [response.error_code],
                 min_version=None if allow_replication_factor_change else 1,
             )
-            check(response.error_code, response.error_message, "reassigning partitions")
             return {
                 (each := TopicPartition(topic.name, row.partition_index)): error_of(
                     row.error_code, row.error_message, f"reassigning {each}"
@@ -446,15 +421,12 @@ class ReplicaCalls:
                 for row in topic.partitions
             }
 
-        (
-            await carry_out(
-                wanted,
-                ask,
-                during="reassigning partitions",
-                within_s=self._questions.timeout_s,
-                per_request=lambda _: 1 / _PARTITIONS_PER_REQUEST,
-            )
-        ).settle()
+        await self._questions.do_all(
+            wanted,
+            ask,
+            during="reassigning partitions",
+            per_request=lambda _: 1 / _PARTITIONS_PER_REQUEST,
+        )
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -467,11 +439,9 @@ class ReplicaCalls:
         chosen = None if partitions is None else to_partitions(partitions)
         if chosen == ():
             return []
-        response = await self._questions.ask(
+        response = await self._questions.ask_checked(
             shapes.list_request(chosen, timeout_ms=_TIMEOUT_MS),
             ListPartitionReassignmentsResponse,
             during="listing reassignments",
-            codes=lambda response: [response.error_code],
         )
-        check(response.error_code, response.error_message, "listing reassignments")
         return shapes.reassignments(response)

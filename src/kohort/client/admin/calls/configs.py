@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kohort.client.admin.admin_machine import MovedError
-from kohort.client.admin.questions import Questions, carry_out, error_of
+from kohort.client.admin.questions import Calls, error_of
 from kohort.client.admin.results import configs as shapes
 from kohort.client.admin.results.configs import ConfigEntry, ConfigResource
 from kohort.client.admin.results.groups import GroupConfig
@@ -27,11 +27,8 @@ Resources = tuple[str, str | int] | Iterable[tuple[str, str | int]]
 _PER_REQUEST: Final = 200
 
 
-class ConfigCalls:
+class ConfigCalls(Calls):
     """What topics, brokers and groups are set to."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def describe_configs(
         self, resources: Resources, names: Sequence[str] | None = None
@@ -65,7 +62,6 @@ class ConfigCalls:
                 shapes.describe_request(part, chosen, include_synonyms=True),
                 DescribeConfigsResponse,
                 during=_during("describing the configs of", part),
-                codes=lambda _: (),
                 target=target,
             )
             return {
@@ -111,7 +107,6 @@ class ConfigCalls:
                 shapes.alter_request(part, rows, validate_only=validate_only),
                 IncrementalAlterConfigsResponse,
                 during=_during("altering the configs of", part),
-                codes=lambda _: (),
                 target=target,
             )
             return {
@@ -169,15 +164,12 @@ class ConfigCalls:
                 # It is gone; what the others say is worth having all the same.
                 return {one: moved.why}
 
-        return (
-            await carry_out(
-                resources,
-                ask_part,
-                during=during,
-                within_s=self._questions.timeout_s,
-                per_request=lambda each: 1.0 if _is_of_one_broker(each) else 1 / _PER_REQUEST,
-            )
-        ).settle()
+        return await self._questions.do_all(
+            resources,
+            ask_part,
+            during=during,
+            per_request=lambda each: 1.0 if _is_of_one_broker(each) else 1 / _PER_REQUEST,
+        )
 
 
 def _is_of_one_broker(resource: ConfigResource) -> bool:

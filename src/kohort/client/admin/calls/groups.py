@@ -286,7 +286,6 @@ class GroupCalls:
                 expected=ListGroupsResponse,
                 target=Endpoint(broker.host, broker.port),
                 during="listing groups",
-                codes=lambda response: [response.error_code],
             )
             for broker in metadata.brokers
         ]

@@ -121,7 +121,6 @@ class MembershipCalls:
             ApiVersionsResponse,
             target=Coordinator(group_id=group),
             during=during,
-            codes=lambda response: [response.error_code],
             min_version=3,
         )
         return software_of(response)

@@ -84,7 +84,6 @@ class OffsetCalls:
             OffsetDeleteResponse,
             target=Coordinator(group_id=group),
             during=during,
-            codes=lambda response: [response.error_code],
         )
         if ErrorCode.of(response.error_code) is ErrorCode.NON_EMPTY_GROUP:
             raise await self._not_empty(group, during)
@@ -122,7 +121,6 @@ class OffsetCalls:
             LeaveGroupResponse,
             target=Coordinator(group_id=group),
             during=during,
-            codes=lambda response: [response.error_code],
         )
         check(response.error_code, None, during)
         for row in response.members:

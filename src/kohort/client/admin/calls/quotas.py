@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import Final
 
-from kohort.client.admin.questions import Questions, carry_out
+from kohort.client.admin.questions import Calls, error_of
 from kohort.client.admin.results import quotas as shapes
 from kohort.client.admin.results.quotas import ClientQuota, Entity
 from kohort.client.arguments import to_several
@@ -21,11 +21,8 @@ from kohort.wire.messages.describe_client_quotas import DescribeClientQuotasResp
 _PART: Final = 1 / 2_000
 
 
-class QuotaCalls:
+class QuotaCalls(Calls):
     """How much clients may."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def describe_client_quotas(
         self, of: Mapping[str, str | EllipsisType | None] | None = None, *, strict: bool = False
@@ -46,9 +43,8 @@ class QuotaCalls:
             shapes.describe_request(of, strict=strict),
             DescribeClientQuotasResponse,
             during=during,
-            codes=lambda response: [response.error_code],
         )
-        error = shapes.error_of(response.error_code, response.error_message, during, "describe_configs")
+        error = error_of(response.error_code, response.error_message, during, operation="describe_configs")
         if error is not None:
             raise error
         return shapes.described(response)
@@ -79,18 +75,13 @@ class QuotaCalls:
                 shapes.alter_request([(each, wanted[each]) for each in part], validate_only=validate_only),
                 AlterClientQuotasResponse,
                 during=during,
-                codes=lambda _: (),
             )
             return {
-                shapes.entity_of(row.entity): shapes.error_of(
-                    row.error_code, row.error_message, during, "alter_configs"
+                shapes.entity_of(row.entity): error_of(
+                    row.error_code, row.error_message, during, operation="alter_configs"
                 )
                 for row in response.entries
             }
 
         if wanted:
-            (
-                await carry_out(
-                    wanted, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART
-                )
-            ).settle()
+            await self._questions.do_all(wanted, ask, during=during, per_request=lambda _: _PART)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from kohort.client.admin.admin_machine import MovedError
 from kohort.client.admin.newtopic import NewTopic, to_assignments, to_new_topics
-from kohort.client.admin.questions import Outcome, Question, Questions, carry_out, error_of
+from kohort.client.admin.questions import Calls, Outcome, Question, carry_out, error_of
 from kohort.client.admin.results import topics as shapes
 from kohort.client.admin.results.cluster import leaders_of
 from kohort.client.admin.results.topics import CreatedTopic, ListedOffset, OffsetAt, TopicDescription, TopicListing
@@ -46,11 +46,8 @@ _RECORDS_PER_REQUEST: Final = 5_000
 _TOPICS_PER_REQUEST: Final = 200
 
 
-class TopicCalls:
+class TopicCalls(Calls):
     """Topics: list, describe, create, grow, delete."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def list_topics(self) -> list[TopicListing]:
         """Every topic, by name; the broker's own ones have `is_internal`."""
@@ -150,7 +147,6 @@ class TopicCalls:
                 shapes.create_request(chosen, timeout_ms=_TIMEOUT_MS, validate_only=validate_only),
                 CreateTopicsResponse,
                 during=_during("creating", names),
-                codes=lambda _: (),
             )
             return {
                 row.name: error_of(row.error_code, row.error_message, f"creating topic {row.name}")
@@ -200,7 +196,7 @@ class TopicCalls:
                 {name: totals[name] for name in names}, brokers, timeout_ms=_TIMEOUT_MS, validate_only=validate_only
             )
             during = _during("adding partitions to", names)
-            response = await self._questions.ask(request, CreatePartitionsResponse, during=during, codes=lambda _: ())
+            response = await self._questions.ask(request, CreatePartitionsResponse, during=during)
             return {
                 row.name: error_of(
                     row.error_code, row.error_message, f"adding partitions to topic {row.name}", topic=row.name
@@ -234,7 +230,6 @@ class TopicCalls:
                 DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=_TIMEOUT_MS),
                 DeleteTopicsResponse,
                 during=_during("deleting", names),
-                codes=lambda _: (),
             )
             return {
                 row.name or "": error_of(
@@ -243,15 +238,12 @@ class TopicCalls:
                 for row in response.responses
             }
 
-        (
-            await carry_out(
-                to_names(names, "topics"),
-                ask,
-                during="deleting topics",
-                within_s=self._questions.timeout_s,
-                per_request=lambda _: _part(1),
-            )
-        ).settle()
+        await self._questions.do_all(
+            to_names(names, "topics"),
+            ask,
+            during="deleting topics",
+            per_request=lambda _: _part(1),
+        )
 
     async def _idle(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         return shapes.idle_configs(await self._describe_topic_configs(names)) if names else {}
@@ -345,11 +337,8 @@ _Said = Mapping[TopicPartition, V | KohortError]
 _LEADER_WITHIN_S: Final = 5.0
 
 
-class RecordCalls:
+class RecordCalls(Calls):
     """Where records stand, and records that are to go."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def list_offsets(
         self,
@@ -400,7 +389,6 @@ class RecordCalls:
                 request=shapes.offsets_request(wanted, isolation_level=level),
                 expected=ListOffsetsResponse,
                 during="listing offsets",
-                codes=lambda _: (),
                 target=leader,
                 min_version=shapes.first_version(wanted.values()),
             )
@@ -429,7 +417,6 @@ class RecordCalls:
                 request=shapes.delete_request({each: cuts[each] for each in part}, timeout_ms=30_000),
                 expected=DeleteRecordsResponse,
                 during="deleting records",
-                codes=lambda _: (),
                 target=leader,
             )
 
@@ -481,10 +468,7 @@ class RecordCalls:
             has_no_leader = isinstance(why, BrokerError) and why.code is ErrorCode.LEADER_NOT_AVAILABLE
             return not has_no_leader or time.monotonic() < begun + _LEADER_WITHIN_S
 
-        outcome = await carry_out(
-            partitions, ask, during=during, within_s=self._questions.timeout_s, is_passing=is_passing
-        )
-        return outcome.settle()
+        return await self._questions.do_all(partitions, ask, during=during, is_passing=is_passing)
 
     async def _leaders(
         self, partitions: Sequence[TopicPartition]

@@ -12,7 +12,7 @@ from typing import Final
 
 from kohort.base.values import from_row
 from kohort.client.admin.admin_machine import MovedError
-from kohort.client.admin.questions import Questions, carry_out, check, error_of
+from kohort.client.admin.questions import Calls, check, error_of
 from kohort.client.admin.results import cluster as replica_shapes
 from kohort.client.admin.results import transactions as shapes
 from kohort.client.admin.results.transactions import (
@@ -39,11 +39,8 @@ _TRANSACTION: Final = 1
 _LONGEST_MS: Final = 15 * 60 * 1000
 
 
-class TransactionCalls:
+class TransactionCalls(Calls):
     """Transactions: list, describe, end."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def list_transactions(
         self,
@@ -91,7 +88,6 @@ class TransactionCalls:
                 ListTransactionsResponse,
                 target=Endpoint(broker.host, broker.port),
                 during="listing transactions",
-                codes=lambda response: [response.error_code],
                 min_version=lowest,
             )
             check(response.error_code, None, "listing transactions")
@@ -123,7 +119,6 @@ class TransactionCalls:
                         DescribeTransactionsResponse,
                         target=address,
                         during=during,
-                        codes=lambda _: (),
                     )
                 except MovedError as moved:
                     said.update(dict.fromkeys(mine, _gone(moved, during)))
@@ -134,8 +129,7 @@ class TransactionCalls:
             return said
 
         wanted = to_names(transactional_ids, "transactional_ids")
-        outcome = await carry_out(wanted, ask, during=during, within_s=self._questions.timeout_s)
-        return list(outcome.settle().values())
+        return list((await self._questions.do_all(wanted, ask, during=during)).values())
 
     async def fence_producers(self, transactional_ids: Iterable[str]) -> list[FencedProducer]:
         """Take ids from the producers that have them: they can write no more, and what they have open is aborted.
@@ -160,8 +154,7 @@ class TransactionCalls:
             return said
 
         wanted = to_names(transactional_ids, "transactional_ids")
-        outcome = await carry_out(wanted, ask, during=during, within_s=self._questions.timeout_s)
-        return list(outcome.settle().values())
+        return list((await self._questions.do_all(wanted, ask, during=during)).values())
 
     async def _fence(self, name: str, address: Endpoint) -> FencedProducer:
         # With its first transaction the next owner of the id sets its own timeout.
@@ -202,7 +195,6 @@ class TransactionCalls:
                         DescribeProducersResponse,
                         target=leader,
                         during=during,
-                        codes=lambda _: (),
                     )
                 except MovedError as moved:
                     said.update(dict.fromkeys(mine, _gone(moved, during)))
@@ -214,10 +206,8 @@ class TransactionCalls:
                         said[each] = error or shapes.producers(each, row)
             return said
 
-        outcome = await carry_out(
-            sorted(set(to_partitions(partitions))), ask, during=during, within_s=self._questions.timeout_s
-        )
-        return [row for _, rows in sorted(outcome.settle().items()) for row in rows]
+        done = await self._questions.do_all(sorted(set(to_partitions(partitions))), ask, during=during)
+        return [row for _, rows in sorted(done.items()) for row in rows]
 
     async def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition], *, older_than_ms: int = _LONGEST_MS
@@ -285,7 +275,6 @@ class TransactionCalls:
                     WriteTxnMarkersResponse,
                     target=leader,
                     during=during,
-                    codes=lambda _: (),
                 )
             except MovedError as moved:
                 return {partition: _gone(moved, during)}
@@ -296,7 +285,11 @@ class TransactionCalls:
                 for row in topic.partitions
             }
 
-        (await carry_out([partition], ask, during=during, within_s=self._questions.timeout_s)).settle()
+        await self._questions.do_all(
+            [partition],
+            ask,
+            during=during,
+        )
         return open_ones[begin]
 
     async def _transaction_coordinators(
@@ -321,9 +314,7 @@ class TransactionCalls:
                 said[row.key] = error
         if any(row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED for row in response.coordinators):
             # A broker without transactions cannot say so here: it says so of what it does not have.
-            await self._questions.ask(
-                DescribeTransactionsRequest(), DescribeTransactionsResponse, during=during, codes=lambda _: ()
-            )
+            await self._questions.ask(DescribeTransactionsRequest(), DescribeTransactionsResponse, during=during)
         return found, said
 
 

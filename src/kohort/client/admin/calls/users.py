@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kohort.client.admin.questions import Questions, carry_out
+from kohort.client.admin.questions import Calls
 from kohort.client.admin.results import users as shapes
 from kohort.client.admin.results.users import ScramCredential, ScramLogin, UserScramCredential
 from kohort.client.arguments import to_several
@@ -23,11 +23,8 @@ _SALT_BYTES: Final = 32
 _PART: Final = 1 / 5_000
 
 
-class UserCalls:
+class UserCalls(Calls):
     """Who can log in by SCRAM."""
-
-    def __init__(self, questions: Questions) -> None:
-        self._questions = questions
 
     async def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
         """The mechanisms by which users can log in, by user; all users unless some are named.
@@ -92,11 +89,7 @@ class UserCalls:
 
         if wanted or gone:
             logins = [*wanted, *gone]
-            (
-                await carry_out(
-                    logins, ask, during=during, within_s=self._questions.timeout_s, per_request=lambda _: _PART
-                )
-            ).settle()
+            await self._questions.do_all(logins, ask, during=during, per_request=lambda _: _PART)
 
     async def _alter(
         self, logins: Sequence[ScramLogin], wanted: Mapping[ScramLogin, ScramCredential], during: str
@@ -109,7 +102,6 @@ class UserCalls:
             shapes.alter_request(salted, [each for each in logins if each not in wanted]),
             AlterUserScramCredentialsResponse,
             during=during,
-            codes=lambda _: (),
         )
         by_user = {row.user: row for row in response.results}
         return {

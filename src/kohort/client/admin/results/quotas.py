@@ -12,8 +12,7 @@ from types import EllipsisType
 from typing import Final
 
 from kohort.client.arguments import encode
-from kohort.client.core.refusals import refused
-from kohort.errors import BrokerError, ConfigError, ErrorCode
+from kohort.errors import ConfigError
 from kohort.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntryData, OpData
 from kohort.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -128,12 +127,6 @@ def alter_request(
 def entity_of(parts: Iterable[EntityData]) -> Entity:
     """As a key."""
     return _in_order((part.entity_type, part.entity_name) for part in parts)
-
-
-def error_of(code: int, message: str | None, during: str, operation: str) -> BrokerError | None:
-    """What a code of an answer means; `operation` is the right on the cluster that was needed for it."""
-    found = ErrorCode.of(code)
-    return None if found is ErrorCode.NONE else refused(found, message, during=during, operation=operation)
 
 
 def _parts(given: object, what: str) -> tuple[tuple[str, str | EllipsisType | None], ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
+from kohort.base.timers import Schedule
 from kohort.client.consumer.application_events import (
     AsynchronousCommitAsked,
     CallbackDone,
@@ -60,6 +61,14 @@ from kohort.errors import BrokersUnreachableError, ErrorCode, KohortError, State
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 
+def _no_work(_: int) -> None:
+    """Do nothing: the part has a deadline alone."""
+
+
+def _no_deadline() -> None:
+    """Return no deadline: the part works when it is woken alone."""
+
+
 class ConsumerMachine:
     """The background of a consumer.
 
@@ -94,6 +103,7 @@ class ConsumerMachine:
         committed = None if self._group is None else self._group.committed
         #: Partitions whose refusal has passed since the last line about it.
         self._back: list[TopicPartition] = []
+        self._schedule = Schedule()
         self._readings = Readings(
             self._queries,
             known_id=self._cluster.known_id,
@@ -101,7 +111,7 @@ class ConsumerMachine:
             reset=settings.options["auto_offset_reset"],
             retry=client.retry,
             on_trouble=self._on_partition_trouble,
-            on_back=self._back.append,
+            on_back=self._on_back,
             on_remade=self._on_remade,
             deliver=self._requests.deliver,
             on_skipped=None if self._group is None or settings.is_reset_chosen else self._silence.tell_skipped,
@@ -124,6 +134,33 @@ class ConsumerMachine:
         #: topic -> id of the topic made again that was reported last.
         self._told_remade: dict[str, TopicId] = {}
         self._closing: CloseAsked | None = None
+        self._add_parts()
+
+    def _add_parts(self) -> None:
+        """Put the parts into the schedule; each may bring work for the parts behind it."""
+        schedule, group = self._schedule, self._group
+        self._requests.wake_all = schedule.wake_all
+        schedule.add(_no_work, lambda: None if self._closing is None else self._closing.deadline_ms)
+        self.wake_member = schedule.add(
+            self._work_member, lambda: None if self._member is None else self._member.next_deadline()
+        )
+        self._readings.wake = schedule.add(self._readings.work, self._readings.next_deadline)
+        self._wake_follow = schedule.add(self._follow_topics, _no_deadline)
+        self._wake_queries = schedule.add(self._work_queries, self._queries.next_deadline)
+        self._queries.wake = self._on_asked
+        self._sender.wake = self._readings.wake_fetches = schedule.add(self._sender.work, self._sender.next_deadline)
+        self._wake_lookups = schedule.add(self._work_lookups, self._lookups.next_deadline)
+        if group is not None:
+            group.commits.wake = schedule.add(self._work_commits, group.commits.next_deadline)
+            group.committed.wake = schedule.add(group.committed.work, group.committed.next_deadline)
+            # Behind the other requests to the coordinator, which would cut the hold of the heartbeat.
+            self._wake_speech = schedule.add(self._speak, _no_deadline)
+            # Behind the parts that ask for the coordinator.
+            group.lookup.wake = schedule.add(group.lookup.work, group.lookup.next_deadline)
+        self._cluster.wake = schedule.add(self._cluster.work, self._cluster.next_deadline)
+        self._wake_silence = schedule.add(self._watch_silence, self._silence.next_deadline)
+        self._wake_telling = schedule.add(self._tell_member, _no_deadline)
+        self._readings.wake_followers = self._on_topics_changed
 
     # -- the driver -------------------------------------------------------------------------------------------------
 
@@ -133,58 +170,79 @@ class ConsumerMachine:
             self._on_answer(event, now_ms)
         elif isinstance(event, Progress):
             self._on_progress(event, now_ms)
-        elif isinstance(event, Change):
-            self._on_change(event, now_ms)
-        elif isinstance(event, Question):
-            self._lookups.on_question(event, now_ms)
-        elif isinstance(event, Publication):
-            self.publishing.take(event)
-        elif isinstance(event, Word):
-            if self._member is not None:
-                self._member.on_word(event, now_ms)
-        else:
-            assert isinstance(event, DeadlineReached), f"nobody takes {event!r}"
-        self._tick(now_ms)
+        elif not isinstance(event, DeadlineReached):
+            # Rare events: every part looks.
+            self._schedule.wake_all()
+            if isinstance(event, Change):
+                self._on_change(event, now_ms)
+            elif isinstance(event, Question):
+                self._lookups.on_question(event, now_ms)
+            elif isinstance(event, Publication):
+                self.publishing.take(event)
+            else:
+                assert isinstance(event, Word), f"no part takes {event!r}"
+                if self._member is not None:
+                    self._member.on_word(event, now_ms)
+        self._work(now_ms)
         return self._requests.drain()
 
     def next_deadline(self) -> int | None:
         """Return when work is due without an event; `None`: never, before one."""
-        if self._is_over:
-            return None
-        deadlines = [
-            None if self._closing is None else self._closing.deadline_ms,
-            None if self._member is None else self._member.next_deadline(),
-            None if self._group is None else self._group.next_deadline(),
-            self._queries.next_deadline(),
-            self._readings.next_deadline(),
-            self._lookups.next_deadline(),
-            self._sender.next_deadline(),
-            self._cluster.next_deadline(),
-            self._silence.next_deadline(),
-        ]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return None if self._is_over else self._schedule.next_deadline()
 
-    def _tick(self, now_ms: int) -> None:
+    def _work(self, now_ms: int) -> None:
+        """Let the parts work that the event concerns, and those that are due."""
         if self._is_over:
             return
-        if self._closing is not None and now_ms >= self._closing.deadline_ms:
-            self._finish(now_ms)
-            return
+        if self._closing is not None:
+            if now_ms >= self._closing.deadline_ms:
+                self._finish(now_ms)
+                return
+            self._schedule.wake_all()
+        self._schedule.run(now_ms)
+
+    def _work_member(self, now_ms: int) -> None:
         if self._member is not None:
             if self._closing is not None and self._closing.is_forgotten:
                 self._member.answer_for_nobody(now_ms)
-            self._member.on_tick(now_ms)
-        # Each part may bring work for the parts below: readings for queries and fetches, all of them for the cluster.
-        self._readings.on_tick(now_ms)
-        self._follow_topics(now_ms)
-        self._queries.on_tick(now_ms)
-        self._sender.on_tick(now_ms)
-        self._lookups.on_tick(now_ms)
-        if self._group is not None:
-            self._group.on_tick(now_ms, None if self._member is None else self._member.speak)
-        self._cluster.on_tick(now_ms)
+            self._member.work(now_ms)
+            self._wake_speech()
+        self._wake_telling()
+
+    def _speak(self, now_ms: int) -> None:
+        if self._member is not None:
+            self._member.speak(now_ms)
+
+    def _work_queries(self, now_ms: int) -> None:
+        self._queries.work(now_ms)
+        # Their topics may be others now, to be followed from the next event on.
+        self._wake_follow()
+
+    def _on_asked(self) -> None:
+        self._wake_follow()
+        self._wake_queries()
+
+    def _on_topics_changed(self) -> None:
+        self._wake_follow()
+        self._wake_silence()
+
+    def _work_commits(self, now_ms: int) -> None:
+        assert self._group is not None
+        if self._group.commits.are_unknown:
+            self._wake_follow()
+        self._group.commits.work(now_ms)
+
+    def _work_lookups(self, now_ms: int) -> None:
+        self._lookups.work(now_ms)
+        if self._lookups.are_open:
+            # What answers them may come with any event.
+            self._wake_lookups()
+
+    def _watch_silence(self, now_ms: int) -> None:
         self._silence.tell_back(self._back)
-        self._silence.on_tick(now_ms, self._member, self._readings, self._sender)
+        self._silence.watch(now_ms, self._member, self._readings, self._sender)
+
+    def _tell_member(self, _: int) -> None:
         if self._member is not None:
             self._member.tell_identity()
             self._member.tell_owned_until()
@@ -208,10 +266,13 @@ class ConsumerMachine:
                 self._note_consumed(offsets, now_ms)
             case ChunkTaken(sizes=sizes):
                 self._sender.buffer.release(sizes)
+                self._sender.wake()
             case CallbackStarted():
+                self._schedule.wake_all()
                 if self._member is not None:
                     self._member.on_callback_started(event, now_ms)
             case CallbackDone():
+                self._schedule.wake_all()
                 self._note_consumed(event.consumed, now_ms)
                 if self._member is not None:
                     self._member.on_callback_done(event, now_ms)
@@ -320,6 +381,7 @@ class ConsumerMachine:
             self._subscription.follow(wanted, now_ms)
 
     def _on_cluster_change(self, now_ms: int) -> None:
+        self._schedule.wake_all()
         self._readings.on_cluster_change()
         self._sender.on_cluster_change()
         if self._is_unreachable and not self._cluster.is_cut_off:
@@ -356,6 +418,10 @@ class ConsumerMachine:
         if self._group is not None:
             self._group.fail_all(error, now_ms)
         self._lookups.fail_all(error)
+
+    def _on_back(self, partition: TopicPartition) -> None:
+        self._back.append(partition)
+        self._wake_silence()
 
     def _on_partition_trouble(self, partition: TopicPartition, error: KohortError) -> None:
         reading = self._readings.get(partition)

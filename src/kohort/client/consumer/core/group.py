@@ -96,26 +96,6 @@ class Group:
             error = self._ended.pop(id(first))
             self._requests.deliver(CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
 
-    def next_deadline(self) -> int | None:
-        """Return when `on_tick` is due."""
-        parts = (self.commits, self.committed, self.lookup)
-        return min((deadline for part in parts if (deadline := part.next_deadline()) is not None), default=None)
-
-    def on_tick(self, now_ms: int, speak: Callable[[int], None] | None) -> None:
-        """Send the requests that are due.
-
-        Args:
-            now_ms: the driver's time.
-            speak: sends the member's heartbeat; `None` without a member.
-        """
-        self.commits.on_tick(now_ms)
-        self.committed.on_tick(now_ms)
-        # Behind the other requests to the coordinator, which would cut the hold of the heartbeat.
-        if speak is not None:
-            speak(now_ms)
-        # Last, since the parts above ask for the coordinator.
-        self.lookup.on_tick(now_ms)
-
     def fail_all(self, error: KohortError, now_ms: int) -> None:
         """End every commit and query with that error."""
         self.commits.fail_all(error, now_ms)

@@ -61,6 +61,11 @@ class Lookups:
         """Return the topics of open questions, so that the metadata include them."""
         return self._queries.topics() | {asked.topic for asked, _ in self._partitions}
 
+    @property
+    def are_open(self) -> bool:
+        """Whether a question waits for its answer here."""
+        return bool(self._positions or self._partitions or self._listings.are_open)
+
     def on_question(self, asked: Question, now_ms: int) -> None:
         """Answer a question as soon as that is possible."""
         match asked:
@@ -123,11 +128,11 @@ class Lookups:
         listing_ms = self._listings.next_deadline()
         return min(deadlines if listing_ms is None else [*deadlines, listing_ms], default=None)
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Answer the questions that can be answered by now."""
         self._positions = [asked for asked in self._positions if not self._try_position(asked, now_ms)]
         self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
-        self._listings.on_tick(now_ms)
+        self._listings.send_due(now_ms)
 
     def _try_position(self, asked: PositionAsked, now_ms: int) -> bool:
         reading = self._readings.get(asked.partition)
@@ -188,6 +193,11 @@ class TopicListings:
         self._retry = retry
         self._questions: list[_Question] = []
 
+    @property
+    def are_open(self) -> bool:
+        """Whether a question waits for its answer."""
+        return bool(self._questions)
+
     def ask(self, asked: TopicsAsked, now_ms: int) -> None:
         """Ask for the topics."""
         if self._cluster.generation == 0:
@@ -202,7 +212,7 @@ class TopicListings:
             deadlines += [question.due_ms for question in self._questions if not question.is_sent]
         return min(deadlines, default=None)
 
-    def on_tick(self, now_ms: int) -> None:
+    def send_due(self, now_ms: int) -> None:
         """Send the questions that are due, and end those past their deadline."""
         for question in list(self._questions):
             if now_ms >= question.asked.deadline_ms:

@@ -80,7 +80,7 @@ class Silence:
             self._requests.warn(f"{names} can be read again")
             partitions.clear()
 
-    def on_tick(self, now_ms: int, member: Member | None, readings: Readings, sender: FetchSender) -> None:
+    def watch(self, now_ms: int, member: Member | None, readings: Readings, sender: FetchSender) -> None:
         """Look whether records have come since the last look; tell the reason if none have."""
         is_reached = self._cluster.generation > 0 and not self._cluster.is_cut_off
         is_member = member is not None and member.state is not MemberState.UNSUBSCRIBED

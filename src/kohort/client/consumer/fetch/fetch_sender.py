@@ -12,7 +12,7 @@ KIP-219 (throttling), KIP-320 (leader epochs), KIP-392 (preferred replica), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -274,6 +274,8 @@ class FetchSender:
         #: Bytes of records that have arrived since the start.
         self.fetched_bytes = 0
         self._sources = Sources(cluster, readings, self.buffer)
+        #: Wakes this part of the machine.
+        self.wake: Callable[[], None] = lambda: None
         self._answers = FetchAnswers(requests, cluster, readings, retry=retry, preference_ms=preference_ms)
 
     def next_deadline(self) -> int | None:
@@ -312,9 +314,9 @@ class FetchSender:
                 request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=NO_SESSION)
                 self._requests.send(endpoint, Lane.CONTROL, request, lambda *_: None, min_version=_FIRST_WITH_SESSIONS)
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Send the fetches that are due, and break off those that serve no reading any more."""
-        self._sources.on_tick(now_ms)
+        self._sources.place_due(now_ms)
         for fetch in self._sources.under_way():
             if fetch.serves_nobody:
                 self._break_off(fetch)
@@ -411,6 +413,7 @@ class FetchSender:
             max_version=None if contents.has_ids else _LAST_BY_NAME,
             # The broker may hold the request for max_wait_ms before it answers.
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
+            wake=self.wake,
         )
         era = 0 if self._lookup is None else self._lookup.hearing.era
         fetch = Fetch(source=source, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, era=era)

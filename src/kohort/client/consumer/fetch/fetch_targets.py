@@ -138,10 +138,10 @@ class Sources:
         return bool(self._leaderless)
 
     def next_deadline(self) -> int | None:
-        """Return when `on_tick` is due."""
+        """Return when a reading is to be placed anew."""
         return self._timers.next_deadline()
 
-    def on_tick(self, now_ms: int) -> None:
+    def place_due(self, now_ms: int) -> None:
         """Place the readings that were touched or are due."""
         for reading in self._readings.take_touched():
             self._place(reading, now_ms)

@@ -92,6 +92,10 @@ class Reading:
         return self.offset is not None and not (self.is_paused or self.is_stuck or self.is_over or self.is_bygone)
 
 
+def _wake_nothing() -> None:
+    """Wake no part: the readings belong to no machine yet."""
+
+
 class Readings:
     """The partitions that are being read.
 
@@ -142,10 +146,14 @@ class Readings:
         self._topic_names: frozenset[str] | None = frozenset()
         #: Readings touched since the last call of `take_touched`, in order.
         self._touched: dict[Reading, None] = {}
-        #: Readings without an offset, touched since the last call of `on_tick`.
+        #: Readings without an offset, touched since the last call of `work`.
         self._without_offset: dict[Reading, None] = {}
         #: Readings without an offset that pause after a refusal.
         self._resting: dict[Reading, None] = {}
+        #: Wake this part of the machine, the fetches, and the parts that follow the topics.
+        self.wake: Callable[[], None] = _wake_nothing
+        self.wake_fetches: Callable[[], None] = _wake_nothing
+        self.wake_followers: Callable[[], None] = _wake_nothing
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._table
@@ -168,8 +176,10 @@ class Readings:
     def touch(self, reading: Reading) -> None:
         """Mark a reading as changed, for the parts that keep data about it."""
         self._touched[reading] = None
+        self.wake_fetches()
         if reading.offset is None:
             self._without_offset[reading] = None
+            self.wake()
 
     def take_touched(self) -> Iterable[Reading]:
         """Return the readings touched since the last call, in order; those that are over among them."""
@@ -268,6 +278,7 @@ class Readings:
         reading.attempts += 1
         if reading.offset is None:
             self._resting[reading] = None
+            self.wake()
         else:
             self.touch(reading)
 
@@ -328,6 +339,7 @@ class Readings:
             del self._topics[topic]
         if not (before and before + by):
             self._topic_names = None
+            self.wake_followers()
 
     def reset(self, reading: Reading, why: str) -> None:
         """Start where auto.offset.reset says, because the offset is out of range."""
@@ -359,7 +371,7 @@ class Readings:
         self.touch(reading)
         return True
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Look up first offsets for readings that have none."""
         if self._resting:
             for reading in [each for each in self._resting if each.is_over or each.not_before_ms <= now_ms]:

@@ -66,7 +66,7 @@ class ClassicMember(Member):
 
     # -- requests that are due ------------------------------------------------------------------------------------
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Give up a silent coordinator, compute the assignment as leader, join again if there is a reason."""
         self._check_application(now_ms)
         if self.state not in ACTIVE or not self._knows_topics() or self._give_up_silence(now_ms):

@@ -227,7 +227,7 @@ class ConsumerMember(UnansweredMember):
 
     # -- heartbeats that are due ----------------------------------------------------------------------------------
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Give up a silent coordinator; reconcile with the target if the topics have changed."""
         self._check_application(now_ms)
         if self.state not in ACTIVE or self._give_up_silence(now_ms):
@@ -396,6 +396,7 @@ class ConsumerMember(UnansweredMember):
             min_version=self._version,
             max_version=self._version,
             timeout_ms=patience_ms(self._requests.request_timeout_ms, self._interval_ms, self._session_ms),
+            wake=self._host.wake_member,
         )
         self._in_flight, self._asked = (*self._in_flight, token), endpoint
         self._listing += (token,) if lists_owned else ()
@@ -508,6 +509,7 @@ class ConsumerMember(UnansweredMember):
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
         if news.assignment is not None:
+            self._requests.wake_all()
             self.epoch = max(news.member_epoch, self.epoch)
             self._take(news.assignment, news.rebalance_reason)
             self._follow(now_ms)

@@ -22,6 +22,8 @@ class Host(Protocol):
 
     #: The metadata that the consumer publishes to its group.
     publishing: Publishing
+    #: Wakes the member, whose answers to heartbeats concern no other part unless its state changes.
+    wake_member: Callable[[], None]
 
     def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
         """Fetch these partitions from now on."""

@@ -143,7 +143,7 @@ class Member(ABC):
     # -- protocol -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Do the work that is due, except for heartbeats."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Member(ABC):
 
     @abstractmethod
     def next_deadline(self) -> int | None:
-        """Return when `on_tick` or `speak` is due; `None`: not before an event."""
+        """Return when `work` or `speak` is due; `None`: not before an event."""
 
     @abstractmethod
     def on_topics_changed(self, now_ms: int) -> None:
@@ -218,8 +218,11 @@ class Member(ABC):
 
     def on_polled(self, now_ms: int) -> None:
         """Note that the application polls."""
+        # Later than before, which moves no deadline to an earlier time.
         self._polled_ms = now_ms
-        self._is_waiting_for_poll = False
+        if self._is_waiting_for_poll:
+            self._is_waiting_for_poll = False
+            self._requests.wake_all()
 
     def on_callback_started(self, started: CallbackStarted, now_ms: int) -> None:
         """Read the assigned partitions, paused, so that the callback can ask for their positions."""
@@ -301,6 +304,7 @@ class Member(ABC):
         # A refusal of an earlier epoch says nothing about the present one.
         if self._doubt is not None or epoch != self.epoch or self.state not in ACTIVE or not self._is_watched():
             return
+        self._requests.wake_all()
         why = f"a request of it was refused ({code.name})"
         self._doubt = _Doubt(now_ms, why, now_ms)
         # The application is told before it gets the answer that came with the refusal.
@@ -496,7 +500,7 @@ class Member(ABC):
 
         Also warn the application if it polls without a partition for long.
         """
-        self._idleness.on_tick(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
+        self._idleness.look(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
         if self.callbacks.must_leave(now_ms):
             self._abandon("its revocation callback took too long", now_ms)
         elif self._is_counted() and now_ms >= self._polled_ms + self._settings.options["max_poll_interval_ms"]:
@@ -533,6 +537,8 @@ class Member(ABC):
         if new is None:
             raise InvariantViolation(f"a member in state {self.state.value} cannot take the step {step.value}")
         self.state = new
+        # Reading, commits and the lines of the log depend on it, too.
+        self._requests.wake_all()
 
 
 # The rebalance callback that the application has to answer before a member may go on.
@@ -657,7 +663,7 @@ class Idleness:
         """Return when to ask the coordinator for the group's members."""
         return None if self._since_ms is None or self._is_settled else self._since_ms + _PATIENCE_MS
 
-    def on_tick(self, now_ms: int, *, partition_count: int, coordinator: Endpoint | None) -> None:
+    def look(self, now_ms: int, *, partition_count: int, coordinator: Endpoint | None) -> None:
         """Look at a member at rest that holds no partition of `partition_count`; 0: it holds some, or moves."""
         if not partition_count:
             self._since_ms, self._is_settled = None, False

@@ -210,11 +210,13 @@ class Commits:
         self._due_ms = 0
         self._attempts = 0
         #: Whether an open partition may be of a topic that the coordinator does not know.
-        self._are_unknown = False
+        self.are_unknown = False
         #: Generation of the cluster's metadata with which the offsets were compared last.
         self._looked_at = 0
         #: topic -> id that was last reported as gone.
         self._told_gone: dict[str, TopicId | None] = {}
+        #: Wakes this part of the machine.
+        self.wake: Callable[[], None] = lambda: None
 
     # -- consumed offsets -------------------------------------------------------------------------------------------
 
@@ -238,6 +240,7 @@ class Commits:
     def _arm(self, now_ms: int) -> None:
         if self._consumed and self._auto_due_ms is None and self._auto_interval_ms is not None:
             self._auto_due_ms = now_ms + self._auto_interval_ms
+            self.wake()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit nothing more of these partitions automatically: other members own them."""
@@ -294,6 +297,7 @@ class Commits:
         self, offsets: Mapping[TopicPartition, tuple[Committable, TopicId | None]]
     ) -> dict[TopicPartition, _Entry]:
         self._count += 1
+        self.wake()
         for each, (offset, topic_id) in offsets.items():
             self._newest[each] = self._count, with_metadata(offset).offset, topic_id
         number = self._count
@@ -359,7 +363,7 @@ class Commits:
 
     def topics(self) -> set[str]:
         """Return the topics that the coordinator does not know: their metadata are needed."""
-        if not self._are_unknown:
+        if not self.are_unknown:
             return set()
         found = {
             each.topic
@@ -367,7 +371,7 @@ class Commits:
             for each, entry in commit.open.items()
             if entry.unknown_since_ms is not None
         }
-        self._are_unknown = bool(found)
+        self.are_unknown = bool(found)
         return found
 
     def next_deadline(self) -> int | None:
@@ -381,7 +385,7 @@ class Commits:
                 deadlines.append(max(due_ms, self._due_ms))
         return min(deadlines, default=None)
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Send the commits that are due, and end those past their deadline."""
         if self._auto_due_ms is not None and now_ms >= self._auto_due_ms:
             self._commit_automatically(now_ms)
@@ -529,13 +533,16 @@ class Commits:
 
         def then(answer: Answer, now_ms: int) -> None:
             self._sent = None
+            if self.are_unknown:
+                # The cluster's metadata may be followed for fewer topics from now on.
+                self._requests.wake_all()
             self._on_answer(sent, answer, now_ms)
             response = message_of(answer, OffsetCommitResponse)
             news = None if response is None else response.member_news
             self._lookup.hearing.hear(news, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
 
         most = LAST_BY_NAME if ZERO_TOPIC_ID in names else None
-        self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most)
+        self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most, wake=self.wake)
 
     def _on_answer(self, sent: _Sent, answer: Answer, now_ms: int) -> None:
         response, commit = message_of(answer, OffsetCommitResponse), sent.commit
@@ -587,7 +594,8 @@ class Commits:
             if entry.unknown_since_ms is None:
                 entry.unknown_since_ms = now_ms
                 entry.generation = self._cluster.next_generation
-            self._are_unknown = True
+            self.are_unknown = True
+            self._requests.wake_all()
             self._cluster.refresh_now(now_ms)
 
     def _refusal(self, partition: TopicPartition, code: ErrorCode) -> KohortError:

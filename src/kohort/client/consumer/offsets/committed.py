@@ -61,6 +61,8 @@ class CommittedOffsets:
         self._group_id = group_id
         self._retry = retry
         self._queries: list[_Query] = []
+        #: Wakes this part of the machine.
+        self.wake: Callable[[], None] = lambda: None
 
     def ask(
         self,
@@ -85,6 +87,7 @@ class CommittedOffsets:
         self._queries.append(
             _Query(open=dict(partitions), then=then, deadline_ms=deadline_ms, is_wanted=is_wanted, due_ms=now_ms)
         )
+        self.wake()
 
     def next_deadline(self) -> int | None:
         """Return when the next request or a deadline is due."""
@@ -93,7 +96,7 @@ class CommittedOffsets:
             deadlines += [query.due_ms for query in self._queries if not query.is_asked]
         return min(deadlines, default=None)
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Send the queries that are due, and end those past their deadline."""
         for query in [each for each in self._queries if now_ms >= each.deadline_ms]:
             error = KohortTimeoutError(f"the committed offsets of group {self._group_id} were not found in time")

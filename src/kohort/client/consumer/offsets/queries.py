@@ -67,6 +67,8 @@ class OffsetQueries:
         self._is_read_committed = is_read_committed
         self._retry = retry
         self._queries: list[_Query] = []
+        #: Wakes this part of the machine, and the one that follows the queries' topics.
+        self.wake: Callable[[], None] = lambda: None
 
     def ask(
         self,
@@ -101,6 +103,7 @@ class OffsetQueries:
                 due_ms=now_ms,
             )
         )
+        self.wake()
 
     def topics(self) -> set[str]:
         """Return the topics of open queries."""
@@ -112,7 +115,7 @@ class OffsetQueries:
         deadlines += [query.due_ms for query in self._queries if query.open.keys() - query.asked]
         return min(deadlines, default=None)
 
-    def on_tick(self, now_ms: int) -> None:
+    def work(self, now_ms: int) -> None:
         """Send the queries that are due, and end those past their deadline."""
         for query in list(self._queries):
             if not query.open:

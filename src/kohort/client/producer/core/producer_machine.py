@@ -206,7 +206,7 @@ class ProducerMachine:
         self._sender.expire(now_ms)
         self._renew_identity(now_ms)
         self._sender.send_ready(now_ms)
-        self._cluster.on_tick(now_ms)
+        self._cluster.work(now_ms)
         self._finish(now_ms)
         self._tell(now_ms)
 

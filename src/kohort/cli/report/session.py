@@ -1,0 +1,77 @@
+"""A quiet Spark session on this machine, for the report and for the demo."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kohort.errors import KohortError
+from kohort.spark.driver.java import use_java, use_this_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Errors are shown, nothing else; how a query has ended is asked of the query. Where the shell's own logger has the
+#: root's level, Spark does not say what that is.
+_QUIET_LOG: Final = """status = error
+rootLogger.level = error
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = error
+logger.streaming.name = org.apache.spark.sql.execution.streaming
+logger.streaming.level = off
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+class SparkFailedError(KohortError):
+    """A failure of Spark's; its text is the first lines of the reason, without Java's hundreds."""
+
+    def __str__(self) -> str:
+        lines = [line.lstrip(": ").rstrip() for line in str(self.args[0]).splitlines()]
+        reasons = [line for line in lines if line and not line.startswith(("at ", "An error occurred while calling"))]
+        return f"Spark failed: {' '.join(reasons[:1]) or 'it gave no reason'}"
+
+
+@contextmanager
+def open_session(folder: Path, *, name: str) -> Iterator[SparkSession]:
+    """Open a quiet local session with two threads and no web page; `folder` takes its files."""
+    use_java(quiet_in=folder)
+    # The shell may be set up for another Spark: the demo runs the one beside it, on its own Python.
+    for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
+        os.environ.pop(variable, None)
+    use_this_python()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    settings = folder / "log4j2.properties"
+    settings.write_text(_QUIET_LOG)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    # The scene that kills a reader reports it.
+    logging.getLogger("kohort.spark.driver.listening").setLevel(logging.CRITICAL)
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={settings.resolve().as_uri()}")
+    )
+    try:
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+    except (PySparkException, Py4JError) as why:
+        raise SparkFailedError(str(why)) from why
