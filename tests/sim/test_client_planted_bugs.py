@@ -160,7 +160,7 @@ def test_fetch_that_reserves_what_it_cannot_bring(monkeypatch: pytest.MonkeyPatc
 
 def test_paused_data_that_keeps_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FetchSender, "_make_room", do_nothing)
-    assert law_that_finds(CALM) in {"NobodyStarves", "EverythingIsRead"}
+    assert law_that_finds(CALM, first=29) in {"NobodyStarves", "EverythingIsRead"}
 
 
 def test_bytes_that_are_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
