@@ -33,7 +33,7 @@ docs:  ## the site of docs/, with its tables made, into build/site; fails where 
 
 seed:  ## one seed of a simulated world again, with its story: make seed SEED=17; WORLD=queries, WORLD=clients
 	@tools/setup.sh
-	@exec $(PY) -m kohort.simulation.$(WORLD:%=%.)seed $(SEED) --verbose
+	@exec $(PY) -m kohort.simulation.seed $(SEED) $(WORLD:%=--world=%) --verbose
 
 clean:
 	rm -rf .venv .venv-3.* .cache build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -42,13 +42,14 @@ def tests(*paths: str, jobs: int = 2, options: Sequence[str] = ()) -> tuple[str,
 
 def seeds(world: str, count: int) -> tuple[str, ...]:
     """Build the arguments that play so many seeds of a simulated world."""
-    return ("-m", f"kohort.simulation.{world}", "--count", str(count * DEPTH), "--jobs", str(os.cpu_count() or 1))
+    depth = ("--count", str(count * DEPTH), "--jobs", str(os.cpu_count() or 1), "--progress")
+    return ("-m", "kohort.simulation.seed", f"--world={world}", *depth)
 
 
 SOAKS: Mapping[str, Soak] = {
-    "worlds": Soak("10,000 seeds of the brokers' world, with its laws", "40", (seeds("seed", 10_000),)),
-    "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries.seed", 5_000),)),
-    "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients.seed", 1_000),)),
+    "worlds": Soak("10,000 seeds of the brokers' world, with its laws", "40", (seeds("brokers", 10_000),)),
+    "query-worlds": Soak("5,000 seeds of the queries' world", "30", (seeds("queries", 5_000),)),
+    "client-worlds": Soak("1,000 seeds of the clients' world", "8", (seeds("clients", 1_000),)),
     "kills": Soak("a broker under load, killed 1,000 times", "60", (tests("interop/test_kill_cycles.py", jobs=0),)),
     "power-loss": Soak(
         "200 power cuts at every file operation of a broker", "10", (tests("unit/broker/test_power_loss.py"),)

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import kohort
-from support.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, started_kohort
+from support.cli import TIMEOUT_SECONDS, Finished, environment, run_kohort, run_python, started_kohort
 from support.ports import quiet_port
 
 pytestmark = pytest.mark.interop
@@ -59,6 +59,25 @@ def in_shell(line: str, address: str, **env: str) -> Finished:
         stdin=subprocess.DEVNULL,
     )
     return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tail flow -p 1 -e",
+        "send flow -p 2",
+        "group list --json",
+        "log describe .",
+        "completion bash",
+        "tail flow -p 7",
+        "-V",
+    ],
+)
+def test_forked_command_is_as_one_that_is_started(line: str, address: str) -> None:
+    """Most tests fork their commands: imports and the entry point are seen here."""
+    started = run_python(["-m", "kohort.cli.main", *shlex.split(line)], env={"KOHORT_BOOTSTRAP": address})
+    assert run(line, address) == started
+    assert started.out or started.err
 
 
 # ---- what to read

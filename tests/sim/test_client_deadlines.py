@@ -32,8 +32,8 @@ class Scan:
         schedule = machine._schedule
         woken = set(schedule._woken)
         for place, (work, next_deadline) in enumerate(schedule._parts):
-            deadline_ms, armed_ms = next_deadline(), schedule._armed[place]
-            is_missed = deadline_ms is not None and (armed_ms is None or armed_ms > deadline_ms)
+            deadline_ms, armed_ms = next_deadline and next_deadline(), schedule._deadlines[place]
+            is_missed = deadline_ms is not None and armed_ms > deadline_ms
             assert not is_missed, f"{next_deadline} at {deadline_ms}, armed {armed_ms}, after {event!r}"
             if place not in woken:
                 work(now_ms)

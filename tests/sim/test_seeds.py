@@ -1,4 +1,7 @@
-"""250 worlds in which everything goes wrong, and every law holds. One of them again: make seed SEED=n."""
+"""Seeds of each world in which everything goes wrong, and every law holds.
+
+One of them again: make seed SEED=n, with WORLD=clients or WORLD=queries one of the other worlds.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,37 @@ from multiprocessing import get_context
 
 import pytest
 
-from kohort.simulation.seed import main, run_seeds
+from kohort.simulation.seed import Outcome, main, run_seeds
 from kohort.testing import World
 
-#: `make soak` plays 10,000.
-SEEDS = 100
-SEEDS_PER_TEST = 25
+#: World -> seeds that are played; `make soak` plays 10,000, 1,000 and 5,000.
+SEEDS = {"brokers": 250, "clients": 150, "queries": 200}
+SEEDS_PER_TEST = 50
+TESTS = [(world, first) for world, count in SEEDS.items() for first in range(0, count, SEEDS_PER_TEST)]
+
+Outcomes = dict[tuple[str, int], Future[list[Outcome]]]
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> Iterator[dict[int, Future[list[tuple[int, str | None, int]]]]]:
-    """First seed of each test -> what comes of its seeds, which every core of the machine works at."""
+def outcomes() -> Iterator[Outcomes]:
+    """World and first seed of each test -> what comes of its seeds, which every core of the machine works at."""
     pool = ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"))
-    seeds = [range(first, first + SEEDS_PER_TEST) for first in range(0, SEEDS, SEEDS_PER_TEST)]
     try:
-        yield {each.start: pool.submit(run_seeds, each) for each in seeds}
+        yield {
+            (world, first): pool.submit(run_seeds, world, range(first, first + SEEDS_PER_TEST))
+            for world, first in TESTS
+        }
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_every_law_holds(first: int, outcomes: dict[int, Future[list[tuple[int, str | None, int]]]]) -> None:
+@pytest.mark.parametrize(("world", "first"), TESTS)
+def test_every_law_holds(world: str, first: int, outcomes: Outcomes) -> None:
     """A failure says which seed it was and tells the story."""
-    told = outcomes[first].result()
-    assert [seed for seed, _, _ in told] == list(range(first, first + SEEDS_PER_TEST))
-    for seed, broken, _ in told:
-        assert broken is None, f"make seed SEED={seed}: {broken}"
+    told = outcomes[world, first].result()
+    assert [each.seed for each in told] == list(range(first, first + SEEDS_PER_TEST))
+    for each in told:
+        assert each.broken is None, each.text
 
 
 def test_worlds_are_worth_their_time() -> None:
@@ -71,11 +79,8 @@ def test_a_seed_tells_the_same_story_in_every_process(seed: int) -> None:
     assert "every law held" in stories[0]
 
 
-def test_command_line_runs_many(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["5", "--count", "3"]) == 0
+@pytest.mark.parametrize("world", SEEDS)
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_command_line_runs_many(world: str, jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["5", "--count", "3", "--jobs", jobs, "--world", world]) == 0
     assert "3 seeds from 5 on: every law held" in capsys.readouterr().out
-
-
-def test_command_line_runs_many_in_several_processes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["5", "--count", "4", "--jobs", "2"]) == 0
-    assert "4 seeds from 5 on: every law held" in capsys.readouterr().out

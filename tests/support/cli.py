@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.forked_commands import forks, python_variables
 from support.waiting import PATIENCE_SECONDS
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -57,8 +58,15 @@ def run_python(
 
 
 def run_kohort(*words: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Finished:
-    """Run one command line until it ends by itself."""
-    finished = run_python(["-m", "kohort.cli.main", *words], stdin=stdin, env=env)
+    """Run one command line until it ends by itself, in a process forked from one that has imported the command."""
+    whole = environment(env)
+    code, out, err = forks(tuple(sorted(python_variables(whole).items()))).run(
+        words,
+        stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+        environment=whole,
+        timeout=TIMEOUT_SECONDS,
+    )
+    finished = Finished(code=code, out=out.decode(), err=err.decode())
     assert _TRACEBACK not in finished.err, finished.err
     return finished
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import cProfile
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType, ModuleType
 
 import pytest
 
+import kohort
 from kohort.assign.choice import chosen_form
+
+OURS = str(Path(kohort.__file__).parent)
 
 
 def steps_of(action: Callable[[], object]) -> int:
@@ -55,6 +59,23 @@ class CallCount:
     def end(self) -> None:
         """Count no more."""
         self._profile.disable()
+
+
+def calls_of(action: Callable[[], object]) -> list[str]:
+    """The names of our functions that an action calls, in order; a comprehension is one up to CPython 3.11."""
+    names: list[str] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(OURS):
+            names.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return names
 
 
 def use_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,13 +108,13 @@ def test_parts_work_when_they_are_woken_or_due_in_their_order() -> None:
     parts = Parts()
     parts.deadlines["first"] = 5
     assert parts.run(0) == ["first", "second"]
-    assert parts.schedule.next_deadline() == 5
+    assert parts.schedule.earliest_ms == 5
     assert parts.run(4) == []
     parts.wake["second"]()
     assert parts.run(4) == ["second"]
     parts.deadlines["first"] = None
     assert parts.run(5) == ["first"]
-    assert parts.schedule.next_deadline() is None
+    assert parts.schedule.earliest_ms is None
     parts.schedule.wake_all()
     assert parts.run(5) == ["first", "second"]
 
@@ -125,6 +125,6 @@ def test_part_that_is_woken_behind_its_turn_arms_its_deadline_and_works_in_the_n
     parts.deadlines["first"] = 7
     parts.wake["second"]()
     assert parts.run(1) == ["second"]
-    assert parts.schedule.next_deadline() == 7
+    assert parts.schedule.earliest_ms == 7
     assert parts.run(2) == ["first"]
     assert parts.run(3) == []

@@ -74,7 +74,10 @@ class ElapsedClock:
 
     def now_ms(self) -> int:
         """See `Clock`."""
-        return (self._passed_ns() + self._offset_ns) // 1_000_000
+        # As `_passed_ns`: a client asks for the time several times in each event.
+        if not self._counts_sleep or _AWAKE_OR_NOT is None:
+            return (time.monotonic_ns() + self._offset_ns) // 1_000_000
+        return (time.clock_gettime_ns(_AWAKE_OR_NOT) + self._offset_ns) // 1_000_000
 
     def _passed_ns(self) -> int:
         if not self._counts_sleep or _AWAKE_OR_NOT is None:

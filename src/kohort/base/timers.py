@@ -174,6 +174,10 @@ def _entry(deadline_ms: int, sequence: int, place: int) -> int:
     return (deadline_ms << _SEQUENCE_BITS | sequence) << _PLACE_BITS | place
 
 
+#: The deadline of a part that has none.
+_NEVER: Final = 1 << 62
+
+
 class Schedule:
     """The parts of one machine that have work to do: those that were woken, and those whose deadline has come.
 
@@ -182,29 +186,29 @@ class Schedule:
     time wakes the part.
     """
 
-    __slots__ = ("_armed", "_parts", "_woken", "next_deadline", "timers")
+    __slots__ = ("_deadlines", "_parts", "_woken", "earliest_ms")
 
     def __init__(self) -> None:
-        #: Place of a part -> the time of its deadline.
-        self.timers: Final[TimerTable[int]] = TimerTable()
-        #: Return the earliest deadline, `None` if no part has one.
-        self.next_deadline: Final = self.timers.next_deadline
-        #: Place -> the part's work, and the question when it has work without being woken.
-        self._parts: Final[list[tuple[Callable[[int], None], Callable[[], int | None]]]] = []
-        #: Place -> its deadline in `timers`.
-        self._armed: Final[list[int | None]] = []
+        #: Place of a part -> its work, and the question when it has work without being woken; `None`: never.
+        self._parts: Final[list[tuple[Callable[[int], None], Callable[[], int | None] | None]]] = []
+        #: Place -> its deadline. A machine has a dozen parts: their least is found sooner than that of a queue.
+        self._deadlines: Final[list[int]] = []
         self._woken: Final[set[int]] = set()
+        #: The earliest deadline, `None` if no part has one.
+        self.earliest_ms: int | None = None
 
-    def add(self, work: Callable[[int], None], next_deadline: Callable[[], int | None]) -> Callable[[], None]:
+    def add(
+        self, work: Callable[[int], None], next_deadline: Callable[[], int | None] | None = None
+    ) -> Callable[[], None]:
         """Add a part behind the others; return the function that wakes it.
 
         Args:
             work: called with the time in a run.
-            next_deadline: returns when the part has work though no event wakes it; `None`: never.
+            next_deadline: returns when the part has work though no event wakes it.
         """
         place = len(self._parts)
         self._parts.append((work, next_deadline))
-        self._armed.append(None)
+        self._deadlines.append(_NEVER)
         # Before its first run nothing is known of its deadline.
         self._woken.add(place)
         return partial(self._woken.add, place)
@@ -215,23 +219,17 @@ class Schedule:
 
     def run(self, now_ms: int) -> None:
         """Let the parts work that were woken or are due, and arm their next deadlines."""
-        woken, armed = self._woken, self._armed
-        while (due := self.timers.pop_due(now_ms)) is not None:
-            armed[due] = None
-            woken.add(due)
+        woken, deadlines = self._woken, self._deadlines
         worked = []
         for place, (work, _) in enumerate(self._parts):
-            if place in woken:
+            if place in woken or deadlines[place] <= now_ms:
                 woken.discard(place)
-                work(now_ms)
                 worked.append(place)
+                work(now_ms)
         # Only now: the work of one part may have moved the deadline of another one.
         for place in woken.union(worked):
-            deadline_ms = self._parts[place][1]()
-            if deadline_ms == armed[place]:
-                continue
-            armed[place] = deadline_ms
-            if deadline_ms is None:
-                self.timers.disarm(place)
-            else:
-                self.timers.arm(place, deadline_ms)
+            if (next_deadline := self._parts[place][1]) is not None:
+                deadline_ms = next_deadline()
+                deadlines[place] = _NEVER if deadline_ms is None else deadline_ms
+        earliest_ms = min(deadlines)
+        self.earliest_ms = None if earliest_ms == _NEVER else earliest_ms

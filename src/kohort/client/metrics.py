@@ -129,7 +129,8 @@ class Traffic:
     """The counters of one client."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        #: Returns the time by which latencies are measured.
+        self.now_ms: Final = clock.now_ms
         self._open = 0
         self._opened = 0
         self._bytes_in = 0
@@ -138,10 +139,6 @@ class Traffic:
         self._in_flight = 0
         #: API -> its answered requests.
         self._calls: dict[str, Calls] = {}
-
-    def now_ms(self) -> int:
-        """Return the time by which latencies are measured."""
-        return self._clock.now_ms()
 
     def on_opened(self) -> None:
         """Count an opened connection."""
@@ -166,7 +163,7 @@ class Traffic:
         calls = self._calls.get(api)
         if calls is None:
             calls = self._calls[api] = Calls()
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         took_ms = now_ms - sent_ms
         calls.count += 1
         calls.latency_ms += took_ms

@@ -275,21 +275,21 @@ class SimulatedBroker:
         if self._is_from_before(socket.connection, command):
             return
         token = self.runtime.next_token()
-        numbered = replace(command, request=token, cause=CauseId(token))
-        request = socket.open_request(token, getattr(numbered, "client_id", None) or "")
-        if isinstance(numbered, JoinGroup):
+        request = socket.open_request(token, getattr(command, "client_id", None) or "")
+        more: dict[str, Any] = {}
+        if isinstance(command, JoinGroup):
             # A request that comes twice founds two members: the broker makes the ids.
-            numbered = replace(numbered, fresh_member_id=f"{numbered.client_id}-{token}")
-        if isinstance(numbered, ConsumerGroupHeartbeat):
-            member = numbered.group_id, numbered.member_id
-            session_ms = self.runtime.session_timeout_ms(numbered.group_id)
-            terms = self._pushing.terms(request, member, is_join=numbered.member_epoch == 0, session_ms=session_ms)
-            numbered = replace(numbered, **terms._asdict())
-        elif isinstance(numbered, Heartbeat):
+            more = {"fresh_member_id": f"{command.client_id}-{token}"}
+        elif isinstance(command, ConsumerGroupHeartbeat):
+            member = command.group_id, command.member_id
+            session_ms = self.runtime.session_timeout_ms(command.group_id)
+            is_join = command.member_epoch == 0
+            more = self._pushing.terms(request, member, is_join=is_join, session_ms=session_ms)._asdict()
+        elif isinstance(command, Heartbeat):
             counts_requests = self._pushing.counts_requests(request.connection)
-            hold_ms = self._pushing.classic_hold_ms(request)
-            numbered = replace(numbered, hold_ms=hold_ms, counts_requests=counts_requests)
-        elif isinstance(numbered, WatchMember) and not self._may_watch(socket, numbered):
+            more = {"hold_ms": self._pushing.classic_hold_ms(request), "counts_requests": counts_requests}
+        numbered = replace(command, request=token, cause=CauseId(token), **more)
+        if isinstance(numbered, WatchMember) and not self._may_watch(socket, numbered):
             return
         name = socket.connection.client.name
         self._story.tell("broker", f"reads from {name}:", numbered, group_id=numbered.group_id)

@@ -17,7 +17,14 @@ from kohort.coordinator.commands.groups import AnyHeartbeat, LeaveGroup, MemberD
 from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased
-from kohort.coordinator.invariants import check_assignment_is_due, check_group_id, check_groups, check_step, epochs_of
+from kohort.coordinator.invariants import (
+    check_assignment_is_due,
+    check_group_id,
+    check_groups,
+    check_offsets,
+    check_step,
+    epochs_of,
+)
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.records import types as facts
 from kohort.errors import InvariantViolation
@@ -32,6 +39,9 @@ from kohort.simulation.invariants.sessions import CauseLaws, HandOvers, SessionL
 from kohort.simulation.invariants.static_membership import ClassicStaticLaws, StaticLaws
 from kohort.simulation.members.process import MemberProcess
 from kohort.simulation.runtime import Home
+
+#: Records of the steps that come most often, and that leave members, targets and epochs of a group alone.
+_CALM: Final = (HeartbeatHeld, HeartbeatReleased, facts.OffsetCommitted)
 
 
 class Checkers:
@@ -84,27 +94,22 @@ class Checkers:
         #: From before a step to after it.
         self._epochs: dict[str, tuple[int, dict[str, int]]] = {}
         self._touched: tuple[str, ...] = ()
+        #: The step touches no member, target or epoch of a group.
+        self._is_calm = False
         self.steps = 0
 
     def before_step(self, home: Home, command: Command | None, decision: Decision) -> None:
         """Note the state that the step may not change, and check the decision before it is applied."""
         self.steps += 1
-        groups = home.shard.groups
         if isinstance(command, MemberDisconnected):
             self._sessions_of(home).on_disconnected(command, now_ms=self._now_ms())
         if not decision.records:
             return
-        check_moves_nothing(home.shard, command, decision, now_ms=self._now_ms() + home.clock_offset_ms)
+        self._is_calm = all(isinstance(record, _CALM) for record in decision.records)
         self._touched = tuple(dict.fromkeys(record.group_id for record in decision.records))
-        self._epochs = epochs_of(groups, self._touched)
-        self._owners.before_step(groups, command, decision)
-        self.moves.before_step(home.shard, command, decision)
-        self._computations.before_step(groups, command, decision)
-        self._static_of(home).before_step(home.shard, command, decision, now_ms=self._now_ms())
-        self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
-        self._sharing.before_step(groups, decision)
-        self.offsets.before_step(groups, command, decision)
-        self._words_of(home).before_step(decision)
+        if not self._is_calm:
+            self._note_groups(home, command, decision)
+        self.offsets.before_step(home.shard.groups, command, decision)
         self._holds_of(home).before_step(
             home.shard, decision, now_ms=self._now_ms(), clock_offset_ms=home.clock_offset_ms
         )
@@ -117,10 +122,23 @@ class Checkers:
                 self._sessions_of(home).check_release(home.shard, record, decision, now_ms=self._now_ms())
             elif isinstance(record, facts.GroupConfigsSet | facts.GroupConfigsForgotten):
                 self._sessions_of(home).on_configured(record.group_id, now_ms=self._now_ms())
-        self._generations_of(home).before_step(groups, command, decision)
+        self._generations_of(home).before_step(home.shard.groups, command, decision)
         self._classic_static.before_step(home.shard, command, decision, now_ms=self._now_ms())
         if command is None:
             self._sessions_of(home).check_expiry(home.shard, decision, now_ms=self._now_ms())
+
+    def _note_groups(self, home: Home, command: Command | None, decision: Decision) -> None:
+        """Note and check everything that a decision about members, targets or epochs may break."""
+        groups = home.shard.groups
+        check_moves_nothing(home.shard, command, decision, now_ms=self._now_ms() + home.clock_offset_ms)
+        self._epochs = epochs_of(groups, self._touched)
+        self._owners.before_step(groups, command, decision)
+        self.moves.before_step(home.shard, command, decision)
+        self._computations.before_step(groups, command, decision)
+        self._static_of(home).before_step(home.shard, command, decision, now_ms=self._now_ms())
+        self._pace.before_step(home.shard, decision, now_ms=self._now_ms())
+        self._sharing.before_step(groups, decision)
+        self._words_of(home).before_step(decision)
 
     def on_told(self, home: Home, entry: Entry, stimulus: Stimulus, decision: Decision) -> None:
         """Check that the journal entry of a decision tells the truth."""
@@ -152,6 +170,19 @@ class Checkers:
             self._holds_of(home).check_times(home.shard, now_ms=self._now_ms())
         if not decision.records:
             return
+        if not self._is_calm:
+            self._check_groups(home, decision)
+        for group_id in self._touched:
+            check_offsets(groups, group_id)
+        sessions, offset_ms = self._sessions_of(home), home.clock_offset_ms
+        sessions.after_step(groups, self._touched, now_ms=self._now_ms())
+        sessions.check_ends(home.shard, self._touched, now_ms=self._now_ms(), clock_offset_ms=offset_ms)
+        if any(not isinstance(record, facts.VolatileRecord) for record in decision.records):
+            self._check_fold(home)
+
+    def _check_groups(self, home: Home, decision: Decision) -> None:
+        """Check the laws about members, targets and epochs of the groups that a step touched."""
+        groups = home.shard.groups
         # First, because what equal members have in common changes for all of them.
         self._sharing.after_step()
         self._computations.after_step(groups)
@@ -166,11 +197,6 @@ class Checkers:
             self._classic_static.after_step(groups, group_id)
             self._owners.check_no_change_without_move(groups, group_id)
             self._owners.check_owners(groups, group_id)
-        sessions, offset_ms = self._sessions_of(home), home.clock_offset_ms
-        sessions.after_step(groups, self._touched, now_ms=self._now_ms())
-        sessions.check_ends(home.shard, self._touched, now_ms=self._now_ms(), clock_offset_ms=offset_ms)
-        if any(not isinstance(record, facts.VolatileRecord) for record in decision.records):
-            self._check_fold(home)
 
     def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
         """Check that the content of a reply stays true."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kohort.coordinator.commands.base import Command, GroupCommand
 from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
@@ -34,6 +34,18 @@ class NetworkQuality:
     long_delay_chance: float = 0.0
     loss: float = 0.0
     late: float = 0.0
+
+    def draw_delay_ms(self, random: Random) -> int:
+        """Draw the delay of the next message."""
+        if self.long_delay_chance and random.random() < self.long_delay_chance:
+            return random.randint(self.usual_delay_ms, self.long_delay_ms)
+        return random.randint(1, self.usual_delay_ms)
+
+    def draw_loss(self, random: Random) -> Literal["", "silent", "broken"]:
+        """Draw the way in which the next message ends its connection; empty: it arrives."""
+        if not self.loss or random.random() >= self.loss:
+            return ""
+        return "silent" if random.random() < 0.5 else "broken"
 
 
 #: A network that does its work.
@@ -198,20 +210,16 @@ class SimulatedNetwork:
         """Whether a message gets through; the loss of one may end the connection."""
         if not connection.is_open or connection.is_silent:
             return False
-        if self.quality.loss and self._random.random() < self.quality.loss:
-            if self._random.random() < 0.5:
-                connection.is_silent = True
-            else:
-                self.break_one(connection)
-            return False
-        return True
+        loss = self.quality.draw_loss(self._random)
+        if loss == "silent":
+            connection.is_silent = True
+        elif loss:
+            self.break_one(connection)
+        return not loss
 
     def draw_delay_ms(self) -> int:
         """Draw the delay of the next message."""
-        quality = self.quality
-        if quality.long_delay_chance and self._random.random() < quality.long_delay_chance:
-            return self._random.randint(quality.usual_delay_ms, quality.long_delay_ms)
-        return self._random.randint(1, quality.usual_delay_ms)
+        return self.quality.draw_delay_ms(self._random)
 
     def draws_late(self) -> bool:
         """Whether the requests of a connection that its client closes still arrive."""

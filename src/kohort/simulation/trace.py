@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kohort.coordinator.decision import ComputeTarget
 from kohort.errors import InvariantViolation
@@ -36,17 +36,14 @@ class LawBroken(InvariantViolation):
         self.group_id = group_id
 
 
-class Row:
+class Row(NamedTuple):
     """An event of a story: its time, group, actor, text, and the values that it is about."""
 
-    __slots__ = ("about", "actor", "group_id", "time_ms", "what")
-
-    def __init__(self, time_ms: int, group_id: str, actor: str, what: str, about: tuple[object, ...]) -> None:
-        self.time_ms = time_ms
-        self.group_id = group_id
-        self.actor = actor
-        self.what = what
-        self.about = about
+    time_ms: int
+    group_id: str
+    actor: str
+    what: str
+    about: tuple[object, ...]
 
 
 class Story:
@@ -91,6 +88,9 @@ class Story:
         if isinstance(value, tuple | list | set | frozenset):
             items: Iterable[object] = sorted(value) if isinstance(value, set | frozenset) else value
             return "[" + ", ".join(self._describe(item) for item in items) + "]"
+        if type(value).__repr__ is object.__repr__:
+            # Its address differs from run to run.
+            return type(value).__name__
         return getattr(value, "name", None) or str(value)
 
 

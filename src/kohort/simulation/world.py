@@ -10,6 +10,7 @@ Source: architecture rules 10 and 11; reliability: FoundationDB's and TigerBeetl
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -59,6 +60,14 @@ class Report:
     #: From the end of the perturbations to rest, milliseconds.
     rest_after_ms: int
 
+    @property
+    def summary(self) -> str:
+        """Say how much happened."""
+        return (
+            f"{self.steps} steps and {self.answers} answers, {self.virtual_ms / 1000:.1f} s of virtual time; "
+            f"at rest {self.rest_after_ms / 1000:.1f} s after the end of the perturbations"
+        )
+
 
 class World:
     """The world of one seed.
@@ -87,7 +96,7 @@ class World:
         self.publishing = Random(f"{seed} published")
         #: What members say beside their heartbeats and when, in the same way.
         self.words = Random(f"{seed} words")
-        self.scenario = draw_scenario(self.random) if scenario is None else scenario
+        self.plan = self.scenario = draw_scenario(self.random) if scenario is None else scenario
         self.clock = VirtualClock()
         self.story = Story(self.clock)
         self.topics = TopicShelf()
@@ -130,10 +139,15 @@ class World:
         Raises:
             InvariantViolation: a law was broken; carries the story.
         """
+        thresholds = gc.get_threshold()
+        # Nearly all that a world makes is part of its story, which the collector need not look at again and again.
+        gc.set_threshold(100_000, 5, 5)
         try:
             return self._play()
         except Exception as error:
             raise self._with_story(error) from error
+        finally:
+            gc.set_threshold(*thresholds)
 
     # What perturbations do.
 

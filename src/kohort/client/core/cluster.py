@@ -70,9 +70,8 @@ class Cluster:
         on_unreachable: Callable[[BrokersUnreachableError, int], None],
     ) -> None:
         assert bootstrap, "no address to start from"
-        self._requests = requests
+        self._requests, self._retry = requests, retry
         self._bootstrap: Final = tuple(bootstrap)
-        self._retry = retry
         self._max_age_ms = max_age_ms
         #: Whether a request for a missing topic may create it.
         self.may_create = False
@@ -84,8 +83,9 @@ class Cluster:
         self.cluster_id: str | None = None
         #: name -> topic, for the wanted topics that an answer has named.
         self.topics: dict[str, TopicInfo] = {}
-        #: id -> name, of the topics above.
-        self._names: dict[TopicId, str] = {}
+        #: id -> name, of the topics above; and the question for it, `None`: no answer has named the id.
+        self._names: dict[bytes, str] = {}
+        self.topic_name: Final[Callable[[bytes], str | None]] = self._names.get
         #: name -> ids of the latest topic of that name, and of the one before.
         self._ids: dict[str, tuple[TopicId, TopicId]] = {}
         self._wanted: set[str] = set()
@@ -121,10 +121,6 @@ class Cluster:
         requests.on_end = self._on_any_end
 
     # -- metadata -----------------------------------------------------------------------------------------------
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic id; `None`: no answer has named it."""
-        return self._names.get(TopicId(topic_id))
 
     def topic_id(self, name: str) -> TopicId:
         """Return the id of a topic; zero if unknown."""
@@ -359,7 +355,7 @@ class Cluster:
             return
         is_named = to in self.brokers.values()
         if not isinstance(answer, RequestFailed):
-            was_cut_off = self.is_cut_off
+            was_cut_off = not self.is_reached and self.is_cut_off
             self._absent.pop(to, None)
             self._answered = to
             self.is_reached |= is_named

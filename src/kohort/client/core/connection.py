@@ -125,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
         self._next_correlation_id = 1
         #: API -> (first, last) version that the broker has announced.
         self._versions: dict[int, tuple[int, int]] = {}
+        #: Request with the versions that it may have -> its API, and the version that both sides know.
+        self._agreed: dict[tuple[type[Message], int | None, int | None], tuple[AnyApiKey, int]] = {}
         #: Name and version of the broker's software.
         self._software = ""
         #: Whether the broker is kohort's.
@@ -192,10 +194,14 @@ class Connection(asyncio.BufferedProtocol):
             UnsupportedError: the broker has no version that fits.
             LocalProtocolError: the request cannot be encoded.
         """
-        assert self.is_ready and self._transport is not None, "the connection is not ready"
-        key = api_key_of(cast(int, schema_of(type(send.request)).key))
-        assert key is not None, "only requests that the registry knows are sent"
-        version = self._agree(key, send.min_version, send.max_version)
+        assert self._transport is not None, "the connection is not ready"
+        what = type(send.request), send.min_version, send.max_version
+        agreed = self._agreed.get(what)
+        if agreed is None:
+            key = api_key_of(cast(int, schema_of(type(send.request)).key))
+            assert key is not None, "only requests that the registry knows are sent"
+            agreed = self._agreed[what] = key, self._agree(key, send.min_version, send.max_version)
+        key, version = agreed
         self._write(send.request, key, version, send=send, deadline_ms=deadline_ms)
         if not send.has_response:
             # The broker does not answer: the end of the sending counts as the answer.
@@ -245,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             client_id=self._client_id,
         )
         parts: list[Buffer] = [encode(header, request_header_version(key, version)), *encode_parts(request, version)]
-        size = sum(len(part) for part in parts)
+        size = sum(map(len, parts))
         self._in_flight.append(
             _InFlight(
                 correlation_id=correlation_id,

@@ -26,10 +26,11 @@ A machine is any object with `handle(event, now_ms) -> list[Action]` and `next_d
                    ...
                case _:
                    assert_never(event)
-           self.cluster.on_tick(now_ms)          # and every other part that has deadlines
+           self.cluster.work(now_ms)             # and every other part that has deadlines
            return self.requests.drain()
 
-   `next_deadline()` is the minimum over its parts. A deadline that is due must be gone after `handle`.
+   `next_deadline()` is the minimum over its parts. A deadline that is due must be gone after `handle`. A machine of
+   many parts has a `timers.Schedule`, which lets those work that an event has woken or whose deadline has come.
 4. The door owns an `io.thread.IoThread(machine, settings, deliver=...)`. `thread.post(event)` is for events without an
    answer, `thread.call(lambda ticket: Event(ticket=ticket), timeout)` waits for the answer and raises what `Fail`
    carries. `deliver(item)` is called on the I/O thread for each `Deliver`: it must be quick and must not wait.
@@ -133,7 +134,8 @@ class Driver(Generic[E]):
     def handle(self, event: E | DriverEvent) -> None:
         """Hand an event to the machine, and all events that follow from it."""
         # Noted first: the ticket ends even if the machine fails while it handles the event.
-        self._tickets.note(event)
+        if (ticket := getattr(event, "ticket", None)) is not None:
+            self._tickets.open[id(ticket)] = ticket
         if self._is_stopped:
             self._tickets.refuse(self._refusal)
             return
@@ -172,8 +174,9 @@ class Driver(Generic[E]):
             while self._events and not self._is_stopped:
                 for action in self._machine.handle(self._events.popleft(), self._clock.now_ms()):
                     self._execute(action)
-            if not self._is_stopped:
-                self._wake_by(self._machine.next_deadline())
+            due_ms = None if self._is_stopped else self._machine.next_deadline()
+            if due_ms is not None and (self._timer is None or due_ms < self._timer_ms):
+                self._wake_by(due_ms)
         except BaseException as bug:
             self._on_bug(bug)
             if not isinstance(bug, Exception):
@@ -279,7 +282,8 @@ class Driver(Generic[E]):
             link.opening = self._loop.create_task(self._open(link))
 
     def _write(self, connection: Connection, send: Send, deadline_ms: int) -> None:
-        self._wake_by(deadline_ms)
+        if self._timer is None or deadline_ms < self._timer_ms:
+            self._wake_by(deadline_ms)
         try:
             connection.send(send, deadline_ms=deadline_ms)
         except UnsupportedError as error:
@@ -422,34 +426,25 @@ class Tickets:
 
     def __init__(self) -> None:
         #: By identity: a ticket need not be hashable.
-        self._open: dict[int, Ticket] = {}
-
-    def note(self, event: object) -> None:
-        """The machine takes an event, which may bring a ticket."""
-        ticket: Ticket | None = getattr(event, "ticket", None)
-        if ticket is not None:
-            self._open[id(ticket)] = ticket
+        self.open: dict[int, Ticket] = {}
 
     def end(self, ticket: object, value: object, error: Exception | None) -> None:
         """The machine has ended a ticket, well if `error` is `None`."""
-        self._open.pop(id(ticket), None)
-        _settle(ticket, value, error)  # type: ignore[arg-type]  # machines carry tickets without knowing what they are
+        self.open.pop(id(ticket), None)
+        try:
+            # Machines carry tickets without knowing what they are.
+            if error is None:
+                ticket.set_result(value)  # type: ignore[attr-defined]
+            else:
+                ticket.set_exception(error)  # type: ignore[attr-defined]
+        except InvalidStateError:
+            _LOG.debug("the end of a call came after its caller had given up")
 
     def refuse(self, build: Callable[[], Exception]) -> None:
         """All that are open end, each with an error of its own."""
-        tickets, self._open = self._open, {}
+        tickets, self.open = self.open, {}
         for ticket in tickets.values():
-            _settle(ticket, None, build())
-
-
-def _settle(ticket: Ticket, value: object, error: Exception | None) -> None:
-    try:
-        if error is None:
-            ticket.set_result(value)
-        else:
-            ticket.set_exception(error)
-    except InvalidStateError:
-        _LOG.debug("the end of a call came after its caller had given up")
+            self.end(ticket, None, build())
 
 
 # The brokers that can be reached at present, over all connections to each: log lines and timeouts.

@@ -46,7 +46,7 @@ class Hearing:
         is_wanted: whether the member takes news this way.
     """
 
-    __slots__ = ("_heard", "_is_heard", "_is_wanted", "_number", "_word", "era", "hearer")
+    __slots__ = ("_heard", "_is_heard", "_is_wanted", "_number", "_said", "_word", "era", "hearer")
 
     def __init__(self, *, is_wanted: bool) -> None:
         self._is_wanted = is_wanted
@@ -62,6 +62,8 @@ class Hearing:
         self._heard: MemberNews | None = None
         #: The latest word of the member.
         self._word: MemberWord | None = None
+        #: Member id, epoch and assignment in it.
+        self._said: tuple[str, int, dict[TopicId, Sequence[int]]] | None = None
 
     @property
     def is_on(self) -> bool:
@@ -92,15 +94,16 @@ class Hearing:
         self, group_id: str, member_id: str, epoch: int, known: Mapping[TopicId, Sequence[int]]
     ) -> MemberWord:
         """Build the member's word of its assignment; the same object while that does not change."""
-        rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
-        word = MemberWord(group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=rows)
-        if self._word is None or word != self._word:
-            self._word = word
+        what = member_id, epoch, dict(known)
+        if self._word is None or what != self._said:
+            rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
+            self._word = MemberWord(group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=rows)
+            self._said = what
         return self._word
 
     def say(self) -> MemberWord | None:
         """Return the member's word for a request to the coordinator; `None`: none is due."""
-        if not self.is_on or self.hearer is None or self._heard is not None:
+        if not (self._is_wanted and self._is_heard) or self.hearer is None or self._heard is not None:
             return None
         return self.hearer.say()
 

@@ -42,6 +42,11 @@ class ClientReport:
     handed_out: int
     virtual_s: float
 
+    @property
+    def summary(self) -> str:
+        """Say how much happened."""
+        return f"{self.records} records, {self.handed_out} handed out, {self.virtual_s:.1f} s of virtual time"
+
 
 class ClientWorld(ProgramWorld[ClientReport]):
     """The clients' world of one seed.
@@ -50,7 +55,7 @@ class ClientWorld(ProgramWorld[ClientReport]):
     True
     """
 
-    target = "seed WORLD=clients"
+    name = "clients"
 
     def __init__(self, seed: int, *, plan: Plan | None = None) -> None:
         random = Random(f"clients {seed}")

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
+from heapq import heapify, heappop, heappush
 from random import Random
 from struct import Struct
 from typing import Any, Final
@@ -301,20 +302,16 @@ class Internet:
 
     def is_lost(self, wire: Wire) -> bool:
         """Whether the next message kills its connection."""
-        if not self.quality.loss or self.random.random() >= self.quality.loss:
-            return False
-        if self.random.random() < 0.5:
+        loss = self.quality.draw_loss(self.random)
+        if loss == "silent":
             wire.is_silent = True
-        else:
+        elif loss:
             wire.cut()
-        return True
+        return bool(loss)
 
     def draw_delay_s(self) -> float:
         """Draw the delay of the next message, seconds."""
-        quality = self.quality
-        if quality.long_delay_chance and self.random.random() < quality.long_delay_chance:
-            return self.random.randint(quality.usual_delay_ms, quality.long_delay_ms) / 1000
-        return self.random.randint(1, quality.usual_delay_ms) / 1000
+        return self.quality.draw_delay_ms(self.random) / 1000
 
 
 def without_membership(data: bytes) -> bytes:
@@ -341,6 +338,10 @@ def without_membership(data: bytes) -> bytes:
 
 #: When every world begins, seconds since 1970.
 EPOCH_S: Final = 1_700_000_000
+#: As asyncio's: the longest wait of one turn and the resolution of the clock, s; timers from which on it cleans up.
+_LONGEST_JUMP_S: Final = 24 * 3_600
+_RESOLUTION_S: Final = 1e-9
+_MANY_TIMERS: Final = 100
 
 
 class Standstill(AssertionError):
@@ -348,10 +349,9 @@ class Standstill(AssertionError):
 
 
 class _Jump(selectors.BaseSelector):
-    """A selector that waits for no file, and lets virtual time pass instead."""
+    """A selector without files: the loop asks it for nothing, and jumps by itself."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
         self._keys: dict[int, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -362,35 +362,88 @@ class _Jump(selectors.BaseSelector):
         return self._keys.pop(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Standstill("everybody waits, and nothing will ever happen")
-        self.now_s += max(0.0, timeout)
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return self._keys
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer that is equal to no other one, whatever both call: the heap need not compare what they call."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The event loop on virtual time; see the module."""
 
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _timer_cancelled_count: int
+
     def __init__(self, random: Random) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
+        self._now_s, self._now_ns = 0.0, 0
+        super().__init__(_Jump())
+        #: (when, timer): pairs are compared without a call of Python, and where two are equal in no other way.
+        self._scheduled: list[tuple[float, _Timer]] = []
         self.internet: Final = Internet(self, random)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call back at a time, as every loop does."""
+        timer = _Timer(when, callback, args, self, context)
+        heappush(self._scheduled, (when, timer))
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def _run_once(self) -> None:
+        """Run what is ready, or jump to what is due next: asyncio's own turn of the loop without files."""
+        ready, scheduled = self._ready, self._forget_cancelled()
+        if not ready and not self._stopping:
+            if not scheduled:
+                raise Standstill("everybody waits, and nothing will ever happen")
+            if (wait_s := scheduled[0][0] - self._now_s) > 0:
+                self._now_s += min(wait_s, _LONGEST_JUMP_S)
+                # Sums of fractions are not exact.
+                self._now_ns = round(self._now_s * 1_000_000) * 1_000
+        end_s = self._now_s + _RESOLUTION_S
+        while scheduled and scheduled[0][0] < end_s:
+            timer: Any = heappop(scheduled)[1]
+            timer._scheduled = False
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle: Any = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _forget_cancelled(self) -> list[tuple[float, _Timer]]:
+        """Return the timers without the cancelled ones at the head, or without any if most of many are cancelled."""
+        scheduled = self._scheduled
+        if len(scheduled) > _MANY_TIMERS and self._timer_cancelled_count * 2 > len(scheduled):
+            for _, timer in scheduled:
+                timer._scheduled = not timer.cancelled()  # type: ignore[attr-defined]
+            self._scheduled = scheduled = [each for each in scheduled if not each[1].cancelled()]
+            heapify(scheduled)
+            self._timer_cancelled_count = 0
+        while scheduled and scheduled[0][1].cancelled():
+            self._timer_cancelled_count -= 1
+            heappop(scheduled)[1]._scheduled = False  # type: ignore[attr-defined]
+        return scheduled
 
     def time(self) -> float:
         """Return the seconds since the beginning of the world."""
-        return self._jump.now_s
+        return self._now_s
 
     def now_ms(self) -> int:
         """Return the milliseconds since the beginning of the world."""
-        return self.now_ns() // 1_000_000
+        return self._now_ns // 1_000_000
 
     def now_ns(self) -> int:
         """Return the nanoseconds since the beginning of the world, rounded to a microsecond."""
-        # Sums of fractions are not exact.
-        return round(self._jump.now_s * 1_000_000) * 1_000
+        return self._now_ns
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """Connect over the simulated network."""

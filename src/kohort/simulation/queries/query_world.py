@@ -61,6 +61,11 @@ class QueryReport:
     doubled: int
     virtual_s: float
 
+    @property
+    def summary(self) -> str:
+        """Say how much happened."""
+        return f"{self.records} records, {self.doubled} twice, {self.virtual_s:.1f} s of virtual time"
+
 
 @dataclass(slots=True)
 class _Doubt:
@@ -79,7 +84,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
     True
     """
 
-    target = "seed WORLD=queries"
+    name = "queries"
 
     def __init__(self, seed: int, *, plan: QueryPlan | None = None) -> None:
         random = Random(f"queries {seed}")

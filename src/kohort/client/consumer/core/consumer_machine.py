@@ -65,10 +65,6 @@ def _no_work(_: int) -> None:
     """Do nothing: the part has a deadline alone."""
 
 
-def _no_deadline() -> None:
-    """Return no deadline: the part works when it is woken alone."""
-
-
 class ConsumerMachine:
     """The background of a consumer.
 
@@ -145,21 +141,22 @@ class ConsumerMachine:
             self._work_member, lambda: None if self._member is None else self._member.next_deadline()
         )
         self._readings.wake = schedule.add(self._readings.work, self._readings.next_deadline)
-        self._wake_follow = schedule.add(self._follow_topics, _no_deadline)
+        self._wake_follow = schedule.add(self._follow_topics)
         self._wake_queries = schedule.add(self._work_queries, self._queries.next_deadline)
         self._queries.wake = self._on_asked
         self._sender.wake = self._readings.wake_fetches = schedule.add(self._sender.work, self._sender.next_deadline)
         self._wake_lookups = schedule.add(self._work_lookups, self._lookups.next_deadline)
         if group is not None:
-            group.commits.wake = schedule.add(self._work_commits, group.commits.next_deadline)
+            group.commits.wake_follow = self._wake_follow
+            group.commits.wake = schedule.add(group.commits.work, group.commits.next_deadline)
             group.committed.wake = schedule.add(group.committed.work, group.committed.next_deadline)
             # Behind the other requests to the coordinator, which would cut the hold of the heartbeat.
-            self._wake_speech = schedule.add(self._speak, _no_deadline)
+            self._wake_speech = schedule.add(self._speak)
             # Behind the parts that ask for the coordinator.
             group.lookup.wake = schedule.add(group.lookup.work, group.lookup.next_deadline)
         self._cluster.wake = schedule.add(self._cluster.work, self._cluster.next_deadline)
         self._wake_silence = schedule.add(self._watch_silence, self._silence.next_deadline)
-        self._wake_telling = schedule.add(self._tell_member, _no_deadline)
+        self._wake_telling = schedule.add(self._tell_member)
         self._readings.wake_followers = self._on_topics_changed
 
     # -- the driver -------------------------------------------------------------------------------------------------
@@ -167,7 +164,9 @@ class ConsumerMachine:
     def handle(self, event: ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
         """Take one event; return the actions that follow from it."""
         if isinstance(event, ResponseReceived | RequestFailed):
-            self._on_answer(event, now_ms)
+            self._requests.answer(event, now_ms)
+            if self._closing is not None and not self._is_over:
+                self._check_desertion(now_ms)
         elif isinstance(event, Progress):
             self._on_progress(event, now_ms)
         elif not isinstance(event, DeadlineReached):
@@ -183,23 +182,19 @@ class ConsumerMachine:
                 assert isinstance(event, Word), f"no part takes {event!r}"
                 if self._member is not None:
                     self._member.on_word(event, now_ms)
-        self._work(now_ms)
+        if self._closing is not None and not self._is_over:
+            # Then each event may be the last that was waited for.
+            self._schedule.wake_all()
+            if now_ms >= self._closing.deadline_ms:
+                self._finish(now_ms)
+                return self._requests.drain()
+        if not self._is_over:
+            self._schedule.run(now_ms)
         return self._requests.drain()
 
     def next_deadline(self) -> int | None:
         """Return when work is due without an event; `None`: never, before one."""
-        return None if self._is_over else self._schedule.next_deadline()
-
-    def _work(self, now_ms: int) -> None:
-        """Let the parts work that the event concerns, and those that are due."""
-        if self._is_over:
-            return
-        if self._closing is not None:
-            if now_ms >= self._closing.deadline_ms:
-                self._finish(now_ms)
-                return
-            self._schedule.wake_all()
-        self._schedule.run(now_ms)
+        return None if self._is_over else self._schedule.earliest_ms
 
     def _work_member(self, now_ms: int) -> None:
         if self._member is not None:
@@ -226,12 +221,6 @@ class ConsumerMachine:
         self._wake_follow()
         self._wake_silence()
 
-    def _work_commits(self, now_ms: int) -> None:
-        assert self._group is not None
-        if self._group.commits.are_unknown:
-            self._wake_follow()
-        self._group.commits.work(now_ms)
-
     def _work_lookups(self, now_ms: int) -> None:
         self._lookups.work(now_ms)
         if self._lookups.are_open:
@@ -247,9 +236,8 @@ class ConsumerMachine:
             self._member.tell_identity()
             self._member.tell_owned_until()
 
-    def _on_answer(self, event: ResponseReceived | RequestFailed, now_ms: int) -> None:
-        self._requests.answer(event, now_ms)
-        if self._closing is not None and not self._is_over and (desertion := self._cluster.find_desertion()):
+    def _check_desertion(self, now_ms: int) -> None:
+        if desertion := self._cluster.find_desertion():
             # No broker is left to take the last commit. The session ends there without a leave request.
             self._fail_all(desertion, now_ms)
             self._finish(now_ms)

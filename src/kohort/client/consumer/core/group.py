@@ -82,7 +82,7 @@ class Group:
         self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
 
     def _end_commit(self, asked: CommitAsked, failed: Failed, _: int) -> None:
-        error = build_error(self._group_id, asked.offsets, failed)
+        error = build_error(self._group_id, asked.offsets, failed) if failed else None
         if error is None:
             self._requests.complete(asked.ticket)
         else:

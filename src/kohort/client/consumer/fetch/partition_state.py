@@ -141,6 +141,8 @@ class Readings:
         #: committed.
         self._told: set[TopicPartition] = set()
         self._table: dict[TopicPartition, Reading] = {}
+        #: Returns the reading of a partition, if there is one.
+        self.get: Final[Callable[[TopicPartition], Reading | None]] = self._table.get
         #: topic -> number of its partitions that are read.
         self._topics: dict[str, int] = {}
         self._topic_names: frozenset[str] | None = frozenset()
@@ -157,10 +159,6 @@ class Readings:
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._table
-
-    def get(self, partition: TopicPartition) -> Reading | None:
-        """Return the reading of a partition, if there is one."""
-        return self._table.get(partition)
 
     def all(self) -> list[Reading]:
         """Return every reading."""

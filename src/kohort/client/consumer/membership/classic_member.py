@@ -68,8 +68,8 @@ class ClassicMember(Member):
 
     def work(self, now_ms: int) -> None:
         """Give up a silent coordinator, compute the assignment as leader, join again if there is a reason."""
-        self._check_application(now_ms)
-        if self.state not in ACTIVE or not self._knows_topics() or self._give_up_silence(now_ms):
+        is_late = self._check_application(now_ms)
+        if self.state not in ACTIVE or not self._knows_topics() or (is_late and self._give_up_silence(now_ms)):
             return
         if self._leading.open is not None:
             self._compute(now_ms)
@@ -93,13 +93,12 @@ class ClassicMember(Member):
 
     def next_deadline(self) -> int | None:
         """Return when the next request or a time limit is due."""
-        deadlines = [self._shared_deadline()]
+        deadlines = self._shared_deadlines()
         if self.state in ACTIVE:
-            deadlines.append(self._given_up_ms())
             is_idle = self._in_flight is None and self._leading.open is None and not self._is_waiting_for_poll
             if is_idle and self._lookup.endpoint is not None:
                 deadlines.append(self._due_ms)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min(deadlines, default=None)
 
     def on_topics_changed(self, now_ms: int) -> None:
         """Join again with the new subscription."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from kohort.client.consumer.application_events import CallbackKind, Subscribed, Word
 from kohort.client.consumer.local_assignors import ComputationDone
 from kohort.client.consumer.membership.computing import NOT_OFFERED, Computing
-from kohort.client.consumer.membership.heartbeat_schedule import longest_interval_ms, patience_ms
+from kohort.client.consumer.membership.heartbeat_schedule import longest_interval_ms, patience_ms, silence_ms
 from kohort.client.consumer.membership.host import Later
 from kohort.client.consumer.membership.member import Member
 from kohort.client.consumer.membership.states import ACTIVE, MemberState
@@ -65,7 +65,11 @@ class ReconcilingMember(Member, ABC):
         self._seen_generation = self._cluster.generation
         if self._target is None:
             return
-        surplus = {partition for partition in self.owned if not self._may_keep(partition)}
+        surplus = set()
+        for each in self.owned:
+            # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
+            if each.partition not in self._target.get(self._ids[each.topic], ()):
+                surplus.add(each)
         if surplus:
             self._begin_revocation(surplus, now_ms)
             return
@@ -75,16 +79,13 @@ class ReconcilingMember(Member, ABC):
             if name is None:
                 self._cluster.refresh_soon(now_ms)
                 continue
-            new = {TopicPartition(name, partition) for partition in partitions} - self.owned
+            new = set(map(partial(TopicPartition, name), partitions)) - self.owned
             if new:
                 self._ids[name] = topic_id
                 gained |= new
-        self._gain(gained, now_ms)
-
-    def _may_keep(self, partition: TopicPartition) -> bool:
-        # By the id under which it was given: the name may belong to a younger topic, or to none, by now.
-        assert self._target is not None
-        return partition.partition in self._target.get(self._ids[partition.topic], ())
+        if gained or self.state is not MemberState.STABLE:
+            self._gain(gained, now_ms)
+        self._has_assignment = True
 
 
 # The part of a KIP-848 member that deals with failed and refused heartbeats.
@@ -223,14 +224,15 @@ class ConsumerMember(UnansweredMember):
     @property
     def _has_word(self) -> bool:
         """Whether the next heartbeat has news for the coordinator."""
-        return self._has_news or self._has_new_topics or self._computing.has_news
+        is_news = self._has_news or self._has_new_topics
+        return is_news or (bool(self._settings.local_assignors) and self._computing.has_news)
 
     # -- heartbeats that are due ----------------------------------------------------------------------------------
 
     def work(self, now_ms: int) -> None:
         """Give up a silent coordinator; reconcile with the target if the topics have changed."""
-        self._check_application(now_ms)
-        if self.state not in ACTIVE or self._give_up_silence(now_ms):
+        is_late = self._check_application(now_ms)
+        if self.state not in ACTIVE or (is_late and self._give_up_silence(now_ms)):
             return
         if self.state is MemberState.STABLE and self._seen_generation != self._cluster.generation:
             self._reconcile(now_ms)
@@ -239,21 +241,24 @@ class ConsumerMember(UnansweredMember):
         """Send the heartbeat that is due, and the assignment that the application has computed."""
         if self.state not in ACTIVE:
             return
-        self._computing.speak((self.member_id, self.epoch), now_ms)
-        if now_ms >= self._next_ms and self._may_send():
+        if self._settings.local_assignors:
+            self._computing.speak((self.member_id, self.epoch), now_ms)
+        next_ms = self._next_ms()
+        if next_ms is not None and now_ms >= next_ms:
             endpoint = self._lookup.need(now_ms)
             if endpoint is not None:
                 self._heartbeat(endpoint, now_ms)
 
     def next_deadline(self) -> int | None:
         """Return when the next heartbeat or a time limit is due."""
-        deadlines = [self._shared_deadline()]
+        deadlines = self._shared_deadlines()
         if self.state in ACTIVE:
-            deadlines.append(self._computing.next_deadline())
-            deadlines.append(self._given_up_ms())
-            if self._lookup.endpoint is not None and self._may_send():
-                deadlines.append(self._next_ms)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+            computed_ms = self._computing.next_deadline() if self._settings.local_assignors else None
+            if computed_ms is not None:
+                deadlines.append(computed_ms)
+            if self._lookup.endpoint is not None and (next_ms := self._next_ms()) is not None:
+                deadlines.append(next_ms)
+        return min(deadlines, default=None)
 
     def on_topics_changed(self, now_ms: int) -> None:
         """Send the new subscription at once."""
@@ -287,33 +292,27 @@ class ConsumerMember(UnansweredMember):
         )
 
     def _is_watched(self) -> bool:
-        return self._has_epoch and self.state in ACTIVE
+        return self.epoch > 0 and self.state in ACTIVE
 
     @property
     def _has_epoch(self) -> bool:
         return self.epoch > 0
 
-    def _may_send(self) -> bool:
-        """Return whether a heartbeat may be sent now; one with news may overtake one that is held."""
+    def _next_ms(self) -> int | None:
+        """Return when the next heartbeat goes out; `None`: none may, before an event."""
+        # A heartbeat has to carry metadata or ask for them. A full one, and one that joins, carry them anyway.
+        publishes_ms = None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
         if self._in_flight:
-            is_news = self.epoch > 0 and (self._has_word or self._publishes_ms is not None)
-            # By another connection its answer might come before that of the one that it overtakes.
-            return is_news and len(self._in_flight) == 1 and self._asked == self._lookup.endpoint
-        return self.epoch > 0 or (self.state is MemberState.JOINING and not self._is_waiting_for_poll)
-
-    @property
-    def _publishes_ms(self) -> int | None:
-        """When a heartbeat has to carry metadata or ask for them; `None`: no heartbeat only for that."""
-        # A full heartbeat, and one that joins, carry the metadata anyway.
-        return None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
-
-    @property
-    def _next_ms(self) -> int:
-        """The time at which the next heartbeat goes out, if it may."""
-        publishes_ms = self._publishes_ms
-        if publishes_ms is None or (self._in_flight and self._has_word):
-            return self._due_ms
-        return publishes_ms if self._in_flight else min(self._due_ms, publishes_ms)
+            # One with news may overtake one that is held. By another connection its answer might come before that of
+            # the one that it overtakes.
+            has_word = self._has_word
+            is_news = self.epoch > 0 and (has_word or publishes_ms is not None)
+            if not (is_news and len(self._in_flight) == 1 and self._asked == self._lookup.endpoint):
+                return None
+            return self._due_ms if has_word else publishes_ms
+        if self.epoch <= 0 and (self.state is not MemberState.JOINING or self._is_waiting_for_poll):
+            return None
+        return self._due_ms if publishes_ms is None else min(self._due_ms, publishes_ms)
 
     def _after_revocation(self, now_ms: int) -> None:
         self._has_news = True
@@ -333,6 +332,7 @@ class ConsumerMember(UnansweredMember):
         self._has_news = False
         self._computing.forget()
         self._due_ms = self._told_session_ms = 0
+        self._silence_ms = silence_ms(self._session_ms)
         for token in self._in_flight:
             self._requests.forget(token)
         self._in_flight = self._listing = ()
@@ -374,18 +374,18 @@ class ConsumerMember(UnansweredMember):
         self._has_said_pattern = self._has_said_pattern or self.pattern is not None
 
         def then(answer: Answer, answered_ms: int) -> None:
-            self._in_flight = tuple(each for each in self._in_flight if each != token)
-            self._listing = tuple(each for each in self._listing if each != token)
-            self._host.publishing.on_answer(said, answer)
+            self._in_flight = tuple(filter(token.__ne__, self._in_flight))
+            self._listing = tuple(filter(token.__ne__, self._listing))
+            response = message_of(answer, ConsumerGroupHeartbeatResponse)
+            self._host.publishing.on_answer(said, response)
             if self._in_flight:
                 self._on_overtaken(answer, now_ms, was_full=is_full)
             elif 0 < epoch < self.epoch and is_fenced(answer):
-                # The member has heard of a newer epoch since this heartbeat was sent: that one counts.
+                # It has heard of a newer epoch since: that one counts.
                 self._is_full, self._due_ms = True, answered_ms
             else:
-                is_cut = self._requests.is_followed(endpoint, token)
-                beat = _Beat(now_ms, interval_ms, is_cut, is_full)
-                self._on_answer(answer, endpoint, answered_ms, beat)
+                beat = _Beat(now_ms, interval_ms, self._requests.is_followed(endpoint, token), is_full)
+                self._on_answer(answer, response, endpoint, answered_ms, beat)
             self._lookup.hearing.on_said(answered_ms)
 
         token = self._requests.send(
@@ -422,14 +422,20 @@ class ConsumerMember(UnansweredMember):
         else:
             self._note(response, sent_ms, was_full=was_full)
 
-    def _on_answer(self, answer: Answer, endpoint: Endpoint, now_ms: int, beat: _Beat) -> None:
-        response = message_of(answer, ConsumerGroupHeartbeatResponse)
+    def _on_answer(
+        self,
+        answer: Answer,
+        response: ConsumerGroupHeartbeatResponse | None,
+        endpoint: Endpoint,
+        now_ms: int,
+        beat: _Beat,
+    ) -> None:
         if response is None:
             assert isinstance(answer, RequestFailed)
             self._on_failure(answer, endpoint, now_ms)
             return
-        code = ErrorCode.of(response.error_code)
-        if code is not ErrorCode.NONE:
+        if response.error_code:
+            code = ErrorCode.of(response.error_code)
             self._on_error(code, response.error_message, endpoint, beat.sent_ms, now_ms)
             return
         self._note(response, beat.sent_ms, was_full=beat.was_full)
@@ -473,9 +479,12 @@ class ConsumerMember(UnansweredMember):
         # News beside heartbeats may have brought a later epoch already.
         self.epoch = max(response.member_epoch, self.epoch)
         self.member_id = response.member_id or self.member_id
-        self._told_session_ms = max(response.session_timeout_ms, 0)
+        if response.session_timeout_ms != self._told_session_ms:
+            self._told_session_ms = max(response.session_timeout_ms, 0)
+            self._silence_ms = silence_ms(self._session_ms)
         self._interval_ms = longest_interval_ms(response.heartbeat_interval_ms, self._session_ms)
-        if self._asked is not None:
+        is_told = bool(self._settings.local_assignors) or response.client_assignment is not None
+        if self._asked is not None and is_told:
             self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
         if response.assignment is not None and self._lookup.hearing.takes(response.number):
             # The coordinator waits for the list of owned partitions even if a heartbeat's answer assigns what the

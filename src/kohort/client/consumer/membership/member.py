@@ -109,12 +109,15 @@ class Member(ABC):
         self._is_waiting_for_poll = False
         #: When the request was sent that the coordinator has given the latest good answer to.
         self._heard_ms = 0
+        #: For so long after `_heard_ms` the member surely keeps its partitions.
+        self._silence_ms = silence_ms(settings.options["session_timeout_ms"])
         #: When the coordinator was found to have kept the member waiting: given up a session later at the soonest.
         self._waited_ms = 0
         self._doubt: _Doubt | None = None
         self._told_until_ms: int | None = None
         self._has_assignment = False
-        self._told: Identity | None = None
+        #: Member id, epoch and whether it has an assignment, as the application was told.
+        self._told: tuple[str, int, bool] | None = None
         #: Why its membership has ended last; `None` before the first time.
         self._absence: Absence | None = None
         #: Why the member rebalances, as far as it knows: brokers do not say.
@@ -317,19 +320,16 @@ class Member(ABC):
         if self._doubt is not None and sent_ms >= self._doubt.since_ms:
             self._doubt = None
 
-    def _sure_until_ms(self) -> int:
-        """Return until when no other member can get the partitions if no further heartbeat arrives."""
-        return self._heard_ms + silence_ms(self._session_ms)
-
     def _silent_ms(self) -> int:
         """Return when a coordinator that stays silent is given up."""
-        return max(self._sure_until_ms(), self._waited_ms + silence_ms(self._session_ms))
+        return max(self._heard_ms, self._waited_ms) + self._silence_ms
 
     def _given_up_ms(self) -> int | None:
         """Return when the partitions count as lost unless the coordinator answers; `None`: nothing is awaited."""
         if not self._is_watched():
             return None
-        return self._silent_ms() if self._doubt is None else min(self._silent_ms(), self._doubt.until_ms)
+        silent_ms = self._silent_ms()
+        return silent_ms if self._doubt is None else min(silent_ms, self._doubt.until_ms)
 
     def _give_up_silence(self, now_ms: int) -> bool:
         """Give everything up if the coordinator has been silent for too long; return whether it has."""
@@ -344,11 +344,11 @@ class Member(ABC):
 
     def tell_owned_until(self) -> None:
         """Deliver until when the application may hand out records, if that has changed."""
-        wanted = self.callbacks.open
-        is_lost = wanted is not None and wanted.kind is CallbackKind.LOST
         # Without partitions, or before the coordinator has given an epoch, there is nothing to limit.
-        until_ms = self._sure_until_ms() if self.owned and self._has_epoch else None
-        if is_lost or (self.owned and self._doubt is not None):
+        until_ms = self._heard_ms + self._silence_ms if self.owned and self._has_epoch else None
+        opened = self.callbacks.opened
+        is_loss = opened is not None and opened.wanted.kind is CallbackKind.LOST
+        if is_loss or (self.owned and self._doubt is not None):
             until_ms = 0
         if until_ms != self._told_until_ms:
             self._told_until_ms = until_ms
@@ -485,31 +485,52 @@ class Member(ABC):
 
     # -- deadlines ------------------------------------------------------------------------------------------------
 
-    def _is_counted(self) -> bool:
-        """Whether max.poll.interval.ms runs: not while the application is in a callback."""
-        return self.state in ACTIVE and not self.callbacks.is_running and not self._is_waiting_for_poll
+    def _limit_ms(self) -> int | None:
+        """Return when a time limit of the application or of the coordinator is over; `None`: none runs."""
+        opened = self.callbacks.opened
+        is_running = opened is not None and opened.is_running
+        found = self.callbacks.late_ms if is_running else None
+        if self.state in ACTIVE:
+            # While the application is in a callback its polls are not counted.
+            if not (is_running or self._is_waiting_for_poll):
+                found = self._polled_ms + self._settings.options["max_poll_interval_ms"]
+            if self._is_watched():
+                silent_ms = max(self._heard_ms, self._waited_ms) + self._silence_ms
+                if self._doubt is not None:
+                    silent_ms = min(silent_ms, self._doubt.until_ms)
+                found = silent_ms if found is None else min(found, silent_ms)
+        return found
 
-    def _shared_deadline(self) -> int | None:
-        deadlines = [self.callbacks.next_deadline(), self._idleness.next_deadline()]
-        if self._is_counted():
-            deadlines.append(self._polled_ms + self._settings.options["max_poll_interval_ms"])
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+    def _shared_deadlines(self) -> list[int]:
+        """Return when `_check_application` has work."""
+        limit_ms = self._limit_ms()
+        found = [] if limit_ms is None else [limit_ms]
+        if self._idleness.since_ms is not None and (due_ms := self._idleness.due_ms) is not None:
+            found.append(due_ms)
+        return found
 
-    def _check_application(self, now_ms: int) -> None:
+    def _check_application(self, now_ms: int) -> bool:
         """Leave if the application does not poll, or if its revocation callback does not return in time.
 
-        Also warn the application if it polls without a partition for long.
+        Also warn the application if it polls without a partition for long. Return whether a time limit was over.
         """
-        self._idleness.look(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
+        if not self.owned or self._idleness.since_ms is not None:
+            self._idleness.look(now_ms, partition_count=self._count_missed(), coordinator=self._lookup.endpoint)
+        limit_ms = self._limit_ms()
+        if limit_ms is None or now_ms < limit_ms:
+            return False
+        late_ms = self._polled_ms + self._settings.options["max_poll_interval_ms"]
+        is_counted = self.state in ACTIVE and not self.callbacks.is_running and not self._is_waiting_for_poll
         if self.callbacks.must_leave(now_ms):
             self._abandon("its revocation callback took too long", now_ms)
-        elif self._is_counted() and now_ms >= self._polled_ms + self._settings.options["max_poll_interval_ms"]:
+        elif is_counted and now_ms >= late_ms:
             self._is_waiting_for_poll = True
             self._abandon(
                 f"no poll for {self._settings.options['max_poll_interval_ms']} ms (max.poll.interval.ms); "
                 "poll more often, or take fewer records at a time",
                 now_ms,
             )
+        return True
 
     def _count_missed(self) -> int:
         """Return how many partitions its topics have if a stable member holds none of them; otherwise 0."""
@@ -527,9 +548,10 @@ class Member(ABC):
     def tell_identity(self) -> None:
         """Deliver the member id and the epoch, if they have changed."""
         epoch = self.epoch if self.epoch > 0 and self.state is not MemberState.UNSUBSCRIBED else -1
-        identity = Identity(member_id=self.member_id, epoch=epoch, has_assignment=self._has_assignment)
-        if identity != self._told:
-            self._told = identity
+        said = self.member_id, epoch, self._has_assignment
+        if said != self._told:
+            self._told = said
+            identity = Identity(member_id=self.member_id, epoch=epoch, has_assignment=self._has_assignment)
             self._requests.deliver(identity)
 
     def _move(self, step: Step) -> None:
@@ -570,18 +592,19 @@ class Callbacks:
         self._requests = requests
         self._timeout_ms: Final = timeout_ms
         self._policy: Final = policy
-        self._open: _Open | None = None
+        #: The callback that the application has to answer, with its state; `None`: there is none.
+        self.opened: _Open | None = None
         self._next_number = 1
 
     @property
     def open(self) -> CallbackWanted | None:
         """The callback that the application has to answer; `None`: there is none."""
-        return None if self._open is None else self._open.wanted
+        return None if self.opened is None else self.opened.wanted
 
     @property
     def is_running(self) -> bool:
         """Whether the application runs that callback now."""
-        return self._open is not None and self._open.is_running
+        return self.opened is not None and self.opened.is_running
 
     def ask(self, kind: CallbackKind, partitions: set[TopicPartition], reason: str, now_ms: int) -> None:
         """Ask for a callback; one that was open before is dropped."""
@@ -589,44 +612,45 @@ class Callbacks:
             number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)), reason=reason
         )
         self._next_number += 1
-        self._open = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
+        self.opened = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
         self._requests.deliver(wanted)
 
     def on_started(self, number: int, now_ms: int) -> CallbackWanted | None:
         """Note that the application runs the callback, and start its time; `None`: it is not the open one."""
-        if self._open is None or self._open.wanted.number != number:
+        if self.opened is None or self.opened.wanted.number != number:
             return None
-        self._open.is_running = True
-        self._open.deadline_ms = now_ms + self._timeout_ms
-        return self._open.wanted
+        self.opened.is_running = True
+        self.opened.deadline_ms = now_ms + self._timeout_ms
+        return self.opened.wanted
 
     def on_done(self, number: int) -> CallbackWanted | None:
         """Close the callback that the application has answered, and return it; `None`: it is not the open one."""
-        if self._open is None or self._open.wanted.number != number:
+        if self.opened is None or self.opened.wanted.number != number:
             return None
-        wanted, self._open = self._open.wanted, None
+        wanted, self.opened = self.opened.wanted, None
         return wanted
 
     def drop(self) -> None:
         """Drop the open callback: its answer will have no effect."""
-        self._open = None
+        self.opened = None
 
-    def next_deadline(self) -> int | None:
-        """Return when the time of a running revocation callback ends; `None`: none runs."""
-        is_timed = self.is_running and self._open is not None and self._open.wanted.kind is CallbackKind.REVOKED
-        return self._open.deadline_ms if is_timed and self._open is not None else None
+    @property
+    def late_ms(self) -> int | None:
+        """When the time of a running revocation callback ends; `None`: none runs."""
+        each = self.opened
+        is_timed = each is not None and each.is_running and each.wanted.kind is CallbackKind.REVOKED
+        return each.deadline_ms if is_timed and each is not None else None
 
     def must_leave(self, now_ms: int) -> bool:
         """Return whether the revocation callback has run for so long that the member has to leave."""
-        deadline = self.next_deadline()
-        if deadline is None or now_ms < deadline or self._open is None:
+        if self.opened is None or self.late_ms is None or now_ms < self.late_ms:
             return False
-        self._open.overdue += 1
-        if self._policy == "leave" or (self._policy == "retry_then_leave" and self._open.overdue > 1):
+        self.opened.overdue += 1
+        if self._policy == "leave" or (self._policy == "retry_then_leave" and self.opened.overdue > 1):
             return True
-        self._open.deadline_ms = now_ms + self._timeout_ms
+        self.opened.deadline_ms = now_ms + self._timeout_ms
         self._requests.warn(
-            f"the revocation callback has been running for {self._timeout_ms * self._open.overdue} ms, "
+            f"the revocation callback has been running for {self._timeout_ms * self.opened.overdue} ms, "
             "which is as long as the group waits (max.poll.interval.ms); its partitions may go to others meanwhile"
         )
         return False
@@ -655,27 +679,28 @@ class Idleness:
         self._group_id = group_id
         self._is_classic = is_classic
         #: When the member was first found without partitions; `None` while it has some.
-        self._since_ms: int | None = None
+        self.since_ms: int | None = None
         #: Whether the warning was given; until the member has had partitions again.
         self._is_settled = False
 
-    def next_deadline(self) -> int | None:
-        """Return when to ask the coordinator for the group's members."""
-        return None if self._since_ms is None or self._is_settled else self._since_ms + _PATIENCE_MS
+    @property
+    def due_ms(self) -> int | None:
+        """When to ask the coordinator for the group's members."""
+        return None if self.since_ms is None or self._is_settled else self.since_ms + _PATIENCE_MS
 
     def look(self, now_ms: int, *, partition_count: int, coordinator: Endpoint | None) -> None:
         """Look at a member at rest that holds no partition of `partition_count`; 0: it holds some, or moves."""
         if not partition_count:
-            self._since_ms, self._is_settled = None, False
-        elif self._since_ms is None or coordinator is None:
-            self._since_ms = now_ms
-        elif not self._is_settled and now_ms >= self._since_ms + _PATIENCE_MS:
+            self.since_ms, self._is_settled = None, False
+        elif self.since_ms is None or coordinator is None:
+            self.since_ms = now_ms
+        elif not self._is_settled and now_ms >= self.since_ms + _PATIENCE_MS:
             self._is_settled = True
             self._ask(coordinator, partition_count)
 
     def _ask(self, coordinator: Endpoint, partition_count: int) -> None:
         def then(answer: Answer, _: int) -> None:
-            if self._since_ms is not None:
+            if self.since_ms is not None:
                 self._tell(answer, partition_count)
 
         request = (

@@ -20,7 +20,7 @@ from kohort.client.consumer.application_events import (
     Trouble,
 )
 from kohort.client.core.refusals import refused
-from kohort.client.core.requests import Answer, Requests, message_of
+from kohort.client.core.requests import Requests
 from kohort.errors import ErrorCode, KohortError, UnsupportedFeatureError
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse, MetadataNews
 
@@ -96,9 +96,8 @@ class Publishing:
         self._has_asked = self._watches
         return Said(self._sent, self._metadata if is_said else None, self._version if self._watches else -1)
 
-    def on_answer(self, said: Said, answer: Answer) -> None:
-        """Read the answer to a heartbeat: the publication is taken, or sent again."""
-        response = message_of(answer, ConsumerGroupHeartbeatResponse)
+    def on_answer(self, said: Said, response: ConsumerGroupHeartbeatResponse | None) -> None:
+        """Read the answer to a heartbeat, `None` without one: the publication is taken, or sent again."""
         if response is None or response.error_code:
             self._sent, self._has_asked = self._taken, False
             if response is not None and said.metadata is not None:

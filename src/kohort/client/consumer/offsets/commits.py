@@ -13,9 +13,10 @@ Source: Kafka's OffsetCommit API; KIP-848, offsets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import attrgetter
 from typing import Final, Protocol
 
 from kohort.client.consumer.offsets.queries import UNKNOWN_TOPIC_GRACE_MS
@@ -51,6 +52,7 @@ _OF_THE_WHOLE: Final = NO_MEMBER | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorC
 #: The coordinator knows no such topic: it is gone, or the coordinator's metadata are older than the client's.
 UNKNOWN_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
+_DEADLINE_OF: Final = attrgetter("deadline_ms")
 #: Asynchronous commits whose deadlines are so close may go out as one.
 _JOIN_WITHIN_MS: Final = 1_000
 
@@ -210,12 +212,13 @@ class Commits:
         self._due_ms = 0
         self._attempts = 0
         #: Whether an open partition may be of a topic that the coordinator does not know.
-        self.are_unknown = False
+        self._are_unknown = False
         #: Generation of the cluster's metadata with which the offsets were compared last.
         self._looked_at = 0
         #: topic -> id that was last reported as gone.
         self._told_gone: dict[str, TopicId | None] = {}
-        #: Wakes this part of the machine.
+        #: Wake this part of the machine, and the one that follows the topics of `topics`.
+        self.wake_follow: Callable[[], None] = lambda: None
         self.wake: Callable[[], None] = lambda: None
 
     # -- consumed offsets -------------------------------------------------------------------------------------------
@@ -252,7 +255,9 @@ class Commits:
 
     def commit(self, offsets: Offsets, then: CommitThen, *, deadline_ms: int) -> None:
         """Commit these offsets, each partition after its earlier commits."""
-        entries = {each: (offset, self._committer.topic_id_of(each)) for each, offset in offsets.items()}
+        entries: dict[TopicPartition, tuple[Committable, TopicId | None]] = {}
+        for each, offset in offsets.items():
+            entries[each] = offset, self._committer.topic_id_of(each)
         self._enqueue(entries, then, deadline_ms=deadline_ms)
 
     def _enqueue(
@@ -298,13 +303,11 @@ class Commits:
     ) -> dict[TopicPartition, _Entry]:
         self._count += 1
         self.wake()
+        entries: dict[TopicPartition, _Entry] = {}
         for each, (offset, topic_id) in offsets.items():
             self._newest[each] = self._count, with_metadata(offset).offset, topic_id
-        number = self._count
-        return {
-            each: _Entry(offset=offset, topic_id=topic_id, number=number)
-            for each, (offset, topic_id) in offsets.items()
-        }
+            entries[each] = _Entry(offset=offset, topic_id=topic_id, number=self._count)
+        return entries
 
     def commit_consumed(
         self, partitions: Iterable[TopicPartition], then: Callable[[int], None], *, deadline_ms: int, now_ms: int
@@ -363,7 +366,7 @@ class Commits:
 
     def topics(self) -> set[str]:
         """Return the topics that the coordinator does not know: their metadata are needed."""
-        if not self.are_unknown:
+        if not self._are_unknown:
             return set()
         found = {
             each.topic
@@ -371,30 +374,37 @@ class Commits:
             for each, entry in commit.open.items()
             if entry.unknown_since_ms is not None
         }
-        self.are_unknown = bool(found)
+        self._are_unknown = bool(found)
         return found
 
     def next_deadline(self) -> int | None:
         """Return when the next commit or a deadline is due."""
-        deadlines = [commit.deadline_ms for commit in self._queue if not commit.is_over]
-        if self._auto_due_ms is not None:
-            deadlines.append(self._auto_due_ms)
-        if self._lookup.endpoint is not None and self._sent is None:
-            due_ms = min((entry.due_ms for _, each in self._sendable() for entry in each.values()), default=None)
-            if due_ms is not None:
-                deadlines.append(max(due_ms, self._due_ms))
-        return min(deadlines, default=None)
+        found = self._auto_due_ms
+        for commit in self._queue:
+            if not commit.is_over and (found is None or commit.deadline_ms < found):
+                found = commit.deadline_ms
+        if self._queue and self._lookup.endpoint is not None and self._sent is None:
+            for _, entries in self._sendable():
+                for entry in entries.values():
+                    due_ms = max(entry.due_ms, self._due_ms)
+                    found = due_ms if found is None else min(found, due_ms)
+        return found
 
     def work(self, now_ms: int) -> None:
         """Send the commits that are due, and end those past their deadline."""
         if self._auto_due_ms is not None and now_ms >= self._auto_due_ms:
             self._commit_automatically(now_ms)
-        self._drop_late(now_ms)
+        if self._are_unknown:
+            self.wake_follow()
+        if not self._queue:
+            return
+        if any(map(now_ms.__ge__, map(_DEADLINE_OF, self._queue))):
+            self._drop_late(now_ms)
         if self._queue and (self._sent is None or self._looked_at != self._cluster.generation):
             self._drop_gone(now_ms)
         while self._sent is None and now_ms >= self._due_ms:
             due = self._find_due(now_ms)
-            endpoint = None if due is None else self._lookup.need(now_ms)
+            endpoint = None if due is None else self._lookup.endpoint or self._lookup.need(now_ms)
             if due is None or endpoint is None:
                 return
             self._send(*due, endpoint, now_ms)
@@ -405,7 +415,9 @@ class Commits:
             self._give_up(commit, error, now_ms)
 
     def _drop_late(self, now_ms: int) -> None:
-        for commit in [each for each in self._queue if now_ms >= each.deadline_ms and not each.is_over]:
+        for commit in list(self._queue):
+            if now_ms < commit.deadline_ms or commit.is_over:
+                continue
             refusals = [(each, entry.refusal) for each, entry in commit.open.items() if entry.refusal is not None]
             last = f"; the last attempt: {refusals[0][0]}: {refusals[0][1].name}" if refusals else ""
             is_sent = bool(self._under_way(commit))
@@ -429,14 +441,20 @@ class Commits:
     def _drop_gone(self, now_ms: int) -> None:
         """End the offsets of topics that are gone, unless they are under way."""
         self._looked_at = self._cluster.generation
-        for commit, entries in list(self._sendable()):
+        for commit, entries in self._sendable():
+            has_ended = False
             for each, entry in entries.items():
+                topic = self._cluster.topics.get(each.topic)
+                if entry.unknown_since_ms is None and (topic is None or topic.topic_id == entry.topic_id):
+                    continue
                 if entry.topic_id is None:
                     entry.topic_id = self._cluster.known_id(each.topic)
                 if (error := self._find_missing(each, entry, now_ms)) is not None:
                     self._tell_gone(each.topic, entry.topic_id, error)
                     self._end(commit, each, error)
-            self._settle(commit, now_ms)
+                    has_ended = True
+            if has_ended:
+                self._settle(commit, now_ms)
 
     def _find_missing(self, partition: TopicPartition, entry: _Entry, now_ms: int) -> UnknownTopicError | None:
         """Return the error of an offset of a missing topic or partition; `None`: it may be sent."""
@@ -464,27 +482,34 @@ class Commits:
 
     # -- commits on the wire ----------------------------------------------------------------------------------------
 
-    def _sendable(self) -> Iterator[tuple[_Commit, dict[TopicPartition, _Entry]]]:
-        """Yield each commit with the partitions that may be sent: not under way, nor behind an earlier commit."""
+    def _sendable(self) -> list[tuple[_Commit, dict[TopicPartition, _Entry]]]:
+        """Return each commit with the partitions that may be sent: not under way, nor behind an earlier commit."""
+        found = []
         taken: set[TopicPartition] = set()
         for commit in self._queue:
-            sent = self._under_way(commit)
-            if len(sent) < len(commit.open):
-                yield (
-                    commit,
-                    {each: entry for each, entry in commit.open.items() if each not in taken and each not in sent},
-                )
+            is_sent = self._sent is not None and self._sent.commit is commit
+            sent = self._under_way(commit) if is_sent else ()
+            if commit.open and not (sent or taken):
+                found.append((commit, dict(commit.open)))
+            elif len(sent) < len(commit.open):
+                rest = {each: entry for each, entry in commit.open.items() if each not in taken and each not in sent}
+                found.append((commit, rest))
             # No commit is behind the last one, so its partitions need not be remembered.
             if commit is not self._queue[-1]:
                 taken |= commit.open.keys()
+        return found
 
     def _under_way(self, commit: _Commit) -> Collection[TopicPartition]:
         return self._sent.entries.keys() if self._sent is not None and self._sent.commit is commit else ()
 
     def _find_due(self, now_ms: int) -> tuple[_Commit, dict[TopicPartition, _Entry]] | None:
         for commit, entries in self._sendable():
-            due = {each: entry for each, entry in entries.items() if entry.due_ms <= now_ms}
-            by_id = {each: entry for each, entry in due.items() if entry.topic_id not in (None, ZERO_TOPIC_ID)}
+            due, by_id = {}, {}
+            for each, entry in entries.items():
+                if entry.due_ms <= now_ms:
+                    due[each] = entry
+                    if entry.topic_id not in (None, ZERO_TOPIC_ID):
+                        by_id[each] = entry
             if due:
                 # A request goes by ids or by names. Partitions without an id go with the next one.
                 return commit, by_id or due
@@ -496,15 +521,15 @@ class Commits:
             self._end_all(commit, entries, self._fenced(ErrorCode.UNKNOWN_MEMBER_ID), now_ms)
             return
         member_id, epoch = identity
-        given_up = [
-            each
-            for each, entry in entries.items()
-            if entry.epoch not in (None, epoch) and not self._committer.holds(each)
-        ]
+        given_up: list[TopicPartition] = []
+        for each, entry in entries.items():
+            if entry.epoch not in (None, epoch) and not self._committer.holds(each):
+                given_up.append(each)
         if given_up:
             self._end_all(commit, given_up, self._fenced(ErrorCode.STALE_MEMBER_EPOCH), now_ms)
             return
-        topics: dict[tuple[str, TopicId], list[OffsetCommitRequestPartition]] = {}
+        topics: dict[tuple[str, TopicId], OffsetCommitRequestTopic] = {}
+        names: dict[bytes, str] = {}
         for each, entry in entries.items():
             entry.epoch = epoch
             offset, metadata, leader_epoch = with_metadata(entry.offset)
@@ -514,50 +539,53 @@ class Commits:
                 committed_leader_epoch=leader_epoch,
                 committed_metadata=metadata,
             )
-            topics.setdefault((each.topic, entry.topic_id or ZERO_TOPIC_ID), []).append(row)
+            topic_id = entry.topic_id or ZERO_TOPIC_ID
+            topic = topics.get((each.topic, topic_id))
+            if topic is None:
+                names[bytes(topic_id)] = each.topic
+                topic = OffsetCommitRequestTopic(name=each.topic, topic_id=topic_id, partitions=[])
+                topics[(each.topic, topic_id)] = topic
+            topic.partitions.append(row)
         request = OffsetCommitRequest(
             group_id=self._group_id,
             generation_id_or_member_epoch=epoch,
             member_id=member_id,
             # A commit without a member id has no name to be fenced by.
             group_instance_id=self._instance_id if member_id else None,
-            topics=[
-                OffsetCommitRequestTopic(name=name, topic_id=topic_id, partitions=rows)
-                for (name, topic_id), rows in topics.items()
-            ],
+            topics=list(topics.values()),
             member=self._lookup.hearing.say(),
         )
-        names = {bytes(topic_id): name for name, topic_id in topics}
         sent = self._sent = _Sent(commit=commit, entries=entries, endpoint=endpoint, epoch=epoch, names=names)
         era = self._lookup.hearing.era
 
         def then(answer: Answer, now_ms: int) -> None:
             self._sent = None
-            if self.are_unknown:
+            if self._are_unknown:
                 # The cluster's metadata may be followed for fewer topics from now on.
                 self._requests.wake_all()
-            self._on_answer(sent, answer, now_ms)
             response = message_of(answer, OffsetCommitResponse)
-            news = None if response is None else response.member_news
-            self._lookup.hearing.hear(news, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
+            self._on_answer(sent, response, now_ms)
+            if response is not None and response.member_news is not None:
+                self._lookup.hearing.hear(response.member_news, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
 
         most = LAST_BY_NAME if ZERO_TOPIC_ID in names else None
         self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most, wake=self.wake)
 
-    def _on_answer(self, sent: _Sent, answer: Answer, now_ms: int) -> None:
-        response, commit = message_of(answer, OffsetCommitResponse), sent.commit
+    def _on_answer(self, sent: _Sent, response: OffsetCommitResponse | None, now_ms: int) -> None:
+        commit = sent.commit
         codes: dict[TopicPartition, ErrorCode] = {}
         for topic in () if response is None else response.topics:
             name = topic.name or sent.names.get(bytes(topic.topic_id), "")
             for row in topic.partitions:
                 codes[TopicPartition(name, row.partition_index)] = ErrorCode.of(row.error_code)
-        if response is None or any(code in MOVED for code in codes.values()):
+        seen = set(codes.values())
+        if response is None or not MOVED.isdisjoint(seen):
             self._lookup.lost(sent.endpoint, now_ms)
             self._due_ms = now_ms + max(1, self._retry.delay_ms(self._attempts))
             self._attempts += 1
         else:
             self._attempts = 0
-        if response is not None and all(code is ErrorCode.NONE for code in codes.values()):
+        if response is not None and seen <= {ErrorCode.NONE}:
             self._lookup.works()
         whole: dict[ErrorCode, KohortError] = {}
         for each, entry in sent.entries.items():
@@ -565,7 +593,7 @@ class Commits:
             if commit.is_over:
                 commit.open.pop(each, None)
             elif code is ErrorCode.NONE:
-                self._end(commit, each, None)
+                del commit.open[each]
             elif code is None or code in MOVED:
                 entry.refusal = code
             elif code in _OF_THE_WHOLE and not (code is ErrorCode.ILLEGAL_GENERATION and self._is_overtaken(entry)):
@@ -594,7 +622,7 @@ class Commits:
             if entry.unknown_since_ms is None:
                 entry.unknown_since_ms = now_ms
                 entry.generation = self._cluster.next_generation
-            self.are_unknown = True
+            self._are_unknown = True
             self._requests.wake_all()
             self._cluster.refresh_now(now_ms)
 
@@ -621,12 +649,11 @@ class Commits:
             self._end(commit, each, error)
         self._settle(commit, now_ms)
 
-    def _end(self, commit: _Commit, partition: TopicPartition, error: KohortError | None) -> None:
-        """End one partition of a commit."""
+    def _end(self, commit: _Commit, partition: TopicPartition, error: KohortError) -> None:
+        """End one partition of a commit that has failed."""
         entry = commit.open.pop(partition)
-        if error is not None:
-            commit.failed[partition] = error
-            self._unnumber(partition, entry)
+        commit.failed[partition] = error
+        self._unnumber(partition, entry)
 
     def _unnumber(self, partition: TopicPartition, entry: _Entry) -> None:
         """Forget the number of a failed commit, so that the same offset is committed again."""
@@ -635,23 +662,29 @@ class Commits:
 
     def _settle(self, commit: _Commit, now_ms: int) -> None:
         """Tell the calls that wait for no open partition, and remove empty commits."""
-        self._tell([each for each in commit.waiting if not self._is_open(commit, each)], commit, now_ms)
+        ended: list[_Waiting] = []
+        if commit.waiting and not commit.behind:
+            is_open = commit.open.__contains__
+            ended = [each for each in commit.waiting if not any(map(is_open, each.partitions))]
+        if ended or commit.is_logged:
+            self._tell(ended, commit, now_ms)
         # The commits behind it may have ended by that.
         for other in list(self._queue):
-            if not other.open and other in self._queue and not self._is_behind(other):
+            if not other.open and other in self._queue and not (other.behind and self._is_behind(other)):
                 self._queue.remove(other)
-                self._tell(list(other.waiting), other, now_ms)
-
-    def _is_open(self, commit: _Commit, waiting: _Waiting) -> bool:
-        return bool(commit.behind) or any(each in commit.open for each in waiting.partitions)
+                if other.waiting or other.is_logged:
+                    self._tell(list(other.waiting), other, now_ms)
 
     def _is_behind(self, commit: _Commit) -> bool:
         """Return whether a commit without open partitions waits for earlier ones."""
         earlier = takewhile(lambda each: each is not commit, self._queue)
-        return bool(commit.behind) and any(each.goes_before_revocation(commit.behind) for each in earlier)
+        return any(each.goes_before_revocation(commit.behind) for each in earlier)
 
     def _tell(self, waiting: list[_Waiting], commit: _Commit, now_ms: int) -> None:
-        commit.waiting = [each for each in commit.waiting if each not in waiting]
+        if len(waiting) == len(commit.waiting):
+            commit.waiting = []
+        elif waiting:
+            commit.waiting = [each for each in commit.waiting if each not in waiting]
         if commit.is_logged and (commit.is_over or not commit.open):
             commit.is_logged = False
             self._warn_of(commit.failed, f"asynchronous commit of group {self._group_id} failed")
