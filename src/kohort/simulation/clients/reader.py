@@ -41,7 +41,7 @@ class Mishap(Exception):
 
 
 class ReaderWatch(Protocol):
-    """The part of a world that draws what readers subscribe to and checks them."""
+    """The part of a world that draws the subscriptions of readers and checks them."""
 
     def draw_topics(self, random: Random) -> tuple[str, ...]:
         """Draw the topics that a reader subscribes to."""

@@ -307,7 +307,7 @@ class QueryWorld(ProgramWorld[QueryReport]):
             query.start()
 
     async def retire(self) -> None:
-        """Retire a query for good, unless it still has to read again what a restored copy has lost."""
+        """Retire a query for good, unless it still has to read again the losses of a restored copy."""
         query = self._one()
         # No other query can read the records that a copy has lost.
         if len(self.running) > 1 and query is not None and not query.is_put_back:
