@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kohort
+from kohort.cli.parser import Parser
 from kohort.cli.report import add_parser
 from kohort.cli.report.aggregates import aggregate, tables_of
 from kohort.cli.report.follow import put_together, read_table, start_query, take_place
@@ -33,7 +34,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def options_of(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     add_parser(parser.add_subparsers())
     return parser.parse_args(["report", *words])
 

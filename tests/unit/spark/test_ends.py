@@ -217,9 +217,9 @@ def test_query_without_a_checkpoint_that_lasts_is_said_once(
     if listens:
         post(query.name, BatchDone("any"))
     until(lambda: member._has_listener is listens, what="it has heard of the driver")
-    until(lambda: not member._lookout.is_watching, what="nothing is looked for any more")
-    member._lookout.location = None if folder is None else str(tmp_path / folder)
-    member._lookout._left = 0
+    until(lambda: not member._discovery.is_watching, what="nothing is looked for any more")
+    member._discovery.location = None if folder is None else str(tmp_path / folder)
+    member._discovery._left = 0
     fill(name, {0: 5})
     query.read(5)
     query.stop()
