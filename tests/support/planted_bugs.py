@@ -17,9 +17,8 @@ from kohort.coordinator.shard import EndedHold, Shard
 from kohort.errors import InvariantViolation
 from kohort.simulation.assignors import OWN_ASSIGNOR
 from kohort.simulation.checkers import LAWS
-from kohort.simulation.members.process import MemberSettings
 from kohort.simulation.runtime import SimulatedRuntime
-from kohort.simulation.scenario import GroupPlan, Scenario, build_settings
+from kohort.simulation.scenario import GroupPlan, MemberSettings, Scenario, build_settings
 from kohort.testing import NetworkQuality, SimulatedBroker, World
 
 #: So many worlds are played at most.
