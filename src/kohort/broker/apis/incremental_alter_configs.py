@@ -123,9 +123,14 @@ def _group_change(change: AlterableConfig) -> tuple[str, str | None]:
 def _changing(
     asked: AlterConfigsResource, options: OptionSet, defaults: Mapping[str, object]
 ) -> Callable[[Mapping[str, str]], dict[str, str]]:
-    """Return a function from a resource's present configs to its new ones."""
+    """Return a function from a resource's present configs to its new ones.
 
-    # `defaults` are the values of configs that the resource does not set.
+    Args:
+        asked: the changes of one resource.
+        options: the options that such a resource has.
+        defaults: values of configs that the resource does not set.
+    """
+
     def changed(present: Mapping[str, str]) -> dict[str, str]:
         configs = dict(present)
         for config in asked.configs:

@@ -113,11 +113,12 @@ class AdminDoor:
     alter_client_quotas = Call(QuotaCalls.alter_client_quotas)
 
     def __init_subclass__(cls, by: Callable[[Any], Callable[..., object]] | None = None) -> None:
-        # An application's own heir of a door has that door's methods.
-        calls = {name: each.call for name, each in vars(AdminDoor).items() if isinstance(each, Call)}
-        if by is not None:
-            for name, call in calls.items():
-                setattr(cls, name, by(call))
+        if by is None:
+            # An application's own heir of a door has that door's methods.
+            return
+        for name, each in vars(AdminDoor).items():
+            if isinstance(each, Call):
+                setattr(cls, name, by(each.call))
 
     __reduce__ = refuse_copies
 
