@@ -60,27 +60,21 @@ class MemberWorld(Protocol):
 
     def has_younger_process(self, process: MemberProcess) -> bool:
         """Whether a later process bears the same name."""
-        ...
 
     def has_older_process(self, process: MemberProcess) -> bool:
         """Whether an earlier process of the same name is still alive."""
-        ...
 
     def draw_pattern(self) -> str | None:
         """Draw the pattern of a subscription; `None` for one by names."""
-        ...
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
-        ...
 
     def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """Check the offset from which a member begins to process."""
-        ...
 
     def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """Check the next offset of a member that has processed records."""
-        ...
 
 
 class MemberProcess:
