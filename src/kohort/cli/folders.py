@@ -17,8 +17,9 @@ from typing import Final
 
 from kohort.errors import KohortError
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC
-from kohort.storage import catalog, data_directory, log_state, recovery, topics
+from kohort.storage import catalog, data_directory, log_state, topics
 from kohort.storage.files.fs import DiskFileSystem
+from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
 
 #: The topic that the demo makes.
@@ -123,7 +124,7 @@ _FILE: Final = _one_of(
 _IN_DATA: Final = re.compile(rf"{re.escape(data_directory.LOCK_NAME)}|{_FILE}(\.tmp)?")
 _FOLDER: Final = re.compile(rf"{_one_of(TOPIC, OFFSETS_TOPIC, JOURNAL_TOPIC)}-\d+")
 _IN_FOLDER: Final = re.compile(
-    rf"\d{{20}}\.log{_one_of(recovery.CLEANED_SUFFIX, DELETED_SUFFIX)}?|\d{{20}}{_one_of(*topics.SUFFIXES_BESIDE)}"
+    rf"\d{{20}}\.log{_one_of(UNFINISHED_SUFFIX, DELETED_SUFFIX)}?|\d{{20}}{_one_of(*topics.SUFFIXES_BESIDE)}"
     rf"|{_one_of(*topics.NAMES_BESIDE)}(\.tmp)?"
 )
 _NAMES_SHOWN: Final = 3
