@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.commands.groups import LeavingMember
+from kohort.coordinator.commands import LeavingMember
 from support.mixed_dialogue import MixedDialogue, subscription
 from support.situations import again, classic, leave, says, settled
 

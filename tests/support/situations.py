@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kohort.coordinator.commands.groups import LeaveGroup, LeavingMember
+from kohort.coordinator.commands import LeaveGroup, LeavingMember
 from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import ClassicClient, MixedDialogue
 from support.moves import submit

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol
 
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commands import Command, ConsumerGroupHeartbeatReply, GroupCommand
+from kohort.coordinator.decision import ReplyBody
 from kohort.testing.clock import VirtualClock
 
 
@@ -57,11 +56,9 @@ class Server(Protocol):
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """Take a request that has arrived."""
-        ...
 
     def on_gone(self, connection: Connection) -> None:
         """Note that a connection has ended; the end of a silent one is never seen."""
-        ...
 
 
 class Client(Protocol):
@@ -71,11 +68,9 @@ class Client(Protocol):
 
     def on_reply(self, connection: Connection, body: ReplyBody, place: int) -> None:
         """Take a reply; `place`: the number of earlier requests without an answer."""
-        ...
 
     def on_broken(self, connection: Connection) -> None:
         """Handle the loss of the connection."""
-        ...
 
 
 class Connection:
