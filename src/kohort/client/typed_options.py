@@ -167,7 +167,7 @@ class SharedOptions(TypedDict, total=False):
         switch(
             "enable.ssl.certificate.verification",
             True,
-            "Off believes every certificate, so that anybody may read along (librdkafka's, not Kafka's).",
+            "Off believes every certificate, so that a third party may read along (librdkafka's, not Kafka's).",
         ),
     ]
     ssl_truststore_type: Annotated[

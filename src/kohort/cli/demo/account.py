@@ -131,7 +131,7 @@ def check(account: Account, ends: Mapping[int, int]) -> None:
     if sum(ends.values()) != account.produced:
         account.complaints.append(f"the topic has {sum(ends.values())} records, {account.produced} were acknowledged")
     if account.missing:
-        account.complaints.append(f"{records(account.missing)} processed by nobody")
+        account.complaints.append(f"{records(account.missing)} processed by no member")
     for (first, then), again in count.doubled.items():
         both = f"{records(again)} processed by {first} and again by {then}"
         account.complaints.append(f"{both}, which the kill of {account.killed} does not explain")
@@ -192,7 +192,7 @@ def _print_spark(spark: SparkAccount) -> None:
     missing = spark.produced - spark.counted
     print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")
     if not spark.duplicates:
-        print("0 twice: nobody else has read a batch that was in doubt")
+        print("0 twice: no other query has read a batch that was in doubt")
     else:
         excuse = "" if spark.doubled else ": in the batch of a killed reader that was not back before its session ended"
         print(f"{spark.duplicates:,} twice{excuse}")

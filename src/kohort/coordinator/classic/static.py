@@ -109,7 +109,7 @@ def take_over(
             _park(draft, command, member)
             complete_join_if_all_are_here(draft)
         case ClassicGroupState.EMPTY:
-            raise AssertionError("nobody holds an instance in an empty group")
+            raise AssertionError("an empty group has no instance")
 
 
 def _wants_the_same(group: ClassicGroup, former: ClassicMember, member: ClassicMember) -> bool:
@@ -280,7 +280,7 @@ def go_offline(draft: PendingDecision, settings: GroupSettings, heard_ms: Mappin
                 draft.disarm("sync")
     if group.state is ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
         # Without its leader a generation gets no assignment.
-        begin_rebalance(draft, settings, reason=f"{group.leader}, who was to share out, is offline")
+        begin_rebalance(draft, settings, reason=f"{group.leader}, the leader, is offline")
     else:
         complete_join_if_all_are_here(draft)
 

@@ -179,7 +179,7 @@ def _former(group: ConsumerGroup, command: JoinGroup) -> ConsumerMember | None:
         return group.members.get(group.instance_ids.get(command.instance_id, ""))
     member = bearer_of(group, command.instance_id, command.member_id)
     if member is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member of the group is called {command.instance_id}")
     return _own(group, member.member_id)
 
 
@@ -277,7 +277,7 @@ def _as_join(decision: Decision, command: JoinGroup, member_id: str, *, now_ms: 
 
 def _check_member(group: ConsumerGroup, command: SyncGroup | Heartbeat) -> tuple[ConsumerMember, ClassicMemberFacts]:
     if command.instance_id is not None and bearer_of(group, command.instance_id, command.member_id) is None:
-        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group is called {command.instance_id}")
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member of the group is called {command.instance_id}")
     member = group.members.get(command.member_id)
     if member is None or member.classic is None:
         raise Refused(

@@ -39,7 +39,7 @@ class UserCalls(Calls):
             chosen = list(dict.fromkeys(chosen))
             if not chosen:
                 return []
-        during = "looking up who can log in by SCRAM"
+        during = "looking up the users of SCRAM"
         response = await self._questions.ask(
             shapes.describe_request(chosen),
             DescribeUserScramCredentialsResponse,
@@ -74,7 +74,7 @@ class UserCalls(Calls):
             UnsupportedFeatureError: the broker keeps no users.
             ConfigError, TypeError: a credential cannot be one; nothing is changed.
         """
-        during = "changing who can log in by SCRAM"
+        during = "changing the users of SCRAM"
         asked = to_several(upsertions, "upsertions", "[kohort.ScramCredential(...)]")
         credentials = [shapes.to_credential(each) for each in asked]
         wanted = {shapes.login_of(each): each for each in credentials}

@@ -196,5 +196,5 @@ def error_of(code: int, message: str | None, during: str, *, operation: str, use
     if found is ErrorCode.NONE:
         return None
     if found is ErrorCode.RESOURCE_NOT_FOUND and user:
-        message = f"nobody called {user} logs in by it; kohort user list shows who does"
+        message = f"no user {user} logs in by it; kohort user list shows the users"
     return refused(found, message, during=during, operation=operation)

@@ -199,7 +199,7 @@ def decide_install(
     if is_overtaken(group, order):
         answer = InstallAssignmentReply(
             error=ErrorCode.REBALANCE_IN_PROGRESS,
-            message="members have changed so that the assignment fits nobody; who is asked computes anew",
+            message="members have changed so that the assignment fits none; the asked member computes anew",
         )
         thrown = throw_away(group, settings, now_ms=now_ms)
         return Decision(thrown.records, (Reply(command.request, answer), *thrown.effects))
