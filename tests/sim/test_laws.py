@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands.groups import TopicsChanged
-from kohort.coordinator.commands.offsets import (
+from kohort.coordinator.commands import (
     CommitOffsets,
     CommitOffsetsReply,
     CommittedOffset,
     FetchOffsets,
     FetchOffsetsReply,
     OffsetToCommit,
+    TopicsChanged,
 )
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.invariants import (

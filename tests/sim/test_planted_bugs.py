@@ -15,26 +15,25 @@ import pytest
 from kohort.assign.assignors import External, built_in
 from kohort.assign.interface import Assignable
 from kohort.assign.uniform import Uniform
-from kohort.coordinator import shard
+from kohort.coordinator import commands, shard
 from kohort.coordinator.classic import apply as classic_apply
 from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.pending_decision import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
-from kohort.coordinator.commands import offsets as asked
-from kohort.coordinator.commands.base import GroupCommand, Refusal
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
+    GroupCommand,
     JoinGroupReply,
+    Refusal,
     SyncGroupReply,
 )
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer import heartbeat, static
 from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, target
 from kohort.coordinator.consumer.client_assignors import assignment_request, heartbeat_fields
 from kohort.coordinator.consumer.reconciliation import move_throttle, reconcile
 from kohort.coordinator.consumer.reconciliation.effective_target import target_in
-from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.decision import Arm, Decision, Reply, ReplyBody, TimerKey
 from kohort.coordinator.journal_events import reporter, triggers
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
@@ -577,7 +576,7 @@ def test_commit_of_what_another_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who was fenced goes on, and is refused only what nobody holds."""
     find, check, stranger = commit.check_consumer_member, commit._check_grant, ConsumerMember("", "")
 
-    def let_in(group: ConsumerGroup, asking: asked.CommitOffsets) -> ConsumerMember | None:
+    def let_in(group: ConsumerGroup, asking: commands.CommitOffsets) -> ConsumerMember | None:
         is_fenced = asking.generation_or_member_epoch >= 0 and asking.member_id not in group.members
         return stranger if is_fenced else find(group, asking)
 
@@ -596,9 +595,9 @@ def test_commit_of_what_another_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_commit_that_nobody_can_fetch() -> None:
     def hide(_: GroupCommand, body: ReplyBody) -> ReplyBody:
-        if not isinstance(body, asked.FetchOffsetsReply):
+        if not isinstance(body, commands.FetchOffsetsReply):
             return body
-        return asked.FetchOffsetsReply(offsets=tuple(found._replace(offset=-1) for found in body.offsets))
+        return commands.FetchOffsetsReply(offsets=tuple(found._replace(offset=-1) for found in body.offsets))
 
     assert law_that_finds(broker_class=answering(hide)) == "AcknowledgedCommitSurvives"
 
@@ -607,9 +606,9 @@ def test_fetch_that_skips_records() -> None:
     """Somebody is told to go on beyond what was committed."""
 
     def go_ahead(_: GroupCommand, body: ReplyBody) -> ReplyBody:
-        if not isinstance(body, asked.FetchOffsetsReply):
+        if not isinstance(body, commands.FetchOffsetsReply):
             return body
-        return asked.FetchOffsetsReply(
+        return commands.FetchOffsetsReply(
             offsets=tuple(each._replace(offset=each.offset + 1_000) for each in body.offsets)
         )
 

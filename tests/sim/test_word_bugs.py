@@ -12,7 +12,7 @@ import pytest
 
 from kohort.coordinator import delayed_heartbeats as member_updates
 from kohort.coordinator import membership_updates
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer import heartbeat
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.model import ConsumerMember

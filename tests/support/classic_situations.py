@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.commands.groups import LeavingMember
+from kohort.coordinator.commands import LeavingMember
 from support.mixed_dialogue import MixedDialogue, subscription
 from support.situations import again, classic, leave, says, settled
 
@@ -150,8 +150,8 @@ def classic_leader_is_slow() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-y lost the connection and did not come back: client-x took "
-    "t:2-3 from client-y; it took 0 ms, 1.0 s after the last sign of client-y; 2 partitions were read by "
-    "nobody for up to 1.0 s"
+    "t:2-3 from client-y; it took 0 ms, 1.0 s after the last sign of client-y; 2 partitions were unread "
+    "for up to 1.0 s"
 )
 def classic_connection_is_lost() -> MixedDialogue:
     group = MixedDialogue({"t": 4}, group_disconnect_grace_ms=1_000)
@@ -231,8 +231,8 @@ def now_a_classic_leader_has_to_share_out() -> MixedDialogue:
 
 
 @says(
-    "client-y had t:0 for 1.0 s, until client-y left; then client-x has t:0, for 1.0 s by now (nobody had read"
-    " it for at most 1.5 s)"
+    "client-y had t:0 for 1.0 s, until client-y left; then client-x has t:0, for 1.0 s by now (it was "
+    "unread for at most 1.5 s)"
 )
 def owners_of_a_classic_partition() -> MixedDialogue:
     group, clients = classic(x=[1, 2], y=[0, 3])
@@ -362,7 +362,7 @@ def hand_over_goes_on_after_a_restart() -> MixedDialogue:
 
 @says(
     "the rebalance to generation 3, because client-z joined: client-z took t:1 from client-x, client-z took "
-    "t:3 from client-y; it took 400 ms; client-x took 400 ms to join again; 2 partitions were read by nobody "
+    "t:3 from client-y; it took 400 ms; client-x took 400 ms to join again; 2 partitions were unread "
     "for at most 400 ms"
 )
 def classic_group_rebalances_after_a_restart() -> MixedDialogue:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands.base import GroupCommand
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Arm, Decision
+from kohort.coordinator.commands import GroupCommand
+from kohort.coordinator.decision import Arm, Decision, ReplyBody
 from kohort.coordinator.records import codec
 from kohort.coordinator.records.types import Record
 from kohort.coordinator.shard import EndedHold, Shard

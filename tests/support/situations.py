@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kohort.coordinator.commands.groups import LeaveGroup, LeavingMember
+from kohort.coordinator.commands import LeaveGroup, LeavingMember
 from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import ClassicClient, MixedDialogue
 from support.moves import submit
@@ -90,8 +90,8 @@ def second_member_takes_half() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because b left: a took t:2-3 from b; it took 200 ms; 2 partitions were read by "
-    "nobody for at most 1.1 s"
+    "the rebalance to epoch 3, because b left: a took t:2-3 from b; it took 200 ms; 2 partitions were unread "
+    "for at most 1.1 s"
 )
 def member_leaves() -> MixedDialogue:
     group = settled("a", "b")
@@ -167,7 +167,7 @@ def connection_is_lost() -> MixedDialogue:
 
 @says(
     "the rebalance to epoch 3, because the topics changed: a took t:4, which had no owner, b took t:5, which "
-    "nobody had; "
+    "had no owner; "
     "it took 0 ms"
 )
 def topic_grows() -> MixedDialogue:
@@ -178,7 +178,7 @@ def topic_grows() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 2, because the topics changed: nobody has t:0-3 of a any more, but a has nothing: "
+    "the rebalance to epoch 2, because the topics changed: t:0-3 of a have no owner any more, but a has nothing: "
     "there is no topic that it subscribes to (t); it took 0 ms"
 )
 def topic_is_deleted() -> MixedDialogue:
@@ -308,7 +308,7 @@ def another_joins_before_the_end() -> MixedDialogue:
     return group
 
 
-@says("the rebalance to epoch 2, because a left: nobody has t:0-3 of a any more; it took 0 ms")
+@says("the rebalance to epoch 2, because a left: t:0-3 of a have no owner any more; it took 0 ms")
 def last_member_leaves() -> MixedDialogue:
     group = settled("a")
     group.leave("a")
@@ -363,8 +363,8 @@ def giver_is_refused_meanwhile() -> MixedDialogue:
 
 
 @says(
-    "the rebalance to epoch 3, because a left: b took t:0-3 from a; it took 0 ms; 4 partitions were read by "
-    "nobody for at most 3.0 s"
+    "the rebalance to epoch 3, because a left: b took t:0-3 from a; it took 0 ms; 4 partitions were unread "
+    "for at most 3.0 s"
 )
 def giver_leaves_meanwhile() -> MixedDialogue:
     group = settled("a")
@@ -521,7 +521,7 @@ def now_the_assignor_is_at_work() -> MixedDialogue:
     return group
 
 
-@says("the group is at rest with 2 members: it waits for no member")
+@says("the group is at rest with 2 members: nothing is waited for")
 def now_all_is_quiet() -> MixedDialogue:
     return settled("a", "b")
 

@@ -19,7 +19,7 @@ def now_a_static_member_is_away() -> MixedDialogue:
 
 @says(
     "one had t:0 for 5.0 s, until one came back under the same name; then one has t:0, for 1.0 s by now "
-    "(nobody had read it for at most 5.0 s)"
+    "(it was unread for at most 5.0 s)"
 )
 def owners_when_a_static_member_comes_back() -> MixedDialogue:
     group = MixedDialogue({"t": 1})
@@ -84,7 +84,7 @@ def now_a_member_of_a_static_group_is_offline() -> MixedDialogue:
     return group
 
 
-@says("the group is at rest with 2 members: it waits for no member")
+@says("the group is at rest with 2 members: nothing is waited for")
 def now_a_member_of_a_static_group_is_back() -> MixedDialogue:
     group = static_group()
     group.heartbeat("b", epoch=group.member("a").member_epoch, client_id="b", instance_id="two")

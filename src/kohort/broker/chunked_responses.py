@@ -17,8 +17,8 @@ from kohort.wire.primitives import encode_uvarint
 if TYPE_CHECKING:
     from kohort.broker.connections.request import Framing, Request
     from kohort.broker.groups.coordination import Coordination
-    from kohort.coordinator.commands.base import GroupCommand
-    from kohort.coordinator.commands.replies import ReplyBody
+    from kohort.coordinator.commands import GroupCommand
+    from kohort.coordinator.decision import ReplyBody
     from kohort.wire.schema import Message
 
 

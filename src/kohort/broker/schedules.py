@@ -20,9 +20,8 @@ from typing import Final
 from kohort.base.clock import Clock
 from kohort.broker.groups.runtime import Runtime
 from kohort.broker.scheduling import BlockingWork
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.offsets import ExpireOffsets, ExpireOffsetsReply
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commands import ExpireOffsets, ExpireOffsetsReply, Refusal
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import StorageError
 from kohort.ids import CauseId
 from kohort.storage.data_directory import RECOVERY_POINT_NAME, save_offsets

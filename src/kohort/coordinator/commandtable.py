@@ -12,11 +12,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from kohort.base.timers import TimerTable
+from kohort.coordinator import commands
 from kohort.coordinator.classic.join import decide_join
 from kohort.coordinator.classic.sessions import decide_heartbeat as decide_classic_heartbeat
 from kohort.coordinator.classic.sessions import decide_leave
 from kohort.coordinator.classic.sync import decide_sync
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands import (
+    Command,
+    CommitOffsets,
+    CommitTransactionOffsets,
+    CompleteTransaction,
+    ConsumerGroupHeartbeat,
+    ExpireOffsets,
+    FetchOffsets,
+    GroupCommand,
+    InstallAssignment,
+    PrepareAssignment,
+)
 from kohort.coordinator.commands.admin import (
     AlterGroupConfigs,
     DeleteGroup,
@@ -28,16 +40,6 @@ from kohort.coordinator.commands.admin import (
     ListGroupConfigs,
     ListGroups,
     SubmitMoves,
-)
-from kohort.coordinator.commands.assignors import InstallAssignment, PrepareAssignment
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
-from kohort.coordinator.commands.offsets import (
-    CommitOffsets,
-    CommitTransactionOffsets,
-    CompleteTransaction,
-    ExpireOffsets,
-    FetchOffsets,
 )
 from kohort.coordinator.config_changes import (
     decide_alter,
@@ -90,7 +92,9 @@ class Known:
         return self.settings_of.get(group_id, self.settings)
 
 
-def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: GroupSettings, now_ms: int) -> Decision:
+def _heartbeat(
+    known: Known, command: commands.ConsumerGroupHeartbeat, settings: GroupSettings, now_ms: int
+) -> Decision:
     if command.member_epoch != JOIN_EPOCH:
         decision = decide_heartbeat(known.groups, command, settings, now_ms=now_ms)
     else:
@@ -103,7 +107,7 @@ def _heartbeat(known: Known, command: asked.ConsumerGroupHeartbeat, settings: Gr
     return hold_heartbeat(known.groups, command, decision, now_ms=now_ms)
 
 
-def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
+def _join(known: Known, command: commands.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
     entrance = enter(known.groups, command, settings, known.settings, now_ms=now_ms)
     group = known.groups.classic.get(command.group_id)
     if group is not None and settings.is_static and not entrance.settings.is_static:
@@ -112,7 +116,7 @@ def _join(known: Known, command: asked.JoinGroup, settings: GroupSettings, now_m
     return _entered(entrance, _decide_join(known.groups, command, entrance.settings, now_ms))
 
 
-def _decide_join(groups: GroupsState, command: asked.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
+def _decide_join(groups: GroupsState, command: commands.JoinGroup, settings: GroupSettings, now_ms: int) -> Decision:
     consumer, group = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     if consumer is not None and consumer.members:
         return classicmembers.decide_join(groups, command, settings, now_ms=now_ms)
@@ -130,7 +134,7 @@ def _entered(entrance: Entrance, decision: Decision) -> Decision:
     return Decision((*entrance.records, *decision.records), (*entrance.effects, *decision.effects))
 
 
-def _sync(known: Known, command: asked.SyncGroup, settings: GroupSettings, now_ms: int) -> Decision:
+def _sync(known: Known, command: commands.SyncGroup, settings: GroupSettings, now_ms: int) -> Decision:
     groups = known.groups
     consumer = groups.consumer.get(command.group_id)
     if consumer is not None:
@@ -139,7 +143,7 @@ def _sync(known: Known, command: asked.SyncGroup, settings: GroupSettings, now_m
     return decide_sync(group, command, settings, now_ms=now_ms, image=groups.image, groups=groups)
 
 
-def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings, now_ms: int) -> Decision:
+def _classic_heartbeat(known: Known, command: commands.Heartbeat, _: GroupSettings, now_ms: int) -> Decision:
     groups = known.groups
     consumer = groups.consumer.get(command.group_id)
     if consumer is not None:
@@ -150,7 +154,7 @@ def _classic_heartbeat(known: Known, command: asked.Heartbeat, _: GroupSettings,
     return hold_classic(groups, command, decision, now_ms=now_ms)
 
 
-def _leave(known: Known, command: asked.LeaveGroup, settings: GroupSettings, now_ms: int) -> Decision:
+def _leave(known: Known, command: commands.LeaveGroup, settings: GroupSettings, now_ms: int) -> Decision:
     groups = known.groups
     if command.group_id in groups.consumer:
         return decide_removal(groups, command, settings, now_ms=now_ms)
@@ -166,11 +170,11 @@ def _describe_configs(known: Known, command: DescribeGroupConfigs, _: GroupSetti
     return decide_describe_configs(known.groups, command, known.settings)
 
 
-def _disconnected(known: Known, command: asked.MemberDisconnected, settings: GroupSettings, now_ms: int) -> Decision:
+def _disconnected(known: Known, command: commands.MemberDisconnected, settings: GroupSettings, now_ms: int) -> Decision:
     return decide_disconnected(known.groups, command, settings, known.timers, now_ms=now_ms)
 
 
-def _topics_changed(known: Known, command: asked.TopicsChanged, _: GroupSettings, now_ms: int) -> Decision:
+def _topics_changed(known: Known, command: commands.TopicsChanged, _: GroupSettings, now_ms: int) -> Decision:
     return decide_topics_changed(known.groups, command, known.settings_for, now_ms=now_ms)
 
 
@@ -187,11 +191,11 @@ def _of_groups(decide: Callable[..., Decision]) -> Callable[..., Decision]:
 #: Command type -> its decision function. Arguments: the shard's state, the command, the settings of the command's group
 #: (the broker's, if it has none) and the time.
 DECIDE: Final[dict[type[Command], Callable[..., Decision]]] = {
-    asked.ConsumerGroupHeartbeat: _heartbeat,
-    asked.JoinGroup: _join,
-    asked.SyncGroup: _sync,
-    asked.Heartbeat: _classic_heartbeat,
-    asked.LeaveGroup: _leave,
+    commands.ConsumerGroupHeartbeat: _heartbeat,
+    commands.JoinGroup: _join,
+    commands.SyncGroup: _sync,
+    commands.Heartbeat: _classic_heartbeat,
+    commands.LeaveGroup: _leave,
     CommitOffsets: _with_settings(decide_commit),
     CommitTransactionOffsets: _with_settings(decide_commit_in_transaction),
     CompleteTransaction: _of_groups(decide_complete),
@@ -207,13 +211,13 @@ DECIDE: Final[dict[type[Command], Callable[..., Decision]]] = {
     AlterGroupConfigs: _alter_configs,
     DescribeGroupConfigs: _describe_configs,
     ListGroupConfigs: _of_groups(decide_list_configs),
-    asked.TopicsChanged: _topics_changed,
-    asked.LogsMeasured: _with_settings(decide_measured),
-    asked.TargetComputed: _with_settings(decide_computed),
+    commands.TopicsChanged: _topics_changed,
+    commands.LogsMeasured: _with_settings(decide_measured),
+    commands.TargetComputed: _with_settings(decide_computed),
     PrepareAssignment: _with_settings(decide_prepare),
     InstallAssignment: _with_settings(decide_install),
-    asked.MemberDisconnected: _disconnected,
-    asked.WatchMember: _with_settings(decide_watch),
+    commands.MemberDisconnected: _disconnected,
+    commands.WatchMember: _with_settings(decide_watch),
 }
 
 

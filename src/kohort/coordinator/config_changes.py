@@ -15,6 +15,7 @@ from kohort.coordinator.classic.join import decide_join
 from kohort.coordinator.classic.pending_decision import PendingDecision
 from kohort.coordinator.classic.rebalance import begin_rebalance
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.commands import Done, JoinGroup
 from kohort.coordinator.commands.admin import (
     AlterGroupConfigs,
     DescribeGroupConfigs,
@@ -22,8 +23,6 @@ from kohort.coordinator.commands.admin import (
     ListGroupConfigs,
     ListGroupConfigsReply,
 )
-from kohort.coordinator.commands.base import Done
-from kohort.coordinator.commands.groups import JoinGroup
 from kohort.coordinator.configs import GROUP_CONFIGS, LONGEST_TEXT, configs_in, effective_settings
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key, target_due_ms
 from kohort.coordinator.consumer.assignment.target import decide_forced

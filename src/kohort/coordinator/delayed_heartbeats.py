@@ -19,17 +19,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, TypeGuard
 
-from kohort.coordinator.commands.base import Done, Partitions
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     AnyHeartbeat,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
+    Done,
     Heartbeat,
+    Partitions,
     WatchMember,
 )
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
-from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, ReplyBody, TimerKey
 from kohort.coordinator.model import ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import MemberState, VolatileRecord

@@ -18,8 +18,7 @@ from typing import Final
 from kohort.base.timers import TimerTable
 from kohort.coordinator.classic.state import ClassicConnectionLost, ClassicGroup
 from kohort.coordinator.classic.static import decide_connection_closed
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.groups import MemberDisconnected
+from kohort.coordinator.commands import MemberDisconnected, Refusal
 from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState

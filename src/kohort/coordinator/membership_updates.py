@@ -18,12 +18,13 @@ from typing import Final
 
 from kohort.coordinator import delayed_heartbeats
 from kohort.coordinator.classic import state as classic
-from kohort.coordinator.commands.base import Partitions, Refusal
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     AnyHeartbeat,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
     Heartbeat,
+    Partitions,
+    Refusal,
     WatchMember,
 )
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted

@@ -18,8 +18,7 @@ from kohort.coordinator.classic.subscriptions import (
     read_subscription,
     write_assignment,
 )
-from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply
-from kohort.coordinator.commands.values import ClassicMemberFacts
+from kohort.coordinator.commands import ClassicMemberFacts, JoinGroup, JoinGroupReply
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.coordinator.consumer.assignment.target import hash_topics

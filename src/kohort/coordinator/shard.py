@@ -12,14 +12,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.sessions import decide_expiry as decide_classic_expiry
 from kohort.coordinator.classic.sessions import decide_loaded
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands import Command, CommitOffsets, GroupCommand, Refusal
 from kohort.coordinator.commands.admin import SubmitMoves
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.offsets import CommitOffsets
 from kohort.coordinator.commandtable import DECIDE, Known, check_group_id
 from kohort.coordinator.configs import apply_configs_forgotten, apply_configs_set, effective_settings
 from kohort.coordinator.consumer import classicmembers, member_metadata
@@ -116,7 +114,7 @@ class Shard:
             return _refuse(command, refused)
         return self._completed(decision, command, now_ms=now_ms)
 
-    def renew(self, command: asked.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
+    def renew(self, command: commands.ConsumerGroupHeartbeat, *, now_ms: int) -> int | None:
         """Renew a member whose heartbeat repeats its last one word for word while nothing is new.
 
         It handles and commits the heartbeat. A heartbeat whose response may wait is held.
@@ -146,7 +144,7 @@ class Shard:
         """
         key = self.timers.due(now_ms + delayed_heartbeats.SOON_MS)
         command = None if key is None or key.kind != "hold" else self.held(key.group_id, key.member_id)
-        if key is None or not isinstance(command, asked.ConsumerGroupHeartbeat):
+        if key is None or not isinstance(command, commands.ConsumerGroupHeartbeat):
             return None
         # A hold that is due soon ends now: many holds end together, as each one by itself would wake the broker.
         soon_ms = min(delayed_heartbeats.SOON_MS, command.hold_ms // delayed_heartbeats.SOON_PARTS)
@@ -171,35 +169,35 @@ class Shard:
         if key.group_id not in self.groups.holds and not self.groups.watches:
             self._news.note(self.groups, (released,), ())
 
-    def held(self, group_id: str, member_id: str) -> asked.AnyHeartbeat | None:
+    def held(self, group_id: str, member_id: str) -> commands.AnyHeartbeat | None:
         """Return the held heartbeat of a member, `None` if there is none."""
         return self.groups.holds.get(group_id, {}).get(member_id)
 
-    def find_former(self, command: GroupCommand) -> list[asked.AnyHeartbeat]:
+    def find_former(self, command: GroupCommand) -> list[commands.AnyHeartbeat]:
         """Return the held heartbeats of the members that a command concerns, to be answered before it."""
         held = self.groups.holds.get(command.group_id)
         if held is None:
             return []
         # A classic LeaveGroup may name several members.
-        if isinstance(command, asked.LeaveGroup):
+        if isinstance(command, commands.LeaveGroup):
             return [held[each.member_id] for each in command.members if each.member_id in held]
-        if not isinstance(command, asked.JoinGroup | asked.SyncGroup | asked.AnyHeartbeat):
+        if not isinstance(command, commands.JoinGroup | commands.SyncGroup | commands.AnyHeartbeat):
             return []
         former = held.get(command.member_id)
         return [] if former is None else [former]
 
-    def all_held(self) -> list[asked.AnyHeartbeat]:
+    def all_held(self) -> list[commands.AnyHeartbeat]:
         """Return every held heartbeat."""
         return [command for held in self.groups.holds.values() for command in held.values()]
 
-    def decide_answer(self, command: asked.AnyHeartbeat, *, now_ms: int, is_cut: bool = False) -> Decision:
+    def decide_answer(self, command: commands.AnyHeartbeat, *, now_ms: int, is_cut: bool = False) -> Decision:
         """Answer a held heartbeat with the present state of its member.
 
         `is_cut`: another request of the same client is the reason.
         """
         again = delayed_heartbeats.ask_again(self.groups, command)
         # The client's own request ended the hold: until its next heartbeat, the member cannot be told of news.
-        if is_cut and isinstance(again, asked.ConsumerGroupHeartbeat):
+        if is_cut and isinstance(again, commands.ConsumerGroupHeartbeat):
             again = replace(again, since_cut_ms=0)
         return delayed_heartbeats.answer(command, self.handle(again, now_ms=now_ms))
 
@@ -208,15 +206,15 @@ class Shard:
         """Whether `decide_news` has a member to look at."""
         return bool(self._news)
 
-    def abandon(self, command: asked.AnyHeartbeat | asked.WatchMember, *, now_ms: int) -> None:
+    def abandon(self, command: commands.AnyHeartbeat | commands.WatchMember, *, now_ms: int) -> None:
         """Drop a held heartbeat or a watch of a client that has disconnected."""
-        if isinstance(command, asked.WatchMember):
+        if isinstance(command, commands.WatchMember):
             if delayed_heartbeats.is_watched(self.groups, command):
                 self.commit(drop_watch(command), now_ms=now_ms)
         elif delayed_heartbeats.is_held(self.groups, command):
             self.commit(delayed_heartbeats.drop(command), now_ms=now_ms)
 
-    def decide_news(self, now_ms: int) -> tuple[asked.AnyHeartbeat | asked.WatchMember, Decision] | None:
+    def decide_news(self, now_ms: int) -> tuple[commands.AnyHeartbeat | commands.WatchMember, Decision] | None:
         """Answer one held heartbeat or watch whose member has news; `None` if there is none left."""
         while self._news:
             place, is_sure = self._news.take()

@@ -22,18 +22,19 @@ from kohort.broker.connections.buffers import WRITE_AT_BYTES
 from kohort.broker.connections.heartbeats import HeldHeartbeats
 from kohort.broker.connections.request import Buffer, ReplyQueue, Request, SlotState
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat, DelayedHeartbeats
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     AnyHeartbeat,
+    Command,
+    CommitOffsets,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
+    GroupCommand,
     Heartbeat,
     JoinGroup,
     SyncGroup,
     WatchMember,
 )
-from kohort.coordinator.commands.offsets import CommitOffsets
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicImage

@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.groups import AnyHeartbeat, LeaveGroup, MemberDisconnected
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.commands import AnyHeartbeat, Command, GroupCommand, LeaveGroup, MemberDisconnected
+from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased
 from kohort.coordinator.invariants import (
     check_assignment_is_due,

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from kohort.coordinator import commands
+from kohort.coordinator.commands import CommitOffsets, GroupCommand, LeavingMember, OffsetToCommit
 from kohort.coordinator.commands import admin as asked
-from kohort.coordinator.commands import groups as groups_commands
-from kohort.coordinator.commands.base import GroupCommand
-from kohort.coordinator.commands.groups import LeavingMember
-from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.decision import ReplyBody
 from kohort.ids import ZERO_TOPIC_ID
 from kohort.simulation.members.consumer import ConsumerMember
 from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberWorld
@@ -372,7 +370,7 @@ class Administrator:
         #: The member to be removed, by each of its requests.
         self._removals: list[tuple[LeavingMember, ...]] = []
 
-    def has_asked(self, command: groups_commands.LeaveGroup) -> bool:
+    def has_asked(self, command: commands.LeaveGroup) -> bool:
         """Whether the administrator has sent a request; the broker has numbered it since."""
         return any(command.members is members for members in self._removals)
 
@@ -396,7 +394,7 @@ class Administrator:
         leaving = LeavingMember(member_id=member_id, instance_id=instance_id)
         self._removals.append((leaving,))
         self._ask(
-            groups_commands.LeaveGroup(
+            commands.LeaveGroup(
                 cause=NO_CAUSE,
                 request=NO_REQUEST,
                 group_id=group_id,

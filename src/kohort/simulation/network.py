@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol
 
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commands import Command, ConsumerGroupHeartbeatReply, GroupCommand
+from kohort.coordinator.decision import ReplyBody
 from kohort.testing.clock import VirtualClock
 
 

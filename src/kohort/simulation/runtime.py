@@ -17,16 +17,16 @@ from kohort.broker.durability import Durability
 from kohort.broker.groups.runtime import Runtime
 from kohort.broker.groups.shard_log import ShardLog
 from kohort.broker.processes.assignorprocess import OwnAssignors
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     AnyHeartbeat,
+    Command,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
+    GroupCommand,
     LogExtent,
     WatchMember,
 )
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.decision import Arm, ComputeTarget, Decision, Disarm, Reply, ReplyBody, TimerKey
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, hold_key
 from kohort.coordinator.invariants import check_kept, check_untouched
 from kohort.coordinator.journal_events.reporter import Reporter, count_of

@@ -25,10 +25,10 @@ from kohort.broker.listener import Listener
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
-from kohort.coordinator.commands import groups as commands
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.journal_events.open_rebalances import Reads
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands.groups import MemberDisconnected
+from kohort.coordinator.commands import MemberDisconnected
 from kohort.coordinator.journal_events import open_rebalances as kept
 from kohort.coordinator.journal_events.open_rebalances import LastRead, Reads
 from support.coordinator_dialogue import GroupDialogue

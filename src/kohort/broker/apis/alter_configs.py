@@ -13,9 +13,9 @@ from kohort.broker.chunked_responses import answer_rows, rows_asked_for
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.topics.configs import Resource
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commands import Refusal
 from kohort.coordinator.configs import GROUP_CONFIGS
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode, Refused
 from kohort.wire.messages.alter_configs import (
     AlterConfigsRequest,

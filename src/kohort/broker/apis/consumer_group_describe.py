@@ -13,9 +13,9 @@ from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
+from kohort.coordinator.commands import Partitions, Refusal
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.base import Partitions, Refusal
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId
 from kohort.wire.messages.consumer_group_describe import (

@@ -13,9 +13,8 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.coordination import new_member_id
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
-from kohort.coordinator.commands import groups as commands
-from kohort.coordinator.commands import values as command_values
-from kohort.coordinator.commands.base import Partitions, Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Partitions, Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId
 from kohort.wire.codec import encode
@@ -194,12 +193,12 @@ def _partitions(rows: list[TopicPartitions]) -> Partitions:
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in found.items()}
 
 
-def _assignors(rows: list[ClientAssignor] | None) -> tuple[command_values.ClientAssignor, ...] | None:
+def _assignors(rows: list[ClientAssignor] | None) -> tuple[commands.ClientAssignor, ...] | None:
     """Convert the assignors that the member can run, in the order of its preference."""
     if rows is None:
         return None
     return tuple(
-        command_values.ClientAssignor(
+        commands.ClientAssignor(
             name=row.name,
             minimum_version=row.minimum_version,
             maximum_version=row.maximum_version,
@@ -211,7 +210,7 @@ def _assignors(rows: list[ClientAssignor] | None) -> tuple[command_values.Client
     )
 
 
-def _client_assignment(said: command_values.ClientAssignment | None) -> ClientAssignment | None:
+def _client_assignment(said: commands.ClientAssignment | None) -> ClientAssignment | None:
     if said is None:
         return None
     return ClientAssignment(error=said.error, metadata_version=said.version, metadata_bytes=said.metadata)

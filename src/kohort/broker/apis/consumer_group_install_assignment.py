@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.coordinator.commands import assignors as commands
-from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Refusal
 from kohort.ids import CauseId
 from kohort.wire.messages.consumer_group_install_assignment import (
     ConsumerGroupInstallAssignmentRequest,

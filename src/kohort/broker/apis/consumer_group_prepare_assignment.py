@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from kohort.assign.interface import Assignable
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
-from kohort.coordinator.commands import assignors as commands
-from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.consumer_group_prepare_assignment import (

@@ -28,10 +28,10 @@ from kohort.broker.topics.configs import (
     documentation_of,
     topic_defaults,
 )
+from kohort.coordinator.commands import Refusal
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.configs import GROUP_CONFIGS
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import CauseId
 from kohort.storage.topicconfig import TOPIC_OPTIONS

@@ -9,8 +9,8 @@ from typing import Final
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.coordinator.commands import Refusal
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.describe_moves import DescribedMove, DescribeMovesRequest, DescribeMovesResponse

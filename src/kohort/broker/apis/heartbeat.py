@@ -10,8 +10,8 @@ from typing import Final
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeat
-from kohort.coordinator.commands import groups as commands
-from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Done, Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -16,10 +16,10 @@ from kohort.broker.context import BrokerContext
 from kohort.broker.options.settings import BROKER_OPTIONS
 from kohort.broker.topics.configs import Resource, check_topic_configs, is_list, log_idle, topic_defaults
 from kohort.broker.topics.topic_operations import Outcome, code_of
+from kohort.coordinator.commands import Done, Refusal
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.base import Done, Refusal
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.configs import LONGEST_TEXT
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ConfigError, ErrorCode, Refused
 from kohort.ids import CauseId
 from kohort.storage.topicconfig import TOPIC_OPTIONS

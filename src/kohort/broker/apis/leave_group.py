@@ -12,8 +12,8 @@ from kohort.broker.connections.memberconnections import MemberConnections
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
-from kohort.coordinator.commands import groups as commands
-from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse

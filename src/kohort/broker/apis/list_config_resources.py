@@ -13,7 +13,7 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.topics.configs import Resource
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.list_config_resources import (

@@ -10,7 +10,7 @@ from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.requests import MOST_NAMED, check_rows
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.decision import ReplyBody
 from kohort.ids import CauseId
 from kohort.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

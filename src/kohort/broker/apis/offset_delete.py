@@ -5,8 +5,8 @@ from __future__ import annotations
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.requests import MOST_PARTITIONS, check_rows
+from kohort.coordinator.commands import Refusal
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.base import Refusal
 from kohort.ids import CauseId
 from kohort.wire.messages.offset_delete import (
     OffsetDeleteRequest,

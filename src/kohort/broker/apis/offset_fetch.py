@@ -13,9 +13,9 @@ from kohort.broker.chunked_responses import answer_rows, rows_of_coordinators
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
 from kohort.broker.limits.requests import MOST_NAMED, MOST_PARTITIONS, check_rows
-from kohort.coordinator.commands import offsets as commands
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Refusal
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId
 from kohort.wire.messages.offset_fetch import (

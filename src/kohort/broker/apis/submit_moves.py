@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kohort.broker.connections.request import Request
 from kohort.broker.context import BrokerContext
+from kohort.coordinator.commands import Refusal
 from kohort.coordinator.commands import admin as commands
-from kohort.coordinator.commands.base import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId
 from kohort.wire.messages.submit_moves import SubmitMovesRequest, SubmitMovesResponse, SubmittedMoveResult

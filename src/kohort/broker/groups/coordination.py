@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from kohort.broker.connections.request import Asker, Request
     from kohort.broker.groups.runtime import Translate
     from kohort.broker.groups.shard_log import GroupLimit
-    from kohort.coordinator.commands.base import Command, GroupCommand
-    from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, WatchMember
-    from kohort.coordinator.commands.replies import ReplyBody
+    from kohort.coordinator.commands import AnyHeartbeat, Command, ConsumerGroupHeartbeat, GroupCommand, WatchMember
+    from kohort.coordinator.decision import ReplyBody
     from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
     from kohort.ids import RequestToken
     from kohort.journal.ring import Journal

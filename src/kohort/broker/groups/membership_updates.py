@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.broker.connections.memberconnections import MemberKey
-from kohort.coordinator.commands.base import Partitions, Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply, WatchMember
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, Partitions, Refusal, WatchMember
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, TopicId
 from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions

@@ -24,21 +24,23 @@ from kohort.broker.durability import Durability, is_durable
 from kohort.broker.groups.deadlines import Deadlines
 from kohort.broker.groups.shard_log import GroupLimit, GroupLogLoader, ShardLog, UnservedShard, without_collections
 from kohort.coordinator import delayed_heartbeats
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     AnyHeartbeat,
+    Command,
+    CompleteTransaction,
     ConsumerGroupHeartbeat,
+    ExpireOffsets,
+    GroupCommand,
     LeaveGroup,
     LogExtent,
     LogsMeasured,
     MemberDisconnected,
+    Refusal,
     TargetComputed,
     TopicsChanged,
     WatchMember,
 )
-from kohort.coordinator.commands.offsets import CompleteTransaction, ExpireOffsets
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, TimerKey
+from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, ReplyBody, TimerKey
 from kohort.coordinator.journal_events.open_rebalances import MemberKey, Reads
 from kohort.coordinator.journal_events.reporter import Reporter
 from kohort.coordinator.journal_events.triggers import Stimulus

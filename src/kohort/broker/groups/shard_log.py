@@ -14,9 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kohort.base.clock import Clock
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, JoinGroup
-from kohort.coordinator.commands.offsets import CommitOffsets, CommitTransactionOffsets
+from kohort.coordinator.commands import (
+    Command,
+    CommitOffsets,
+    CommitTransactionOffsets,
+    ConsumerGroupHeartbeat,
+    GroupCommand,
+    JoinGroup,
+    Refusal,
+)
 from kohort.coordinator.decision import ComputeTarget, Decision, Reply
 from kohort.coordinator.model import AssignorFailure, GroupsState
 from kohort.coordinator.records.codec import read_in_batch, read_marker

@@ -20,7 +20,7 @@ from kohort.storage.catalog import CATALOG_NAME, FORMER_CATALOG_NAME
 from kohort.storage.data_directory import EPOCH_NAME, LOCK_NAME, MARKER_NAME, META_NAME, RECOVERY_POINT_NAME
 from kohort.storage.files.fs import DiskFileSystem
 from kohort.storage.log_state import LAST_STOP_NAME
-from kohort.storage.recovery import CLEANED_SUFFIX
+from kohort.storage.partitions.quarantine import UNFINISHED_SUFFIX
 from kohort.storage.segments.segment import DELETED_SUFFIX
 from kohort.storage.topics import NAMES_BESIDE, SUFFIXES_BESIDE
 
@@ -43,7 +43,7 @@ _NAMES_IN_DATA: Final = (*_CATALOG_NAMES, EPOCH_NAME, RECOVERY_POINT_NAME, LAST_
 _IN_DATA: Final = re.compile(rf"{re.escape(LOCK_NAME)}|({'|'.join(map(re.escape, _NAMES_IN_DATA))})(\.tmp)?")
 _FOLDER: Final = re.compile(rf"({TOPIC}|{OFFSETS_TOPIC}|{JOURNAL_TOPIC})-\d+")
 _IN_FOLDER: Final = re.compile(
-    rf"\d{{20}}\.log({re.escape(CLEANED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?"
+    rf"\d{{20}}\.log({re.escape(UNFINISHED_SUFFIX)}|{re.escape(DELETED_SUFFIX)})?"
     rf"|\d{{20}}({'|'.join(map(re.escape, SUFFIXES_BESIDE))})"
     rf"|({'|'.join(map(re.escape, NAMES_BESIDE))})(\.tmp)?"
 )

@@ -131,11 +131,10 @@ class AdminMachine:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._requests = Requests(request_timeout_ms=settings.options["request_timeout_ms"])
+        self._requests = Requests(request_timeout_ms=settings.options["request_timeout_ms"], retry=settings.retry)
         self._cluster = Cluster(
             self._requests,
             bootstrap=settings.bootstrap,
-            retry=settings.retry,
             max_age_ms=settings.options["metadata_max_age_ms"],
             on_change=lambda _: None,
             on_unreachable=self._on_unreachable,

@@ -32,7 +32,7 @@ from kohort.coordinator.classic.validation import (
     check_member,
     check_metadata_size,
 )
-from kohort.coordinator.commands.groups import JoinGroup
+from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings

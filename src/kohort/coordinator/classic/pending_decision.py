@@ -10,9 +10,8 @@ from collections.abc import Iterable
 
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
-from kohort.coordinator.commands.groups import JoinedMember, JoinGroupReply, SyncGroupReply
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey, TimerKind
+from kohort.coordinator.commands import JoinedMember, JoinGroupReply, SyncGroupReply
+from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, ReplyBody, TimerKey, TimerKind
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import (
     OfflineMemberForgotten,

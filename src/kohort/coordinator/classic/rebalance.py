@@ -42,7 +42,7 @@ from kohort.coordinator.classic.subscriptions import (
     with_owned,
 )
 from kohort.coordinator.classic.validation import GROUP_METADATA_LIMIT_BYTES, NEW_MEMBER_TIMEOUT_MS, PENDING_LIMIT
-from kohort.coordinator.commands.groups import JoinGroup
+from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.records.types import ClassicGroupStored, ClassicRebalanceDone, ClassicRebalanceDue
 from kohort.coordinator.settings import GroupSettings

@@ -24,8 +24,7 @@ from kohort.coordinator.classic.state import (
 )
 from kohort.coordinator.classic.static import decide_back, go_offline, look_at_clock
 from kohort.coordinator.classic.validation import check_generation, check_member
-from kohort.coordinator.commands.base import Done, Refusal
-from kohort.coordinator.commands.groups import Heartbeat, LeaveGroup, LeaveGroupReply, LeavingMember
+from kohort.coordinator.commands import Done, Heartbeat, LeaveGroup, LeaveGroupReply, LeavingMember, Refusal
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.settings import GroupSettings

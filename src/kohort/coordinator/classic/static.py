@@ -46,7 +46,7 @@ from kohort.coordinator.classic.subscriptions import (
     write_assignment,
 )
 from kohort.coordinator.classic.validation import check_metadata_size
-from kohort.coordinator.commands.groups import JoinGroup
+from kohort.coordinator.commands import JoinGroup
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import OfflineMemberForgotten, StaticMemberOusted

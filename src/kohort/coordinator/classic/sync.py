@@ -14,7 +14,7 @@ from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, Cl
 from kohort.coordinator.classic.static import decide_back
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, leads_unaware, write_assignment
 from kohort.coordinator.classic.validation import ASSIGNMENTS_LIMIT_BYTES, check_generation, check_member
-from kohort.coordinator.commands.groups import SyncGroup
+from kohort.coordinator.commands import SyncGroup
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import StoredClassicMember

@@ -10,7 +10,7 @@ from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, ClassicMember
 from kohort.coordinator.classic.subscriptions import NamedPartitions, read_assignment
-from kohort.coordinator.commands.offsets import CommitOffsets
+from kohort.coordinator.commands import CommitOffsets
 from kohort.coordinator.decision import Arm, Decision, TimerKey
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.static_membership.mode import heard

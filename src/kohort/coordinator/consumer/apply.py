@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from kohort.coordinator.commands.values import ClassicMemberFacts
+from kohort.coordinator.commands import ClassicMemberFacts
 from kohort.coordinator.consumer.member_metadata import apply_metadata_forgotten, put_metadata
 from kohort.coordinator.consumer.reconciliation.effective_target import follow_release, follow_target, note_standing
 from kohort.coordinator.consumer.subscription_metadata import topics_of

@@ -25,16 +25,18 @@ from kohort.coordinator.classic.subscriptions import (
     write_assignment,
 )
 from kohort.coordinator.classic.validation import GROUP_METADATA_LIMIT_BYTES, MEMBER_METADATA_LIMIT_BYTES
-from kohort.coordinator.commands.base import Done, Partitions, Refusal
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
+    ClassicMemberFacts,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
+    Done,
     Heartbeat,
     JoinGroup,
+    Partitions,
+    Refusal,
     SyncGroup,
     SyncGroupReply,
 )
-from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.consumer.heartbeat import decide_member
 from kohort.coordinator.consumer.reconciliation.effective_target import way_of
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal, decide_next_assignment, is_same

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kohort.coordinator.commands.base import Partitions
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
 from kohort.coordinator.consumer.assignment.assignor_input import check_wish
 from kohort.coordinator.consumer.assignment.async_assignor import refuse_joins
 from kohort.coordinator.consumer.assignment.target import decide_change, decide_pending, hash_after, target_epoch_in

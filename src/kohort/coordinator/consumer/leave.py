@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
     LeaveGroup,

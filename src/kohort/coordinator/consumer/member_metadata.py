@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
     MetadataNews,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.reconciliation.effective_target import target_in
 from kohort.coordinator.consumer.reconciliation.reconcile import Goal
 from kohort.coordinator.consumer.tombstones import build_member_tombstones

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kohort.coordinator.commands.values import ClientAssignor
+from kohort.coordinator.commands import ClientAssignor
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember
 from kohort.coordinator.records.types import ConsumerMemberSubscribed
 

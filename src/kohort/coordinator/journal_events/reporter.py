@@ -15,13 +15,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.classic.state import ClassicMember, MemberRemoved, RebalanceBegun
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands import (
+    Command,
+    CommitOffsets,
+    CommitTransactionOffsets,
+    FetchOffsets,
+    GroupCommand,
+    InstallAssignment,
+    Refusal,
+)
 from kohort.coordinator.commands.admin import DescribeConsumerGroup
-from kohort.coordinator.commands.assignors import InstallAssignment
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.offsets import CommitOffsets, CommitTransactionOffsets, FetchOffsets
 from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, is_settled, places_of
 from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
@@ -101,8 +106,8 @@ _COUNTED_RECORDS: Final = frozenset(
     }
 )
 _COUNTED: Final[dict[type[Command], str]] = {
-    asked.ConsumerGroupHeartbeat: "heartbeats",
-    asked.Heartbeat: "heartbeats",
+    commands.ConsumerGroupHeartbeat: "heartbeats",
+    commands.Heartbeat: "heartbeats",
     CommitOffsets: "commits",
     CommitTransactionOffsets: "commits",
     FetchOffsets: "offset_fetches",
@@ -306,13 +311,13 @@ class Reporter:
             # A refusal changes nothing, so it has no other entries.
             return _refused(stimulus, refusal)
         entries: list[Entry] = []
-        if isinstance(stimulus, asked.TopicsChanged):
+        if isinstance(stimulus, commands.TopicsChanged):
             for topic_id in groups.image.by_id.keys() - stimulus.image.by_id.keys():
                 # Members revoke the partitions of a deleted topic later, when the image has no name for it.
                 _remember(self._former_topics, topic_id, groups.image.by_id[topic_id].name)
-        if isinstance(stimulus, asked.MemberDisconnected):
+        if isinstance(stimulus, commands.MemberDisconnected):
             self._note_end(groups, stimulus, timers, now_ms=now_ms)
-        if isinstance(stimulus, asked.MemberDisconnected) and _cuts_session(decision):
+        if isinstance(stimulus, commands.MemberDisconnected) and _cuts_session(decision):
             _remember(self._lost, (stimulus.group_id, stimulus.member_id), now_ms)
             # Without records the loss of the connection would have no entry.
             if not decision.records:
@@ -372,7 +377,7 @@ class Reporter:
     def _note_end(
         self,
         groups: GroupsState,
-        stimulus: asked.MemberDisconnected,
+        stimulus: commands.MemberDisconnected,
         timers: TimerTable[TimerKey],
         *,
         now_ms: int,
@@ -426,7 +431,7 @@ class Reporter:
                 if told:
                     return told
                 # The deadline of an assignment follows from a change that was reported; only a step has its own epoch.
-                if isinstance(stimulus, asked.TargetComputed | InstallAssignment) or (
+                if isinstance(stimulus, commands.TargetComputed | InstallAssignment) or (
                     isinstance(stimulus, TimerKey) and stimulus.kind == "assignment"
                 ):
                     return reason
@@ -466,7 +471,7 @@ def _cuts_session(decision: Decision) -> bool:
     return any(isinstance(effect, Arm) and effect.key.kind == "session" for effect in decision.effects)
 
 
-def _connection_lost(stimulus: asked.MemberDisconnected) -> Entry:
+def _connection_lost(stimulus: commands.MemberDisconnected) -> Entry:
     return Entry(
         kind=RowKind.TRANSITION,
         event="connection_lost",
@@ -487,7 +492,7 @@ def _refusal(stimulus: Stimulus, decision: Decision) -> Refusal | None:
 def _refused(stimulus: Stimulus, refusal: Refusal) -> list[Entry]:
     # A tool that describes a group asks for each type in turn; the refusal of the wrong type is no event of the group.
     # Neither is a watch of a member that has just left.
-    quiet = DescribeConsumerGroup | asked.WatchMember
+    quiet = DescribeConsumerGroup | commands.WatchMember
     if not isinstance(stimulus, GroupCommand) or isinstance(stimulus, quiet):
         return []
     details = [("api", type(stimulus).__name__), ("error", refusal.code.name)]
@@ -506,7 +511,7 @@ def _refused(stimulus: Stimulus, refusal: Refusal) -> list[Entry]:
 
 def _held_ms(groups: GroupsState, stimulus: Stimulus, timers: TimerTable[TimerKey], *, now_ms: int) -> int | None:
     """Return how long the answered heartbeat was held, ms; `None`: it is no held heartbeat."""
-    if not isinstance(stimulus, asked.AnyHeartbeat) or not delayed_heartbeats.is_held(groups, stimulus):
+    if not isinstance(stimulus, commands.AnyHeartbeat) or not delayed_heartbeats.is_held(groups, stimulus):
         return None
     return held_for_ms(groups, timers, stimulus.group_id, stimulus.member_id, now_ms=now_ms)
 
@@ -518,24 +523,24 @@ def _stimulus(groups: GroupsState, stimulus: Stimulus, group_id: str, *, held_ms
         event = "deadline_passed"
     else:
         event = type(stimulus).__name__
-        if isinstance(stimulus, asked.ConsumerGroupHeartbeat):
+        if isinstance(stimulus, commands.ConsumerGroupHeartbeat):
             # The heartbeat was carried out when it arrived: news is reported with its response.
             held = () if held_ms is None else (("answer", "held"), ("held_ms", str(held_ms)))
             details = (("member_epoch", str(stimulus.member_epoch)), *held)
-        elif isinstance(stimulus, asked.JoinGroup) and stimulus.reason:
+        elif isinstance(stimulus, commands.JoinGroup) and stimulus.reason:
             details = (("reason", stimulus.reason),)
-        elif isinstance(stimulus, asked.LeaveGroup):
+        elif isinstance(stimulus, commands.LeaveGroup):
             # An administrator's removal must not look like a leave.
             by = (("by", "administrator"),) if is_removal(groups, stimulus) else ()
             reasons = dict.fromkeys(member.reason for member in stimulus.members if member.reason)
             details = (*by, *(("reason", reason) for reason in list(reasons)[:1]))
-        elif isinstance(stimulus, asked.TargetComputed):
+        elif isinstance(stimulus, commands.TargetComputed):
             details = (("outcome", "failed" if stimulus.error else "answered"),)
     return Entry(kind=RowKind.STIMULUS, event=event, group_id=group_id, member_id=_member_of(stimulus), details=details)
 
 
 def _member_of(stimulus: Stimulus) -> str:
-    if isinstance(stimulus, asked.LeaveGroup) and len(stimulus.members) == 1:
+    if isinstance(stimulus, commands.LeaveGroup) and len(stimulus.members) == 1:
         return stimulus.members[0].member_id
     member_id = getattr(stimulus, "member_id", "") or ""
     return str(member_id)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import MemberRemoved
 from kohort.coordinator.classic.subscriptions import read_subscription
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands import Command, InstallAssignment
 from kohort.coordinator.commands.admin import AlterGroupConfigs, SubmitMoves
-from kohort.coordinator.commands.assignors import InstallAssignment
-from kohort.coordinator.commands.base import Command
 from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.consumer.moves import BY_ADMINISTRATOR
 from kohort.coordinator.decision import Decision, TimerKey
@@ -68,21 +67,21 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
             return REGISTRATION
         case TimerKey():
             return _of_deadline(groups, stimulus)
-        case asked.TopicsChanged():
+        case commands.TopicsChanged():
             return "topics changed"
         # Only a step raises an epoch with its result.
-        case asked.TargetComputed() | InstallAssignment():
+        case commands.TargetComputed() | InstallAssignment():
             return STEP
         case SubmitMoves():
             return BY_ADMINISTRATOR
-        case asked.LeaveGroup():
+        case commands.LeaveGroup():
             return REMOVED if is_removal(groups, stimulus) else "member left"
         case AlterGroupConfigs():
             # No other config makes a group rebalance at once.
             return DYNAMIC if "group.membership" in stimulus.changes else FORCED
-        case asked.ConsumerGroupHeartbeat():
+        case commands.ConsumerGroupHeartbeat():
             return _of_heartbeat(groups, stimulus)
-        case asked.JoinGroup():
+        case commands.JoinGroup():
             # The joining member itself was removed: there was no room for it.
             is_out = any(
                 isinstance(record, MemberRemoved) and record.member_id == stimulus.member_id
@@ -94,7 +93,7 @@ def find_trigger(groups: GroupsState, stimulus: Stimulus, group_id: str, decisio
             return type(stimulus).__name__
 
 
-def is_removal(groups: GroupsState, command: asked.LeaveGroup) -> bool:
+def is_removal(groups: GroupsState, command: commands.LeaveGroup) -> bool:
     """Whether a client other than the members themselves sent the LeaveGroup.
 
     A classic member leaves alone, by its id, on a connection of its own client; a consumer-protocol member never sends
@@ -134,7 +133,7 @@ def _of_deadline(groups: GroupsState, key: TimerKey) -> str:
     return TIMERS.get(key.kind, key.kind)
 
 
-def _of_heartbeat(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) -> str:
+def _of_heartbeat(groups: GroupsState, command: commands.ConsumerGroupHeartbeat) -> str:
     if command.member_epoch == -2:
         return "static member left for a while"
     if command.member_epoch < 0:
@@ -151,21 +150,21 @@ def _of_heartbeat(groups: GroupsState, command: asked.ConsumerGroupHeartbeat) ->
     return "static member returned" if is_borne else "member joined"
 
 
-def _has_other_wishes(member: ConsumerMember, command: asked.ConsumerGroupHeartbeat) -> bool:
+def _has_other_wishes(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
     return command.server_assignor not in (None, member.server_assignor) or _names_other_topics(member, command)
 
 
-def _wants_other_topics(member: ConsumerMember, command: asked.ConsumerGroupHeartbeat) -> bool:
+def _wants_other_topics(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
     return command.server_assignor in (None, member.server_assignor) or _names_other_topics(member, command)
 
 
-def _names_other_topics(member: ConsumerMember, command: asked.ConsumerGroupHeartbeat) -> bool:
+def _names_other_topics(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat) -> bool:
     names, regex = command.subscribed_topic_names, command.subscribed_topic_regex
     has_other_names = names is not None and tuple(sorted(set(names))) != member.subscribed_topic_names
     return has_other_names or (regex is not None and (regex or None) != member.subscribed_topic_regex)
 
 
-def _of_join(groups: GroupsState, command: asked.JoinGroup) -> str:
+def _of_join(groups: GroupsState, command: commands.JoinGroup) -> str:
     consumer, classic = groups.consumer.get(command.group_id), groups.classic.get(command.group_id)
     before: tuple[tuple[str, bytes], ...] | None = None
     instances: dict[str, str] = {}

@@ -14,16 +14,17 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kohort.coordinator.classic.validation import check_commit, decide_sign, former_share
-from kohort.coordinator.commands.base import Done, Refusal
-from kohort.coordinator.commands.offsets import (
+from kohort.coordinator.commands import (
     CommitOffsets,
     CommitOffsetsReply,
     CommittedOffset,
     CommitTransactionOffsets,
     CompleteTransaction,
+    Done,
     FetchOffsets,
     FetchOffsetsReply,
     OffsetToCommit,
+    Refusal,
 )
 from kohort.coordinator.consumer.classicmembers import check_generation
 from kohort.coordinator.consumer.static import bearer_of

@@ -10,9 +10,8 @@ from typing import Final
 
 from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
+from kohort.coordinator.commands import Done, ExpireOffsets, ExpireOffsetsReply
 from kohort.coordinator.commands.admin import DeleteGroup, DeleteOffsets, DeleteOffsetsReply
-from kohort.coordinator.commands.base import Done
-from kohort.coordinator.commands.offsets import ExpireOffsets, ExpireOffsetsReply
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply

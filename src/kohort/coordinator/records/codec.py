@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
+from kohort.coordinator.commands import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import (
     OffsetCommitted,

@@ -14,9 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.coordinator.classic.state import MemberRemoved, RebalanceBegun, StaticMemberReplaced
-from kohort.coordinator.commands.base import GroupCommand
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, Heartbeat, JoinGroup, SyncGroup
-from kohort.coordinator.commands.offsets import CommitOffsets
+from kohort.coordinator.commands import (
+    CommitOffsets,
+    ConsumerGroupHeartbeat,
+    GroupCommand,
+    Heartbeat,
+    JoinGroup,
+    SyncGroup,
+)
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import (

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kohort.coordinator.classic.state import ClassicGroupState
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, JoinGroup
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, JoinGroup
 from kohort.coordinator.configs import effective_settings
 from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import GroupsState

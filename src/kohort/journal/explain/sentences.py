@@ -487,7 +487,7 @@ def say_now(
         delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
     )  # fmt: skip
     if short and not latest and not delays and not is_gone:
-        now = f"{now.removesuffix(': it waits for no member')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+        now = f"{now.removesuffix(': nothing is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
     if gap is None or is_gone:
         return now
     times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
@@ -517,7 +517,7 @@ def _say_now(
     if latest:
         return f"{latest} goes on: members learn of it with their next heartbeats"
     count = "1 member" if members == 1 else f"{members} members"
-    return f"the group is at rest with {count}: it waits for no member" if members else "the group has no members"
+    return f"the group is at rest with {count}: nothing is waited for" if members else "the group has no members"
 
 
 def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_over: bool) -> str:

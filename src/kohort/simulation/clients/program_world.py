@@ -22,8 +22,7 @@ from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats
 from kohort.broker.groups.membership_updates import MembershipUpdates
 from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.server import Server
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Refusal, WatchMember
 from kohort.coordinator.decision import Reply
 from kohort.coordinator.delayed_heartbeats import find_member
 from kohort.errors import ErrorCode, InvariantViolation

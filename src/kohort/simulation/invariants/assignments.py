@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.assignors import InstallAssignment
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.commands import Command, ConsumerGroupHeartbeatReply, GroupCommand, InstallAssignment
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
-from kohort.coordinator.decision import ComputeTarget, Decision
+from kohort.coordinator.decision import ComputeTarget, Decision, ReplyBody
 from kohort.coordinator.invariants import check_classic_group, check_generation_step
 from kohort.coordinator.model import NO_TARGET, GroupsState
 from kohort.coordinator.records import types as facts
@@ -100,7 +97,7 @@ class GenerationLaws:
 
     def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
         """Note the leader's assignment, if it is the one that makes the group Stable."""
-        if not isinstance(command, asked.SyncGroup):
+        if not isinstance(command, commands.SyncGroup):
             return
         group = groups.classic.get(command.group_id)
         is_stored = any(isinstance(record, ClassicGroupStored) and record.members for record in decision.records)
@@ -121,7 +118,7 @@ class GenerationLaws:
 
     def on_decided(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
         """LegalAssignment: check that SyncGroup answers carry the assignment of that generation's leader."""
-        if not isinstance(command, asked.SyncGroup) or not isinstance(body, asked.SyncGroupReply):
+        if not isinstance(command, commands.SyncGroup) or not isinstance(body, commands.SyncGroupReply):
             return
         group = groups.classic.get(command.group_id)
         if body.error == ErrorCode.NONE and group is None:
@@ -145,7 +142,7 @@ class GenerationLaws:
             raise LawBroken(law, why, group_id=command.group_id)
 
 
-def _check_hosted(groups: GroupsState, command: asked.SyncGroup, body: asked.SyncGroupReply) -> None:
+def _check_hosted(groups: GroupsState, command: commands.SyncGroup, body: commands.SyncGroupReply) -> None:
     """LegalAssignment: check a SyncGroup answer of the coordinator to a classic member of a KIP-848 group."""
     consumer = groups.consumer.get(command.group_id)
     member = None if consumer is None else consumer.members.get(command.member_id)

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, WatchMember
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Done,
+    GroupCommand,
+    Refusal,
+    WatchMember,
+)
 from kohort.coordinator.consumer.validation import JOIN_EPOCH
-from kohort.coordinator.decision import Decision, Reply
+from kohort.coordinator.decision import Decision, Reply, ReplyBody
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, MemberWatched, find_member
 from kohort.coordinator.model import ConsumerMember
 from kohort.coordinator.records import types as facts
@@ -29,7 +34,7 @@ class _Hold:
     `due_ms`: the end of the hold. `has_new_configs`: whether its group's configs changed since.
     """
 
-    command: asked.AnyHeartbeat
+    command: commands.AnyHeartbeat
     due_ms: int
     has_new_configs: bool = False
 
@@ -81,8 +86,8 @@ class HoldLaws:
                     raise LawBroken("HoldsEndInTime", why, group_id=command.group_id)
 
 
-def _is_quiet(command: asked.AnyHeartbeat, body: ReplyBody) -> bool:
-    if not isinstance(body, asked.ConsumerGroupHeartbeatReply) or isinstance(command, asked.Heartbeat):
+def _is_quiet(command: commands.AnyHeartbeat, body: ReplyBody) -> bool:
+    if not isinstance(body, commands.ConsumerGroupHeartbeatReply) or isinstance(command, commands.Heartbeat):
         return isinstance(body, Done)
     if body.should_compute:
         return False
@@ -91,7 +96,7 @@ def _is_quiet(command: asked.AnyHeartbeat, body: ReplyBody) -> bool:
     return body.assignment is None and body.client_assignment is None and body.metadata_news is None
 
 
-def _check_is_of_now(shard: Shard, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
+def _check_is_of_now(shard: Shard, command: commands.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
     """AnswerIsOfNow: check an answer before the release is applied."""
     told = [
         effect.body
@@ -104,9 +109,9 @@ def _check_is_of_now(shard: Shard, command: asked.AnyHeartbeat, body: ReplyBody,
         raise LawBroken("AnswerIsOfNow", why, group_id=command.group_id)
 
 
-def _plain(shard: Shard, command: asked.AnyHeartbeat) -> tuple[asked.AnyHeartbeat, ...]:
+def _plain(shard: Shard, command: commands.AnyHeartbeat) -> tuple[commands.AnyHeartbeat, ...]:
     """Return the heartbeat as one sent now with no changes."""
-    if isinstance(command, asked.Heartbeat):
+    if isinstance(command, commands.Heartbeat):
         return (replace(command, hold_ms=0),)
     group = shard.groups.consumer.get(command.group_id)
     member = None if group is None else group.members.get(command.member_id)

@@ -9,17 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kohort.assign.assignors import External
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands import Command, GroupCommand, InstallAssignment, Refusal, TargetComputed
 from kohort.coordinator.commands.admin import SubmitMoves
-from kohort.coordinator.commands.assignors import InstallAssignment
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import TargetComputed
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.assignment.assignor_input import chosen_assignor
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun
 from kohort.coordinator.consumer.subscription_metadata import topics_of
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.shard import Shard
@@ -80,7 +77,7 @@ class OwnerLaws:
 
     def check_release(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
         """ReleaseIsHeard: check that a list of owned partitions acknowledges the absence of the others."""
-        if not isinstance(command, asked.ConsumerGroupHeartbeat) or isinstance(body, Refusal):
+        if not isinstance(command, commands.ConsumerGroupHeartbeat) or isinstance(body, Refusal):
             return
         group, owned = groups.consumer.get(command.group_id), command.topic_partitions
         member = None if group is None else group.members.get(command.member_id)
@@ -152,10 +149,10 @@ def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
 
 def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:
     """Whether a command tells that its member owns nothing, or only a part."""
-    if isinstance(command, asked.JoinGroup):
+    if isinstance(command, commands.JoinGroup):
         return member.classic is not None or member.instance_id == command.instance_id
     return (
-        isinstance(command, asked.ConsumerGroupHeartbeat)
+        isinstance(command, commands.ConsumerGroupHeartbeat)
         and command.member_id == member.member_id
         and command.member_epoch == 0
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Final, TypeVar
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import (
     ClassicGroup,
     ClassicGroupState,
@@ -24,11 +25,9 @@ from kohort.coordinator.classic.state import (
     StaticMemberReplaced,
 )
 from kohort.coordinator.classic.subscriptions import read_assignment, read_subscription
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator.commands import Command, GroupCommand, Refusal
 from kohort.coordinator.commands.admin import DeleteGroup, SubmitMoves
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.settings import GroupSettings
@@ -39,7 +38,7 @@ from kohort.simulation.trace import LawBroken
 
 _Key = TypeVar("_Key")
 #: Requests of a member or an administrator by which members are removed.
-_WORDS: Final = (asked.LeaveGroup, DeleteGroup)
+_WORDS: Final = (commands.LeaveGroup, DeleteGroup)
 
 
 class StaticLaws:
@@ -53,7 +52,9 @@ class StaticLaws:
 
     def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Note that a member is alive, if its request was accepted, or was until it sent epoch -2."""
-        if not isinstance(command, asked.ConsumerGroupHeartbeat | asked.JoinGroup | asked.SyncGroup | asked.Heartbeat):
+        if not isinstance(
+            command, commands.ConsumerGroupHeartbeat | commands.JoinGroup | commands.SyncGroup | commands.Heartbeat
+        ):
             return
         if getattr(command, "member_epoch", 0) < 0 and not shard.settings_for(command.group_id).is_static:
             # A member that leaves for a while keeps the rest of its session, by which it is known to be offline.
@@ -61,7 +62,7 @@ class StaticLaws:
         if not isinstance(body, Refusal):
             self._heard[command.group_id, command.member_id or getattr(body, "member_id", "")] = now_ms
 
-    def on_held(self, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
+    def on_held(self, command: commands.AnyHeartbeat, *, now_ms: int) -> None:
         """Note an accepted heartbeat that is answered later."""
         self._heard[command.group_id, command.member_id] = now_ms
 
@@ -105,7 +106,7 @@ class StaticLaws:
             member = group.members.get(record.member_id)
             if member is None or member.instance_id is None or member.instance_id in taken:
                 continue
-            has_left = isinstance(command, asked.ConsumerGroupHeartbeat) and command.member_epoch == -1
+            has_left = isinstance(command, commands.ConsumerGroupHeartbeat) and command.member_epoch == -1
             if has_left or isinstance(command, _WORDS):
                 continue
             silent_ms = now_ms - self._heard.get((group.group_id, record.member_id), now_ms)
@@ -158,7 +159,7 @@ def _shift(times: MutableMapping[_Key, int], gap_ms: int, *, now_ms: int) -> Non
 #
 # Source: KIP-345's draft (registration and expansion timeout); requirement S1.
 
-_SIGNS: Final = (asked.JoinGroup, asked.SyncGroup, asked.Heartbeat)
+_SIGNS: Final = (commands.JoinGroup, commands.SyncGroup, commands.Heartbeat)
 
 
 class ClassicStaticLaws:
@@ -199,10 +200,10 @@ class ClassicStaticLaws:
         """Note an accepted request of a member."""
         code = body.code if isinstance(body, Refusal) else getattr(body, "error", ErrorCode.NONE)
         if isinstance(command, _SIGNS) and code == ErrorCode.NONE:
-            member_id = body.member_id if isinstance(body, asked.JoinGroupReply) else command.member_id
+            member_id = body.member_id if isinstance(body, commands.JoinGroupReply) else command.member_id
             self._decided[command.request] = (command.group_id, member_id), now_ms
 
-    def on_held(self, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
+    def on_held(self, command: commands.AnyHeartbeat, *, now_ms: int) -> None:
         """Note an accepted heartbeat that is answered later."""
         self._heard[command.group_id, command.member_id] = now_ms
 
@@ -256,7 +257,7 @@ class ClassicStaticLaws:
         group_id, opened_ms = group.group_id, self._window.pop(group.group_id, None)
         if opened_ms is not None:
             self._closed[group_id] = opened_ms
-        if isinstance(command, asked.JoinGroup) and group.state is ClassicGroupState.STABLE:
+        if isinstance(command, commands.JoinGroup) and group.state is ClassicGroupState.STABLE:
             self._check_join(group, own, command)
         is_due = decision.due is not None and decision.due.kind == "clock"
         if is_due and not any(isinstance(record, MemberRemoved) for record in own):
@@ -266,7 +267,7 @@ class ClassicStaticLaws:
                 why = f"new members were gathered for {waited_ms} ms, and not for {least_ms} ms"
                 raise LawBroken("OneRebalancePerWindow", why, group_id=group_id)
 
-    def _check_join(self, group: ClassicGroup, own: list[facts.Record], command: asked.JoinGroup) -> None:
+    def _check_join(self, group: ClassicGroup, own: list[facts.Record], command: commands.JoinGroup) -> None:
         """OneRebalancePerWindow, ReturnsMoveNothing: check that a join makes no other member rebalance."""
         if command.instance_id is not None and command.instance_id not in group.instance_ids:
             why = f"{command.instance_id} is new, and does not wait for the window"

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import GroupCommand, Refusal
-from kohort.coordinator.commands.offsets import CommitOffsets, FetchOffsets, OffsetToCommit
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import CommitOffsets, FetchOffsets, GroupCommand, OffsetToCommit, Refusal
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST, MemberProcess, MemberWorld, Owned, Wire
 from kohort.simulation.scenario import MemberSettings
@@ -59,7 +58,7 @@ class ClassicMember(MemberProcess):
         self._requires_known_member_id = requires_known_member_id
         self.generation = -1
         self.is_leader = False
-        self._latest_join: asked.JoinGroup | None = None
+        self._latest_join: commands.JoinGroup | None = None
         #: Between the first thought of rejoining and the new assignment.
         self.is_rejoining = False
         #: Number of the latest join; answers to older ones are void.
@@ -114,8 +113,8 @@ class ClassicMember(MemberProcess):
             # A static member ends without LeaveGroup: its successor takes its place.
             self.later(self.settings.request_timeout_ms, self.end)
             return
-        leaving = asked.LeavingMember(member_id=self.member_id)
-        command = asked.LeaveGroup(
+        leaving = commands.LeavingMember(member_id=self.member_id)
+        command = commands.LeaveGroup(
             cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, members=(leaving,), client_id=self.name
         )
         self.ask(command, lambda _: self.end(), self.end)
@@ -162,7 +161,7 @@ class ClassicMember(MemberProcess):
 
     def may_send_again(self, command: GroupCommand) -> bool:
         """Whether a request may be sent again; of JoinGroup only the latest."""
-        if isinstance(command, asked.JoinGroup):
+        if isinstance(command, commands.JoinGroup):
             # A static member without an id would take its own place.
             return command is self._latest_join
         return super().may_send_again(command)
@@ -176,7 +175,7 @@ class ClassicMember(MemberProcess):
             owned.setdefault(topic, []).append(partition)
         metadata = encode_subscription(self.topics, owned_partitions=owned, generation_id=self.generation)
         names = ("cooperative-sticky",) if self.is_cooperative else ("range", "roundrobin")
-        command = asked.JoinGroup(
+        command = commands.JoinGroup(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -210,7 +209,7 @@ class ClassicMember(MemberProcess):
         if isinstance(body, Refusal):
             self._on_error(body.code)
             return
-        assert isinstance(body, asked.JoinGroupReply), body
+        assert isinstance(body, commands.JoinGroupReply), body
         if body.error == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = body.member_id
             self._send_join(number)
@@ -226,7 +225,7 @@ class ClassicMember(MemberProcess):
             else:
                 self._send_sync(number, {})
 
-    def _plan_for_all(self, number: int, reply: asked.JoinGroupReply) -> None:
+    def _plan_for_all(self, number: int, reply: commands.JoinGroupReply) -> None:
         """Compute the plan for all members, which may take the application's assignor a while."""
         delay_ms = self.draw_callback_ms()
 
@@ -236,7 +235,7 @@ class ClassicMember(MemberProcess):
 
         self.later(delay_ms, send)
 
-    def _plan(self, reply: asked.JoinGroupReply) -> dict[str, bytes]:
+    def _plan(self, reply: commands.JoinGroupReply) -> dict[str, bytes]:
         subscriptions = {member.member_id: decode_subscription(member.metadata) for member in reply.members}
         self._planned_topics = tuple({topic for found in subscriptions.values() for topic in found.topics})
         self._planned_with = self.world.topics.partitions_of(self._planned_topics)
@@ -254,7 +253,7 @@ class ClassicMember(MemberProcess):
     # Sync.
 
     def _send_sync(self, number: int, assignments: dict[str, bytes]) -> None:
-        command = asked.SyncGroup(
+        command = commands.SyncGroup(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -277,7 +276,7 @@ class ClassicMember(MemberProcess):
         if isinstance(body, Refusal):
             self._on_error(body.code)
             return
-        assert isinstance(body, asked.SyncGroupReply), body
+        assert isinstance(body, commands.SyncGroupReply), body
         if body.error != ErrorCode.NONE:
             self._on_error(body.error)
             return
@@ -320,7 +319,7 @@ class ClassicMember(MemberProcess):
     def _heartbeat(self, chain: int) -> None:
         if self._chain != chain:
             return
-        command = asked.Heartbeat(
+        command = commands.Heartbeat(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,

@@ -15,11 +15,15 @@ from random import Random
 from re import fullmatch
 from typing import Final
 
-from kohort.coordinator.commands import groups as group_commands
-from kohort.coordinator.commands import offsets as asked
-from kohort.coordinator.commands.base import GroupCommand, Partitions, Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    GroupCommand,
+    Partitions,
+    Refusal,
+)
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.simulation.members.computing import Computation
@@ -177,9 +181,9 @@ class ConsumerMember(MemberProcess):
         """Return a topic's id: version 10 of OffsetCommit names topics by id."""
         return self.world.topics.id_of(label)
 
-    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> commands.FetchOffsets:
         """Build an OffsetFetch with member id and epoch."""
-        return asked.FetchOffsets(
+        return commands.FetchOffsets(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -188,9 +192,9 @@ class ConsumerMember(MemberProcess):
             member_epoch=self.member_epoch,
         )
 
-    def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
+    def build_commit(self, offsets: tuple[commands.OffsetToCommit, ...]) -> commands.CommitOffsets:
         """Build an OffsetCommit with the member epoch."""
-        return asked.CommitOffsets(
+        return commands.CommitOffsets(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=self.group_id,
@@ -472,7 +476,7 @@ class Words:
 
     def _send(self, *, is_look: bool) -> None:
         member, era = self._member, self._era
-        command = group_commands.WatchMember(
+        command = commands.WatchMember(
             cause=NO_CAUSE,
             request=NO_REQUEST,
             group_id=member.group_id,

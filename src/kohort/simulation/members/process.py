@@ -14,10 +14,9 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kohort.coordinator.commands import offsets as asked
-from kohort.coordinator.commands.base import GroupCommand, Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, GroupCommand, Refusal
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.simulation.network import Connection, Exchange, SimulatedNetwork
@@ -287,7 +286,7 @@ class MemberProcess:
 
         Not a commit: by then there may be a newer one.
         """
-        return not isinstance(command, asked.CommitOffsets)
+        return not isinstance(command, commands.CommitOffsets)
 
     # Owning partitions.
 
@@ -323,7 +322,7 @@ class MemberProcess:
         command = self.build_fetch(tuple((name_of(label), number) for label, number in partitions))
 
         def on_reply(body: ReplyBody) -> None:
-            if isinstance(body, asked.FetchOffsetsReply):
+            if isinstance(body, commands.FetchOffsetsReply):
                 for wanted, found in zip(partitions, body.offsets, strict=True):
                     if wanted in self.owned and wanted not in self.positions:
                         self.positions[wanted] = max(found.offset, 0)
@@ -343,11 +342,11 @@ class MemberProcess:
         """Return the wait for the answer of an offset commit or fetch, which may come behind others."""
         return self.settings.request_timeout_ms
 
-    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> commands.FetchOffsets:
         """Build an OffsetFetch in this member's name, by topic name."""
         raise NotImplementedError
 
-    def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
+    def build_commit(self, offsets: tuple[commands.OffsetToCommit, ...]) -> commands.CommitOffsets:
         """Build an OffsetCommit in this member's name."""
         raise NotImplementedError
 
@@ -373,7 +372,7 @@ class MemberProcess:
     def commit(self, partitions: set[Owned]) -> None:
         """Commit the positions of some partitions without waiting for the answer."""
         offsets = tuple(
-            asked.OffsetToCommit(
+            commands.OffsetToCommit(
                 topic=name_of(label),
                 topic_id=self.topic_id_of(label),
                 partition=number,

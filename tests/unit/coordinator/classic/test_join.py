@@ -11,7 +11,7 @@ from kohort.coordinator.classic.validation import (
     PENDING_LIMIT,
     PROTOCOLS_LIMIT,
 )
-from kohort.coordinator.commands.groups import JoinGroupReply
+from kohort.coordinator.commands import JoinGroupReply
 from kohort.errors import ErrorCode
 
 BOTH = (("range", b"r"), ("roundrobin", b"rr"))

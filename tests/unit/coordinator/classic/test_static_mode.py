@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply, LeavingMember
+from kohort.coordinator.commands import JoinGroup, JoinGroupReply, LeavingMember
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records.types import StaticMemberOusted
 from kohort.coordinator.static_membership.clock_updates import MOST_OUSTED, apply_ousted

@@ -18,7 +18,7 @@ from typing import Final
 
 from kohort.assign.assignors import built_in
 from kohort.assign.moves import find_fault
-from kohort.coordinator.commands.groups import TargetComputed
+from kohort.coordinator.commands import TargetComputed
 from kohort.coordinator.consumer.assignment.assignor_input import build_assignable, build_target, chosen_assignor
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key, decide_next_step, window_close_ms
 from kohort.coordinator.consumer.assignment.volatile import ComputationNoted

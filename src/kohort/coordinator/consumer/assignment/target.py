@@ -15,7 +15,7 @@ from typing import Final
 
 from kohort.assign.assignors import External, built_in
 from kohort.assign.uniform import Uniform
-from kohort.coordinator.commands.groups import TopicsChanged
+from kohort.coordinator.commands import TopicsChanged
 from kohort.coordinator.consumer.assignment.assignor_input import build_assignable, build_target, chosen_assignor
 from kohort.coordinator.consumer.assignment.async_assignor import decide_computation, is_own
 from kohort.coordinator.consumer.assignment.balance import TargetBalance, build_balance, has_few_free, plan_targets

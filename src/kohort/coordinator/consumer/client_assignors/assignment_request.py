@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.assign.moves import find_fault
-from kohort.coordinator.commands.assignors import (
+from kohort.coordinator.commands import (
+    ClientAssignment,
     InstallAssignment,
     InstallAssignmentReply,
     PrepareAssignment,
     PrepareAssignmentReply,
 )
-from kohort.coordinator.commands.values import ClientAssignment
 from kohort.coordinator.consumer.apply import group_of
 from kohort.coordinator.consumer.assignment.assignor_input import build_assignable, chosen_assignor
 from kohort.coordinator.consumer.assignment.async_assignor import (

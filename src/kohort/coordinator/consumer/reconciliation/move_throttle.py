@@ -17,7 +17,7 @@ from math import ceil
 from operator import attrgetter
 from typing import Final
 
-from kohort.coordinator.commands.groups import LogsMeasured
+from kohort.coordinator.commands import LogsMeasured
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
 from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, MeasureLogs, TimerKey
