@@ -84,7 +84,7 @@ LIMITS: Final = (
     Limit(
         "connections when the system has no descriptor left",
         f"none for {listener.PAUSE_SECONDS:.0f} s",
-        "they wait, those who are in are served; the reason is in the log each time",
+        "they wait, connected clients are served; the reason is in the log each time",
         "test_listener.py::test_who_cannot_be_let_in_waits_and_the_loop_rests",
         counted="descriptors",
     ),
@@ -252,8 +252,7 @@ LIMITS: Final = (
     ),
     Limit(
         f"requests of more than {scheduling.SHORT_BYTES // 1024} KiB, those with records aside, of all connections "
-        "before "
-        "whoever asks for less has its turn",
+        "before a smaller request has its turn",
         f"one, or {scheduling.LONG_BYTES_PER_PASS // 1024} KiB of them",
         "the others wait, in the order in which they came",
         "test_fair_queue.py::test_long_requests_of_many_connections_wait_for_later_passes",

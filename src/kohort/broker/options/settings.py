@@ -151,8 +151,8 @@ _GROUPS: Final = [
     text(
         "group.assignor",
         _GROUP_DEFAULTS.group_assignor,
-        "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
-        "group.consumer.assignors; empty: what most members name (not in Kafka).",
+        "The assignor of every KIP-848 group without a group.assignor of its own, before the names of its members: one "
+        "of group.consumer.assignors; empty: the one that most members name (not in Kafka).",
     ),
     text(
         "group.consumer.assignor.mismatch",
@@ -203,7 +203,7 @@ _GROUPS: Final = [
     ),
     _group(
         "group.disconnect.grace.ms",
-        "How long a member lives on whose connection closed without a word, from its next heartbeat on (classic: more "
+        "How long a member stays whose connection closed without a leave, from its next heartbeat on (classic: more "
         "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
@@ -236,7 +236,7 @@ _LIMITS: Final = [
         low=1,
     ),
     count("max.connections.per.ip", INT32_MAX, "Most connections at a time from one address.", low=1),
-    count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
+    count("connections.max.idle.ms", 600_000, "A connection without a request for so long is closed.", low=1),
     count(
         "queued.max.request.bytes",
         256 * MEBI,
@@ -334,7 +334,7 @@ _LOGS: Final = [
     text(
         "log.message.timestamp.type",
         "CreateTime",
-        "Whose clock stamps records.",
+        "The clock that stamps records.",
         choices=("CreateTime", "LogAppendTime"),
     ),
     count("log.message.timestamp.before.max.ms", INT64_MAX, "How old a record's timestamp may be.", high=INT64_MAX),
@@ -470,7 +470,7 @@ _MOVES: Final = [
     flag(
         "group.moves.paused",
         False,
-        "Whether none of them begins; what nobody owns is given out all the same (not in Kafka).",
+        "Whether none of them begins; a partition without an owner is given out all the same (not in Kafka).",
     ),
     text(
         "group.moves.order",
@@ -551,8 +551,8 @@ _STATIC: Final = [
     text(
         "group.static.fallback",
         _GROUP_DEFAULTS.group_static_fallback,
-        "Who makes a static group dynamic again: an administrator alone (admin), or also the first member that joins "
-        "it without a name while it is stable (join) (not in Kafka).",
+        "How a static group becomes dynamic again: by an administrator alone (admin), or also by the first member that "
+        "joins it without a name while it is stable (join) (not in Kafka).",
         choices=groups.STATIC_FALLBACKS,
     ),
 ]
