@@ -88,7 +88,7 @@ class ScramExchange:
         if "e" in said:
             raise ExchangeFailed(f"the broker refuses: {said['e'].decode(errors='replace')}")
         if not hmac.compare_digest(_decoded(said.get("v", b"")), self._expected):
-            raise ExchangeFailed("the broker does not know the password itself: somebody may stand in its place")
+            raise ExchangeFailed("the broker does not know the password itself: another host may stand in its place")
         self.is_done = True
         return b""
 
@@ -96,7 +96,7 @@ class ScramExchange:
         said = _attributes(challenge)
         nonce, salt = said.get("r", b""), _decoded(said.get("s", b""))
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise ExchangeFailed("the broker's nonce does not continue ours: somebody may stand in between")
+            raise ExchangeFailed("the broker's nonce does not continue ours: another host may stand in between")
         rounds = said.get("i", b"")
         if not rounds.isdigit() or len(rounds) > 12:
             raise ExchangeFailed("the broker does not say how many rounds its SCRAM has")

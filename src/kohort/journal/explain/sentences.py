@@ -145,7 +145,7 @@ def build_ownership(holding: group_state.Holding, *, now_ms: int) -> Ownership:
     lasted_ms = (now_ms if holding.ended_ms is None else holding.ended_ms) - holding.began_ms
     name = show_partitions([holding.partition])
     most = "at most " if is_at_most else ""
-    gap = f" (nobody had read it for {most}{show_duration(unread_ms)})" if unread_ms else ""
+    gap = f" (it was unread for {most}{show_duration(unread_ms)})" if unread_ms else ""
     if holding.ended_ms is None:
         sentence = f"{holding.member} has {name}, for {show_duration(lasted_ms)} by now{gap}"
     else:
@@ -312,7 +312,7 @@ _OF_GROUP: Final = {
 #: Most names of members and flows in a sentence; the rest is a number.
 _SHOWN: Final = 4
 #: Sentence for a rebalance that changed no owner.
-_NO_MOVES: Final = "nobody had to move"
+_NO_MOVES: Final = "no partition had to move"
 #: Awaited action of a member -> its verb.
 _VERBS: Final = {
     "hear": "to hear that it has to give up",
@@ -436,7 +436,7 @@ def say_now(
     """
     now = _say_waits(delays, rebalance, waiting, members)
     if short and rebalance is None and not delays:
-        now = f"{now.removesuffix(': nobody is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+        now = f"{now.removesuffix(': nothing is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
     if gap is None:
         return now
     times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
@@ -456,17 +456,17 @@ def _say_waits(
         verb = "wait" if len(waiting) > 1 else "waits"
         return f"{latest} goes on: {_people(waiting)} {verb} for partitions that others still have"
     if rebalance is not None and rebalance.computed_ms is None:
-        return f"{latest} goes on: who shall own what is not known yet"
+        return f"{latest} goes on: the target assignment is not known yet"
     if rebalance is not None:
         return f"{latest} goes on: members learn of it with their next heartbeats"
     count = "1 member" if members == 1 else f"{members} members"
-    return f"the group is at rest with {count}: nobody is waited for" if members else "the group has no members"
+    return f"the group is at rest with {count}: nothing is waited for" if members else "the group has no members"
 
 
 def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_over: bool) -> str:
     if not moves and not unnamed:
         if not is_computed:
-            return "who shall own what is not known yet"
+            return "the target assignment is not known yet"
         return _NO_MOVES if is_over else "nothing has moved yet"
     flows: dict[tuple[str | None, str | None, bool, bool], list[Partition]] = {}
     for move in moves:
@@ -492,11 +492,11 @@ def _say_flow(
     if taker is None and not is_free:
         return f"{giver} has yet to give up {names}"
     if taker is None and is_over:
-        return f"nobody has {names} of {giver} any more"
+        return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner any more"
     if taker is None:
         return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner yet"
     if giver is None:
-        return f"{taker} took {names}, which nobody had"
+        return f"{taker} took {names}, which had no owner"
     return f"{taker} got {names} back" if giver == taker else f"{taker} took {names} from {giver}"
 
 
@@ -524,7 +524,7 @@ def _say_cost(moves: Sequence[Move], unread: Mapping[Partition, int]) -> list[st
     if any(gap for gap, _ in gaps):
         longest_ms, is_at_most = max(gaps)
         most = "at most " if is_at_most else "up to " if len(gaps) > 1 else ""
-        said.append(f"{_count(len(gaps))} read by nobody for {most}{show_duration(longest_ms)}")
+        said.append(f"{_count(len(gaps))} unread for {most}{show_duration(longest_ms)}")
     if unread:
         has = "has" if len(unread) == 1 else "have"
         said.append(
