@@ -53,7 +53,7 @@ class MemberSettings:
     callback_ms: int = 200
 
 
-#: Faults, by weight; the names are methods of `Perturbations`.
+#: Faults, by weight; the names are methods of `world.Faults`.
 WEIGHTS = {
     "join": 4,
     "leave": 2,

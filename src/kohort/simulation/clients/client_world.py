@@ -23,12 +23,13 @@ from kohort.coordinator.records.types import OffsetCommitted
 from kohort.ids import TopicId, TopicPartition
 from kohort.records.columns import decode_columns
 from kohort.simulation.clients.invariants import Aftermath, Members
-from kohort.simulation.clients.ledger import GroupLedger, LawBroken, ReadingTimes
+from kohort.simulation.clients.ledger import GroupLedger, ReadingTimes
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING, HOLD_SHARES, QUALITIES, Plan, draw_plan
 from kohort.simulation.clients.program_world import ProgramWorld
 from kohort.simulation.clients.reader import Reader
 from kohort.simulation.clients.writer import MOST_BATCH_BYTES, Writer, is_checked
+from kohort.simulation.trace import LawBroken
 from kohort.storage.partitions.partition import PartitionLog
 
 

@@ -18,11 +18,11 @@ from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING
 from kohort.simulation.clients.program_world import LOOK_EVERY_S, ProgramWorld
 from kohort.simulation.clients.reader import Reader
+from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.simulation.clients.ledger import GroupLedger

@@ -27,10 +27,9 @@ from kohort.coordinator.decision import Reply
 from kohort.coordinator.delayed_heartbeats import find_member
 from kohort.errors import ErrorCode, InvariantViolation
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM, Standstill, VirtualLoop, run_virtually
 from kohort.simulation.clients.plan import Plan
-from kohort.simulation.trace import Story
+from kohort.simulation.trace import LawBroken, Story
 from kohort.storage.partitions.partition import PartitionLog
 from kohort.testing.clusternodes import Brokers, NodeCoordination
 from kohort.wire.messages.membership import MemberNews

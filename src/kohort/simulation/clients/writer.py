@@ -26,9 +26,9 @@ from kohort.client.producer.core.producer_events import FlushAsked, ProducerClos
 from kohort.client.producer.producer import Producer
 from kohort.client.records import RecordMetadata
 from kohort.errors import BrokerError, BrokersUnreachableError, KohortError, KohortTimeoutError
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.network import PROGRAM
 from kohort.simulation.clients.plan import FLEETING
+from kohort.simulation.trace import LawBroken
 
 if TYPE_CHECKING:
     from kohort.simulation.clients.program_world import ProgramWorld

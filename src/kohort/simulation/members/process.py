@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kohort.coordinator import commands
 from kohort.coordinator.decision import ReplyBody
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kohort.testing.clock import VirtualClock
 
 
+C = TypeVar("C", bound=commands.GroupCommand)
 #: What a member asks before the broker gives it a number.
 NO_CAUSE = CauseId(0)
 NO_REQUEST = RequestToken(0)
@@ -213,6 +214,10 @@ class MemberProcess:
         self.later(1_000, lambda: self.end() if self.is_leaving else self.start())
 
     # Talking to the coordinator.
+
+    def build(self, kind: type[C], **fields: Any) -> C:
+        """Build a request about this member's group, which the broker numbers."""
+        return kind(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, **fields)
 
     def ask(
         self,
@@ -460,7 +465,7 @@ class Wire:
         if connection is not self._connection:
             return
         if place and self.software != MATCHING:
-            raise LawBroken("AnswersInOrder", f"{self.name} takes an answer for another", group_id="")
+            raise LawBroken("AnswersInOrder", f"{self.name} takes an answer for another")
         exchange = self._exchanges[place]
         del self._exchanges[place]
         exchange.deliver(body)

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 from kohort.errors import FencedError
 from kohort.ids import TopicPartition
-from kohort.simulation.clients.ledger import LawBroken
 from kohort.simulation.clients.plan import Party, Plan
 from kohort.simulation.clients.program_world import ProgramWorld
 from kohort.simulation.clients.writer import Writer
 from kohort.simulation.queries.streaming_query import GROUP, QueryPlan, ReaderProcess, StreamingQuery, read_of
+from kohort.simulation.trace import LawBroken
 from kohort.spark.offsets import Span
 
 #: The session of a member, s (`program_world.CONFIG`), and how much of it may have passed when its process ends.
