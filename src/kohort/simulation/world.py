@@ -145,6 +145,8 @@ class World:
             is_by_administrator=self.administrator.has_asked,
             is_clean=self.scenario.is_clean,
         )
+        self.on_begun: Callable[[str, str, int, int], None] = self.checkers.offsets.on_begun
+        self.on_processed: Callable[[str, str, int, int], None] = self.checkers.offsets.on_processed
         self.broker: SimulatedBroker = broker_class(
             self.clock,
             self.network,
@@ -303,14 +305,6 @@ class World:
         self.broker.restart()
         for plan in self.scenario.groups:
             self.checkers.check_owners(self.broker.home_of(plan.group_id), plan.group_id)
-
-    def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the offset from which a member begins to process."""
-        self.checkers.offsets.on_begun(group_id, topic, partition, offset)
-
-    def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the next offset of a member that has processed records."""
-        self.checkers.offsets.on_processed(group_id, topic, partition, offset)
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""

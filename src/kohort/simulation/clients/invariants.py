@@ -44,7 +44,7 @@ class Aftermath:
 
     def __init__(
         self,
-        world: ProgramWorld[Any],
+        world: ProgramWorld,
         *,
         groups: Mapping[str, GroupLedger],
         readers: Sequence[Reader],
@@ -239,7 +239,7 @@ _AT_ONCE_S: Final = 0.1
 class Members:
     """The coordinator's view of the readers of a world."""
 
-    def __init__(self, world: ProgramWorld[Any], readers: Sequence[Reader], group_ids: Collection[str]) -> None:
+    def __init__(self, world: ProgramWorld, readers: Sequence[Reader], group_ids: Collection[str]) -> None:
         self._world: Final = world
         self._readers: Final = readers
         self._group_ids: Final = group_ids

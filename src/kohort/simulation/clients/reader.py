@@ -63,9 +63,7 @@ class ReaderWatch(Protocol):
 class Reader:
     """A reader of a group; after a crash or a leave it starts again with another consumer."""
 
-    def __init__(
-        self, world: ProgramWorld[Any], name: str, party: Party, group: GroupLedger, watch: ReaderWatch
-    ) -> None:
+    def __init__(self, world: ProgramWorld, name: str, party: Party, group: GroupLedger, watch: ReaderWatch) -> None:
         self.world: Final = world
         self.name: Final = name
         self.party: Final = party

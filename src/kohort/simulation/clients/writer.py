@@ -66,7 +66,7 @@ class Sent:
 class Writer:
     """One process that sends records, now and then a burst of them."""
 
-    def __init__(self, world: ProgramWorld[Any], name: str) -> None:
+    def __init__(self, world: ProgramWorld, name: str) -> None:
         self.world: Final = world
         self.name: Final = name
         self.random = Random(world.random.random())

@@ -56,6 +56,10 @@ class MemberWorld(Protocol):
     broker: SimulatedBroker
     #: Nothing goes wrong any more, and what did has had its effects.
     is_at_peace: bool
+    #: Check the offset (group id, topic, partition, offset) at which a member begins, and the next one when it has
+    #: processed records.
+    on_begun: Callable[[str, str, int, int], None]
+    on_processed: Callable[[str, str, int, int], None]
 
     def has_younger_process(self, process: MemberProcess) -> bool:
         """Whether a later process bears the same name."""
@@ -68,12 +72,6 @@ class MemberWorld(Protocol):
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
-
-    def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the offset from which a member begins to process."""
-
-    def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the next offset of a member that has processed records."""
 
 
 class MemberProcess:
