@@ -87,7 +87,7 @@ LIMITS: Final = (
         "connections when the system has no descriptor left",
         f"none for {listener.PAUSE_SECONDS:.0f} s",
         None,
-        "they wait, those who are in are served; the reason is in the log each time",
+        "they wait, connected clients are served; the reason is in the log each time",
         "test_listener.py::test_who_cannot_be_let_in_waits_and_the_loop_rests",
         "descriptors",
     ),
@@ -273,8 +273,7 @@ LIMITS: Final = (
     ),
     Limit(
         f"requests of more than {scheduling.SHORT_BYTES // 1024} KiB, those with records aside, of all connections "
-        "before "
-        "whoever asks for less has its turn",
+        "before a smaller request has its turn",
         f"one, or {scheduling.LONG_BYTES_PER_PASS // 1024} KiB of them",
         None,
         "the others wait, in the order in which they came",

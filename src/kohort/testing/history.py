@@ -202,7 +202,7 @@ def check_history(events: Sequence[Event], *, orphan_limit_ms: int | None = None
     >>> history.ok(history.invoke("p", "send", topic="t", partition=0, value="a"), offset=0)
     >>> history.note("q", "finish")
     >>> [str(anomaly) for anomaly in check_history(history.events)]
-    ["unseen: 'a' is acknowledged at offset 0 of t-0, and nobody has read it"]
+    ["unseen: 'a' is acknowledged at offset 0 of t-0, and no member has read it"]
     """
     facts = _facts(operations(events))
     found = [Anomaly(check=name, detail=detail) for name, check in _CHECKS.items() for detail in check(facts)]
@@ -311,7 +311,7 @@ def _unseen(facts: _Facts) -> Iterator[str]:
     for send, partition in _unread(facts):
         yield (
             f"{send.value['value']!r} is acknowledged at offset {send.value['offset']} of {_named(partition)}, and "
-            "nobody has read it"
+            "no member has read it"
         )
 
 
@@ -338,7 +338,7 @@ def _failed_reads(facts: _Facts) -> Iterator[str]:
     for partition, offsets in facts.values.items():
         for offset, values in offsets.items():
             for value in values - possible:
-                yield f"{value!r} was read at offset {offset} of {_named(partition)}, and nobody sent it"
+                yield f"{value!r} was read at offset {offset} of {_named(partition)}, and no producer sent it"
 
 
 def _nonmonotonic_sends(facts: _Facts) -> Iterator[str]:
@@ -472,7 +472,7 @@ def _orphans(facts: _Facts, limit_ms: int | None) -> Iterator[str]:
         for tenure, next_ns in zip(tenures, begins, strict=False):
             if tenure.ended_ns is not None and next_ns - tenure.ended_ns > limit_ms * _MS:
                 gap_ms = (next_ns - tenure.ended_ns) // _MS
-                yield f"nobody of {group} owned {_named(partition)} for {gap_ms} ms behind {tenure.process}"
+                yield f"no member of {group} owned {_named(partition)} for {gap_ms} ms behind {tenure.process}"
 
 
 _CHECKS: Final[dict[str, Callable[[_Facts], Iterator[str]]]] = {

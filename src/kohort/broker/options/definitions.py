@@ -103,7 +103,7 @@ LOG_OPTIONS: Final = [
     text(
         "log.message.timestamp.type",
         "CreateTime",
-        "Whose clock stamps records.",
+        "The clock that stamps records.",
         choices=("CreateTime", "LogAppendTime"),
     ),
     count("log.message.timestamp.before.max.ms", INT64_MAX, "How old a record's timestamp may be.", high=INT64_MAX),
@@ -247,7 +247,7 @@ MOVE_OPTIONS: Final = [
         name="group.moves.paused",
         parse=parse_bool,
         default=False,
-        doc="Whether none of them begins; what nobody owns is given out all the same (not in Kafka).",
+        doc="Whether none of them begins; a partition without an owner is given out all the same (not in Kafka).",
     ),
     Option(
         name="group.moves.order",
@@ -342,8 +342,8 @@ STATIC_OPTIONS: Final = [
     text(
         "group.static.fallback",
         _DEFAULTS.group_static_fallback,
-        "Who makes a static group dynamic again: an administrator alone (admin), or also the first member that joins "
-        "it without a name while it is stable (join) (not in Kafka).",
+        "How a static group becomes dynamic again: by an administrator alone (admin), or also by the first member that "
+        "joins it without a name while it is stable (join) (not in Kafka).",
         choices=STATIC_FALLBACKS,
     ),
 ]

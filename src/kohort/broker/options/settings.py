@@ -143,8 +143,8 @@ _GROUPS: Final = [
     text(
         "group.assignor",
         _GROUP_DEFAULTS.group_assignor,
-        "The assignor of every KIP-848 group that has no group.assignor of its own, whatever members name: one of "
-        "group.consumer.assignors; empty: what most members name (not in Kafka).",
+        "The assignor of every KIP-848 group without a group.assignor of its own, before the names of its members: one "
+        "of group.consumer.assignors; empty: the one that most members name (not in Kafka).",
     ),
     text(
         "group.consumer.assignor.mismatch",
@@ -195,7 +195,7 @@ _GROUPS: Final = [
     ),
     _group(
         "group.disconnect.grace.ms",
-        "How long a member lives on whose connection closed without a word, from its next heartbeat on (classic: more "
+        "How long a member stays whose connection closed without a leave, from its next heartbeat on (classic: more "
         "than its interval); -1: its session decides (not in Kafka).",
         low=-1,
     ),
@@ -228,7 +228,7 @@ _LIMITS: Final = [
         low=1,
     ),
     count("max.connections.per.ip", INT32_MAX, "Most connections at a time from one address.", low=1),
-    count("connections.max.idle.ms", 600_000, "A connection that nobody uses for so long is closed.", low=1),
+    count("connections.max.idle.ms", 600_000, "A connection without a request for so long is closed.", low=1),
     count(
         "queued.max.request.bytes",
         256 * MEBI,
