@@ -246,7 +246,7 @@ class SimulatedBroker:
         ]
         if socket is not None:
             # The connection of a first join that waits is known only by the request.
-            parked = (self.runtime.open.get(RequestToken(number)) for number in socket.awaited)
+            parked = (self.runtime.open.get(RequestToken(CauseId(number))) for number in socket.awaited)
             joins = (each for each in parked if isinstance(each, commands.JoinGroup))
             heard += [(each.group_id, each.member_id or each.fresh_member_id) for each in joins]
             socket.close()

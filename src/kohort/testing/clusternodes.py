@@ -26,7 +26,6 @@ from kohort.broker.server import listen_on
 from kohort.broker.topics.leadership import NO_NODE, Leadership, Node
 from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import AlterGroupConfigs, DescribeGroupConfigs, ListGroups, ListGroupsReply
-from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import OFFSETS_TOPIC, RequestToken
 from kohort.storage.partitions.partition import PartitionLog
@@ -153,7 +152,7 @@ class NodeCoordination:
         """Carry out a repeated heartbeat, if the group is still coordinated here."""
         return self._runtime.renew(command) if self._is_here(command.group_id) else None
 
-    def ask(self, command: commands.GroupCommand, on_reply: Callable[[ReplyBody], None]) -> None:
+    def ask(self, command: commands.GroupCommand, on_reply: Callable[[Any], None]) -> None:
         """Carry out a command for a group that is coordinated here."""
         if isinstance(command, _ANYWHERE) or self._is_here(command.group_id):
             self._runtime.ask(command, on_reply)
@@ -165,7 +164,7 @@ class NodeCoordination:
         index: int,
         token: RequestToken,
         command: commands.Command,
-        on_reply: Callable[[ReplyBody], None],
+        on_reply: Callable[[Any], None],
     ) -> None:
         """Carry out a command for a shard; groups coordinated by another broker are not listed."""
         brokers = self._leadership.brokers

@@ -156,7 +156,7 @@ def print_account(account: Account) -> None:
         missing = spark.produced - spark.counted
         print(f"{spark.produced:,} in the end, {spark.counted:,} read by the Spark queries, {missing:,} missing")
         excuse = "" if spark.doubled else ": in the batch of a killed reader that was not back before its session ended"
-        never = ": nobody else has read a batch that was in doubt"
+        never = ": no other query has read a batch that was in doubt"
         print(f"{spark.duplicates:,} twice{excuse if spark.duplicates else never}")
         for name, path in (("picture", spark.picture), ("report of both groups", spark.report)):
             if path:

@@ -75,7 +75,7 @@ def take_over(
             _park(draft, command, member)
             rebalance.complete_join_if_all_are_here(draft)
         case state.ClassicGroupState.EMPTY:
-            raise AssertionError("nobody holds an instance in an empty group")
+            raise AssertionError("an empty group has no instance")
 
 
 def _wants_the_same(group: state.ClassicGroup, former: state.ClassicMember, member: state.ClassicMember) -> bool:

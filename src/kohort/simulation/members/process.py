@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=commands.GroupCommand)
 #: What a member asks before the broker gives it a number.
 NO_CAUSE = CauseId(0)
-NO_REQUEST = RequestToken(0)
+NO_REQUEST = RequestToken(CauseId(0))
 #: How often a request whose connection broke is sent again as it was.
 RESEND_CHANCE = 0.3
 #: A partition as its owner calls it: by the topic's name or label (`TopicShelf`), and number.
