@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 Kind = Literal["invoke", "ok", "fail", "info"]
 
@@ -118,8 +118,7 @@ class History:
         return event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation with both its ends."""
 
     process: str
@@ -154,22 +153,11 @@ def operations(events: Sequence[Event]) -> list[Operation]:
             begun[event.number] = place, event
         else:
             began, _ = begun.pop(event.number, (place, event))
-            found.append(_operation(event, began, place, event.kind))
+            found.append(Operation(event.process, event.name, event.kind, event.value, began, place, event.time_ns))
     # Dictionaries keep their order, so these are by their beginnings.
-    found += [_operation(event, began, len(events), "info") for began, event in begun.values()]
+    for began, event in begun.values():
+        found.append(Operation(event.process, event.name, "info", event.value, began, len(events), event.time_ns))
     return found
-
-
-def _operation(event: Event, began: int, ended: int, kind: Kind) -> Operation:
-    return Operation(
-        process=event.process,
-        name=event.name,
-        kind=kind,
-        value=event.value,
-        began=began,
-        ended=ended,
-        time_ns=event.time_ns,
-    )
 
 
 # Anomalies, by name. Each check takes time linear in the history, but for sorting:
