@@ -245,7 +245,7 @@ def _check_counts(group: ConsumerGroup) -> None:
     if dict(patterns) != group.regex_subscribers:
         raise _fail(group, law, f"counted patterns are {group.regex_subscribers}, and should be {dict(patterns)}")
     if not group.regexes.keys() <= patterns.keys():
-        raise _fail(group, law, f"patterns that nobody uses are kept: {group.regexes.keys() - patterns.keys()}")
+        raise _fail(group, law, f"unused patterns are kept: {group.regexes.keys() - patterns.keys()}")
     named = [(name, each.member_id) for each in group.members.values() if (name := each.instance_id) is not None]
     if sorted(group.instance_ids.items()) != sorted(named):
         raise _fail(group, law, f"static names are {group.instance_ids}, and should be {named}")
@@ -486,7 +486,7 @@ def check_valid_member_generation(group: ClassicGroup) -> None:
     law = "ValidMemberGeneration"
     for waiting in (group.awaiting_join, group.awaiting_sync, group.unsynced, group.new_members):
         if not waiting.keys() <= group.members.keys():
-            raise _fail_classic(group, law, "a request is parked for somebody who is no member")
+            raise _fail_classic(group, law, "a request waits for a member that is gone")
     if group.awaiting_join and group.state is not ClassicGroupState.PREPARING_REBALANCE:
         raise _fail_classic(group, law, "a JoinGroup is parked outside of the join phase")
     if group.awaiting_sync and group.state is not ClassicGroupState.COMPLETING_REBALANCE:
@@ -502,6 +502,6 @@ def check_valid_stable_generation(group: ClassicGroup) -> None:
     if is_at_work and group.generation < 1:
         raise _fail_classic(group, law, "a group is at work before its first generation")
     if is_at_work and any(group.protocol_name not in member.protocol_names for member in group.members.values()):
-        raise _fail_classic(group, law, f"somebody does not speak {group.protocol_name}, which was elected")
+        raise _fail_classic(group, law, f"a member does not speak {group.protocol_name}, which was elected")
     if group.state is ClassicGroupState.EMPTY and group.members:
         raise _fail_classic(group, law, "an empty group has members")

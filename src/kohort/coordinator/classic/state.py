@@ -29,10 +29,10 @@ class ClassicGroupState(Enum):
 TRANSITIONS: Final = {
     (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE): "a member joins",
     (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE): (
-        "every member has joined, or the time to join is over: who is missing is removed, unless it has a static name"
+        "every member has joined, or the time to join is over: a missing member is removed, unless it has a static name"
     ),
-    (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.EMPTY): "nobody is left",
-    (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE): "the leader has said who gets what",
+    (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.EMPTY): "no member is left",
+    (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE): "the leader has sent the assignment",
     (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.PREPARING_REBALANCE): (
         "a member joins, leaves, is silent, says something else, or does not ask for its share in time"
     ),

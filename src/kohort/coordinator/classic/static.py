@@ -75,7 +75,7 @@ def take_over(
             _park(draft, command, member)
             rebalance.complete_join_if_all_are_here(draft)
         case state.ClassicGroupState.EMPTY:
-            raise AssertionError("nobody holds an instance in an empty group")
+            raise AssertionError("an empty group has no instance")
 
 
 def _wants_the_same(group: state.ClassicGroup, former: state.ClassicMember, member: state.ClassicMember) -> bool:
@@ -253,7 +253,7 @@ def go_offline(draft: PendingDecision, settings: GroupSettings, heard_ms: Mappin
                 draft.disarm("sync")
     if group.state is state.ClassicGroupState.COMPLETING_REBALANCE and group.leader in heard_ms:
         # Without its leader a generation gets no assignment.
-        rebalance.begin_rebalance(draft, settings, reason=f"{group.leader}, who was to share out, is offline")
+        rebalance.begin_rebalance(draft, settings, reason=f"{group.leader}, the leader, is offline")
     else:
         rebalance.complete_join_if_all_are_here(draft)
 

@@ -47,7 +47,7 @@ def check_holder(group: ConsumerGroup, command: ConsumerGroupHeartbeat, member_i
     holder = bearer_of(group, command.instance_id, member_id)
     if holder is None:
         raise Refused(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"nobody in the group {group.group_id} is called {command.instance_id}"
+            ErrorCode.UNKNOWN_MEMBER_ID, f"no member of the group {group.group_id} is called {command.instance_id}"
         )
 
 

@@ -167,7 +167,7 @@ def decide_install(
     if async_assignor.is_overtaken(group, order):
         answer = commands.InstallAssignmentReply(
             error=ErrorCode.REBALANCE_IN_PROGRESS,
-            message="members have changed so that the assignment fits nobody; who is asked computes anew",
+            message="members have changed so that the assignment fits none; the asked member computes anew",
         )
         thrown = async_assignor.throw_away(group, settings, now_ms=now_ms)
         return Decision(thrown.records, (Reply(command.request, answer), *thrown.effects))
