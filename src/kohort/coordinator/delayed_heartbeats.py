@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.coordinator import commands, model
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Done, Heartbeat
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
+from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Done, Heartbeat
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, ReplyBody, TimerKey
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import MemberState, VolatileRecord

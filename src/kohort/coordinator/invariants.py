@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping
 from kohort.base.timers import TimerTable
 from kohort.coordinator import interning, model
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
+from kohort.coordinator.commands import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.assignment.balance import build_balance
 from kohort.coordinator.consumer.reconciliation.effective_target import (
     MovesBegun,
@@ -38,7 +39,6 @@ from kohort.coordinator.consumer.reconciliation.effective_target import (
     way_of,
 )
 from kohort.coordinator.consumer.subscription_metadata import topics_of
-from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Decision, TimerKey
 from kohort.coordinator.model import NO_PATTERNS, NO_TARGET, NOBODY, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState

@@ -19,6 +19,7 @@ from typing import Final
 from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.classic import state as classic
 from kohort.coordinator.commands import (
+    JOIN_EPOCH,
     AnyHeartbeat,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
@@ -29,7 +30,6 @@ from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
 from kohort.coordinator.consumer.heartbeat import decide_member, decide_settled
 from kohort.coordinator.consumer.member_metadata import EditionIssued, watches
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.delayed_heartbeats import (
     MemberHeard,
@@ -39,8 +39,9 @@ from kohort.coordinator.delayed_heartbeats import (
     hold_heartbeat,
     without_life,
 )
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import is_offline
 from kohort.errors import ErrorCode, Refused

@@ -18,15 +18,11 @@ from kohort.coordinator.consumer.client_assignors.state import ClientSide
 from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.interning import Interning
-from kohort.coordinator.records.types import MemberState, MoveFacts, OffsetCommitted, RegularExpressionResolved
+from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import Grants, MemberState, MoveFacts, OffsetCommitted, Target
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import TopicId
-
-#: Partitions that a member holds: topic id -> partition -> epoch of the grant.
-Grants = dict[TopicId, dict[int, int]]
-#: Partitions that a member shall hold: topic id -> ascending partitions.
-Target = dict[TopicId, tuple[int, ...]]
 
 #: Topic id and partition.
 Place = tuple[TopicId, int]
@@ -39,7 +35,7 @@ NO_TARGET: Final[Target] = {}
 #: replaces one by a mapping of the group's own.
 NOBODY: Final[dict[str, int]] = {}
 NO_NAMES: Final[dict[str, str]] = {}
-NO_PATTERNS: Final[dict[str, RegularExpressionResolved]] = {}
+NO_PATTERNS: Final[dict[str, facts.RegularExpressionResolved]] = {}
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -164,7 +160,7 @@ class ConsumerGroup:
     #: member id -> member.
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     #: pattern -> the topics that it was resolved to (record 16); only patterns with subscribers.
-    regexes: dict[str, RegularExpressionResolved] = field(default_factory=lambda: NO_PATTERNS)
+    regexes: dict[str, facts.RegularExpressionResolved] = field(default_factory=lambda: NO_PATTERNS)
     #: Derived: topic id -> partition -> id of the member that has it assigned or pending revocation.
     holders: dict[TopicId, dict[int, str]] = field(default_factory=dict)
     #: Derived: instance id -> id of its member, also while that member is away.

@@ -390,10 +390,10 @@ class Shard:
     def _apply_configs(self, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> None:
         told_ms = self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms
         if isinstance(record, facts.GroupConfigsSet):
-            configs.apply_configs_set(self.groups, record)
+            self.groups.configs[record.group_id] = record.configs
             self._settings_of[record.group_id] = configs.effective_settings(self.settings, record.configs)
         else:
-            configs.apply_configs_forgotten(self.groups, record)
+            self.groups.configs.pop(record.group_id, None)
             self._settings_of.pop(record.group_id, None)
         # Members learn of a changed interval at once, also those with a held heartbeat.
         if self.settings_for(record.group_id).group_consumer_heartbeat_interval_ms != told_ms:

@@ -12,13 +12,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kohort.assign.interface import Assignable
 from kohort.coordinator.topics import TopicImage
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken, TopicId
 
+#: Member epoch in the heartbeat of a joining member, and of a static member that leaves for a while.
+JOIN_EPOCH: Final = 0
+LEAVE_STATIC_EPOCH: Final = -2
 #: Partitions by topic id, as the KIP-848 heartbeat lists them: topic id -> ascending partitions.
 Partitions = dict[TopicId, tuple[int, ...]]
 

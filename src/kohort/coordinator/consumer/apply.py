@@ -230,21 +230,21 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     return member
 
 
-def _follow_target(group: ConsumerGroup, member_id: str, target: model.Target) -> None:
+def _follow_target(group: ConsumerGroup, member_id: str, target: facts.Target) -> None:
     """Update the kept balance, or discard it: a new one is built when it is needed."""
     balance = group.balance
     if balance is not None and not balance.change_target(member_id, group.targets.get(member_id), target):
         group.balance = None
 
 
-def _hold(group: ConsumerGroup, member_id: str, grants: model.Grants) -> None:
+def _hold(group: ConsumerGroup, member_id: str, grants: facts.Grants) -> None:
     for topic_id, partitions in grants.items():
         holders = group.holders.setdefault(topic_id, {})
         for partition in partitions:
             holders[partition] = member_id
 
 
-def _release(group: ConsumerGroup, member_id: str, *held: model.Grants) -> None:
+def _release(group: ConsumerGroup, member_id: str, *held: facts.Grants) -> None:
     for grants in held:
         for topic_id, partitions in grants.items():
             holders = group.holders.get(topic_id, {})

@@ -17,13 +17,14 @@ from dataclasses import replace
 
 from kohort.coordinator import commands
 from kohort.coordinator.classic import join, pending_decision, subscriptions, validation
+from kohort.coordinator.commands import JOIN_EPOCH
 from kohort.coordinator.consumer.heartbeat import decide_member
+from kohort.coordinator.consumer.migration import build_hosted_join_reply, decide_succession, is_last_of_its_kind
 from kohort.coordinator.consumer.reconciliation import effective_target, reconcile
 from kohort.coordinator.consumer.static import bearer_of, decide_release
 from kohort.coordinator.consumer.subscription_metadata import topics_of
-from kohort.coordinator.consumer.validation import JOIN_EPOCH, MAX_OWNED_PARTITIONS, check_topics
+from kohort.coordinator.consumer.validation import MAX_OWNED_PARTITIONS, check_topics
 from kohort.coordinator.decision import Arm, Decision, Disarm, Effect, Reply, TimerKey
-from kohort.coordinator.migration import build_hosted_join_reply, decide_succession, is_last_of_its_kind
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import CurrentAssignmentSet, MemberConnectionSeen, MemberState, Record
 from kohort.coordinator.settings import GroupSettings

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kohort.coordinator import delayed_heartbeats, migration
-from kohort.coordinator.commands import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
-from kohort.coordinator.consumer import static
+from kohort.coordinator import delayed_heartbeats
+from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply, Partitions
+from kohort.coordinator.consumer import migration, static
 from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, target
 from kohort.coordinator.consumer.client_assignors.assignor_metadata import take_assignors
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import has_word
@@ -20,11 +20,12 @@ from kohort.coordinator.consumer.member_metadata import is_told
 from kohort.coordinator.consumer.reconciliation import effective_target, reconcile, revocation_timeout
 from kohort.coordinator.consumer.regex import build_regex_records, resolve_regex
 from kohort.coordinator.consumer.subscription_metadata import MembershipChange, joining, topics_of, unite_topics
-from kohort.coordinator.consumer.validation import JOIN_EPOCH, check_heartbeat
+from kohort.coordinator.consumer.validation import check_heartbeat
 from kohort.coordinator.decision import Additions, Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, Grants, GroupsState
+from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import open_window, wait_ms
 from kohort.errors import ErrorCode, Refused

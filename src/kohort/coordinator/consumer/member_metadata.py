@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kohort.coordinator import commands
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import JOIN_EPOCH, ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.metadata_log import NOTHING_YET, MetadataLog
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
 from kohort.coordinator.model import ConsumerGroup, GroupsState
 from kohort.coordinator.records import types as facts

@@ -17,19 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
-from kohort.coordinator.consumer import tombstones, validation
+from kohort.coordinator.commands import LEAVE_STATIC_EPOCH, ConsumerGroupHeartbeat
+from kohort.coordinator.consumer import tombstones
 from kohort.coordinator.consumer.reconciliation import effective_target, reconcile
 from kohort.coordinator.decision import Additions, Disarm, TimerKey, TimerKind
-from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, Grants
+from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import types as facts
+from kohort.coordinator.records.types import Grants
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
 
 def is_away(member: ConsumerMember) -> bool:
     """Whether a static member has left for a while (epoch -2)."""
-    return member.member_epoch == validation.LEAVE_STATIC_EPOCH
+    return member.member_epoch == LEAVE_STATIC_EPOCH
 
 
 def decide_connection_gone(group: ConsumerGroup, member_id: str) -> list[facts.Record]:
@@ -178,7 +179,7 @@ def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> facts
     return facts.CurrentAssignmentSet(
         group_id=group_id,
         member_id=member.member_id,
-        member_epoch=validation.LEAVE_STATIC_EPOCH,
+        member_epoch=LEAVE_STATIC_EPOCH,
         previous_member_epoch=member.previous_member_epoch,
         state=facts.MemberState.STABLE,
         assigned=kept,

@@ -14,16 +14,17 @@ from dataclasses import fields
 from struct import Struct
 from typing import Any, Final, TypeVar
 
-from kohort.coordinator.model import Grants, Target
 from kohort.coordinator.records.codec import decode
 from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
     ConsumerMemberSubscribed,
     CurrentAssignmentSet,
+    Grants,
     MemberState,
     MemberTargetSet,
     OffsetCommitted,
     Record,
+    Target,
     TargetAssignmentEpochSet,
 )
 from kohort.ids import ZERO_TOPIC_ID, TopicId

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kohort.coordinator import commands
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
+from kohort.coordinator.commands import JOIN_EPOCH
 from kohort.coordinator.decision import Decision, Reply, ReplyBody
 from kohort.coordinator.delayed_heartbeats import HeartbeatHeld, HeartbeatReleased, MemberWatched, find_member
 from kohort.coordinator.model import ConsumerMember

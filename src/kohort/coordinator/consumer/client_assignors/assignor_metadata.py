@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.commands import ClientAssignor, ConsumerGroupHeartbeat
+from kohort.coordinator.commands import JOIN_EPOCH, ClientAssignor, ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.assignment.assignor_input import chosen_assignor
 from kohort.coordinator.consumer.client_assignors.state import Shape, shape_of, size_of
 from kohort.coordinator.consumer.subscription_metadata import NO_CHANGE, MembershipChange, count_members
-from kohort.coordinator.consumer.validation import JOIN_EPOCH
 from kohort.coordinator.model import ConsumerGroup
 from kohort.coordinator.records.types import ClientAssignorsForgotten, ClientAssignorsSet, Record
 from kohort.coordinator.settings import GroupSettings

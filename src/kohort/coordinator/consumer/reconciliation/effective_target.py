@@ -14,8 +14,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kohort.coordinator import model
-from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, Grants, Place, WaitingMove
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, MemberTargetSet, Record, VolatileRecord
+from kohort.coordinator.model import NO_GRANTS, NO_TARGET, ConsumerGroup, ConsumerMember, Place, WaitingMove
+from kohort.coordinator.records.types import (
+    CurrentAssignmentSet,
+    Grants,
+    MemberState,
+    MemberTargetSet,
+    Record,
+    Target,
+    VolatileRecord,
+)
 from kohort.ids import TopicId
 
 
@@ -68,7 +76,7 @@ def target_in(records: Collection[Record], group: ConsumerGroup, member_id: str)
 
 def build_way(
     member_id: str, target: Mapping[TopicId, tuple[int, ...]], assigned: Grants, waiting: Mapping[Place, WaitingMove]
-) -> model.Target:
+) -> Target:
     """Return the target without partitions that others keep for now, and with those that the member keeps."""
     way = {topic_id: set(partitions) for topic_id, partitions in target.items()}
     for topic_id, wanted in way.items():
@@ -154,7 +162,7 @@ def apply_begun(groups: model.GroupsState, record: MovesBegun) -> None:
     _note(group, [group.waiting.pop(place) for place in record.places if place in group.waiting])
 
 
-def follow_target(group: ConsumerGroup, member_id: str, target: model.Target) -> None:
+def follow_target(group: ConsumerGroup, member_id: str, target: Target) -> None:
     """Set the taker of waiting moves whose partition is in a new target."""
     for place in group.waiting.keys() & places_of(target):
         group.waiting[place] = group.waiting[place]._replace(taker=member_id)

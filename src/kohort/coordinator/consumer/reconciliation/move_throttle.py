@@ -18,9 +18,8 @@ from operator import attrgetter
 from typing import Final
 
 from kohort.coordinator import model, topics
-from kohort.coordinator.commands import LogsMeasured
+from kohort.coordinator.commands import LEAVE_STATIC_EPOCH, LogsMeasured
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack
-from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Additions, Arm, Decision, Effect, MeasureLogs, TimerKey
 from kohort.coordinator.model import NO_WEIGHTS, ConsumerGroup, GroupsState, Paced, Place, WaitingMove, Weights
 from kohort.coordinator.records.types import MemberTargetSet, Record, VolatileRecord

@@ -16,8 +16,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from kohort.coordinator.commands import Partitions
-from kohort.coordinator.model import NO_GRANTS, ConsumerMember, Grants
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState
+from kohort.coordinator.model import NO_GRANTS, ConsumerMember
+from kohort.coordinator.records.types import CurrentAssignmentSet, Grants, MemberState
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 

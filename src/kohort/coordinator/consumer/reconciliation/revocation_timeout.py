@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from kohort.coordinator import commands
 from kohort.coordinator.decision import Additions, Arm, Disarm, Effect, TimerKey
-from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, VolatileRecord
+from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, GroupsState
+from kohort.coordinator.records.types import CurrentAssignmentSet, Grants, MemberState, VolatileRecord
 from kohort.ids import TopicId
 
 
