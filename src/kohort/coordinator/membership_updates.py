@@ -35,7 +35,6 @@ from kohort.coordinator.delayed_heartbeats import (
     MemberHeard,
     MemberWatched,
     WatchEnded,
-    find_member,
     hold_heartbeat,
     without_life,
 )
@@ -67,7 +66,7 @@ def drop_watch(command: WatchMember) -> Decision:
 
 
 def _decide(groups: GroupsState, command: WatchMember, settings: GroupSettings, *, now_ms: int) -> Decision:
-    member = find_member(groups, command.group_id, command.member_id)
+    member = groups.find_member(command.group_id, command.member_id)
     if member is None or member.classic is not None or member.member_epoch < 0:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
     if command.member_epoch > member.member_epoch:
@@ -188,7 +187,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
         # Without held heartbeats and watches no member waits for a partition.
         if record.group_id not in groups.holds and record.group_id not in groups.watches:
             continue
-        member = delayed_heartbeats.find_member(groups, record.group_id, record.member_id)
+        member = groups.find_member(record.group_id, record.member_id)
         if member is None:
             continue
         # A revoked partition of a member that is away blocks no one.

@@ -251,6 +251,11 @@ class GroupsState:
     #: Derived: pool that keeps equal values once.
     sharing: Interning = field(default_factory=Interning)
 
+    def find_member(self, group_id: str, member_id: str) -> ConsumerMember | None:
+        """Return a member of a KIP-848 group, `None` if the id is not a member."""
+        group = self.consumer.get(group_id)
+        return None if group is None else group.members.get(member_id)
+
     def has_offsets(self, group_id: str) -> bool:
         """Whether the group has committed offsets, or offsets in an open transaction."""
         return group_id in self.offsets or group_id in self.pending_offsets

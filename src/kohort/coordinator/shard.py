@@ -381,7 +381,8 @@ class Shard:
         if assign_ms is not None:
             self.timers.arm(batching_window.assignment_key(group.group_id), assign_ms)
         if group.published is not None:
-            self.apply(member_metadata.build_loaded_board(group, now_ms=now_ms))
+            base = group.published.loaded_base(now_ms)
+            self.apply(member_metadata.BoardLoaded(group_id=group.group_id, base=base))
         # A restart has forgotten which moves had begun: all wait again that the old owner was not told of.
         if settings.has_paced_moves:
             records, effects = move_throttle.hold_open(group, self.groups.image, now_ms=now_ms)

@@ -189,8 +189,7 @@ def apply_metadata_set(groups: model.GroupsState, record: facts.MemberMetadataSe
 
 def apply_connection_seen(groups: model.GroupsState, record: facts.MemberConnectionSeen) -> None:
     """Note that the connection of a member is closed, or that the member was heard of again."""
-    group = groups.consumer.get(record.group_id)
-    member = None if group is None else group.members.get(record.member_id)
+    member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.is_disconnected = record.is_gone
 

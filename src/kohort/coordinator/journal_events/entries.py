@@ -225,14 +225,6 @@ def _computation_noted(view: DecisionView, record: ComputationNoted) -> Iterable
     return (entry,)
 
 
-def _computation_failed(view: DecisionView, record: ComputationFailed) -> Iterable[Entry]:
-    return (view.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why),)
-
-
-def _connection_seen(view: DecisionView, record: facts.MemberConnectionSeen) -> Iterable[Entry]:
-    return (view.transition("connection_lost" if record.is_gone else "connection_back", record.member_id),)
-
-
 def _configs_set(view: DecisionView, record: facts.GroupConfigsSet | facts.GroupConfigsForgotten) -> Iterable[Entry]:
     before = view.configs
     after = record.configs if isinstance(record, facts.GroupConfigsSet) else {}
@@ -307,10 +299,14 @@ CONSUMER_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]]
     facts.CurrentAssignmentForgotten: _assignment_forgotten,
     facts.ConsumerGroupForgotten: _group_forgotten,
     ComputationNoted: _computation_noted,
-    ComputationFailed: _computation_failed,
+    ComputationFailed: lambda view, record: [
+        view.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why)
+    ],
     MovesHeldBack: _moves_held_back,
     MovesBegun: _moves_begun,
-    facts.MemberConnectionSeen: _connection_seen,
+    facts.MemberConnectionSeen: lambda view, record: [
+        view.transition("connection_lost" if record.is_gone else "connection_back", record.member_id)
+    ],
     facts.GroupConfigsSet: _configs_set,
     facts.GroupConfigsForgotten: _configs_set,
     facts.OffsetForgotten: _offset_forgotten,
@@ -356,14 +352,6 @@ def _member_removed(view: DecisionView, record: classic.MemberRemoved) -> Iterat
 def _member_replaced(view: DecisionView, record: classic.StaticMemberReplaced) -> Iterable[Entry]:
     member, former = record.member, record.replaced_id
     return (view.transition("member_replaced", member.member_id, instance=member.instance_id or "", former=former),)
-
-
-def _id_handed_out(view: DecisionView, record: classic.MemberIdHandedOut) -> Iterable[Entry]:
-    return (view.decision("member_id_required", record.member_id),)
-
-
-def _connection_lost(view: DecisionView, record: classic.ClassicConnectionLost) -> Iterable[Entry]:
-    return (view.transition("connection_lost", record.member_id),)
 
 
 def _rebalance_begun(view: DecisionView, record: classic.RebalanceBegun) -> Iterable[Entry]:
@@ -459,8 +447,8 @@ CLASSIC_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]] 
     classic.MemberPut: _member_put,
     classic.MemberRemoved: _member_removed,
     classic.StaticMemberReplaced: _member_replaced,
-    classic.MemberIdHandedOut: _id_handed_out,
-    classic.ClassicConnectionLost: _connection_lost,
+    classic.MemberIdHandedOut: lambda view, record: [view.decision("member_id_required", record.member_id)],
+    classic.ClassicConnectionLost: lambda view, record: [view.transition("connection_lost", record.member_id)],
     classic.RebalanceBegun: _rebalance_begun,
     classic.GenerationBegun: _generation_begun,
     facts.ClassicGroupStored: _stored,

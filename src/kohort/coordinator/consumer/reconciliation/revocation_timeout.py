@@ -123,8 +123,7 @@ def move_times(group: ConsumerGroup, by_ms: int) -> None:
 
 def apply_hand_over_timed(groups: GroupsState, record: HandOverTimed) -> None:
     """Set the deadlines of a member's partitions."""
-    group = groups.consumer.get(record.group_id)
-    member = None if group is None else group.members.get(record.member_id)
+    member = groups.find_member(record.group_id, record.member_id)
     if member is not None:
         member.revoke_by = record.revoke_by or NO_GRANTS
         member.untaken = record.untaken or NO_GRANTS
