@@ -398,6 +398,10 @@ class Runtime:
             self._loop.call_soon(self._tell_news, shard_log)
         return True
 
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
+        """Append the records of a decision to its log; the runtime of a simulated broker has logs of its own."""
+        return append_decision(self._durability, partition, decision, now_ms)
+
     def _measured(self, shard_log: ShardLog, errand: MeasureLogs) -> None:
         if shard_log in self._shard_logs:
             cause, extents = self.next_token(), self.measure(errand.places)
@@ -414,10 +418,6 @@ class Runtime:
         before = shard_log.failure_of(order.group_id)
         self._carry_out(shard_log, command)
         shard_log.log_failure(order, before)
-
-    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
-        """Append a decision to a log; the simulation has a disk of its own."""
-        return append_decision(self._durability, partition, decision, now_ms)
 
     def _reply(self, partition: PartitionLog, token: RequestToken, body: ReplyBody) -> None:
         request, then, _ = self._waiting.pop(token)
