@@ -525,7 +525,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if values[option_table.EXACTLY_ONCE]:
         raise ConfigError(
             f"{option_table.EXACTLY_ONCE} cannot be true: it takes transactions, which neither the coordinator nor the "
-            "producer has yet; leave it out, and let readers drop doubles (kohort.batchHeaders, docs/reference/spark.md)"
+            "producer has yet; leave it out, and let readers drop doubles "
+            "(kohort.batchHeaders, docs/reference/spark.md)"
         )
     topic = values["topic"] and values["topic"].strip()
     if topic == "":

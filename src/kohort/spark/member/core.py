@@ -224,8 +224,7 @@ class Membership:
     def part(self, batch: BatchState) -> requests.Steps[bool]:
         """Tell the group the position everywhere as the query ends; return whether to leave for good.
 
-        Args:
-            batch: how far Spark is with the open batch, as far as that can be found out.
+        `batch`: how far Spark is with the open batch, as far as that can be found out.
         """
         if self.is_open and batch is BatchState.FINISHED:
             yield from self.finish_open()
@@ -328,11 +327,7 @@ class Membership:
     # -- a batch begins -----------------------------------------------------------------------------------------------
 
     def _wait_for_assignment(self, now_ms: int, deadline_ms: int, *, is_enough: bool = False) -> requests.Steps[int]:
-        """Return when the assignment is known; a bounded run waits until that is more than nothing.
-
-        Args:
-            is_enough: an assignment will do, be it empty.
-        """
+        """Return when the assignment is known; a bounded run waits for a partition unless an empty one `is_enough`."""
         began_ms = now_ms
         while not self._is_settled(now_ms - began_ms, is_enough=is_enough):
             if now_ms >= deadline_ms:
@@ -522,12 +517,10 @@ TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
 # A planned batch is left to its query while that is in the group, or away for a while (KIP-345: it keeps its name until
 # its session ends), and for a bounded time. A query that takes it then logs which offsets may be read twice.
 class UncertainBatches:
-    """The open batches of other queries for which one query waits.
+    """The open batches of other queries for which the query of that name waits.
 
     Args:
-        name: of the query.
         told: where sentences for the log go.
-        waits: whether it waits at all.
         patience_ms: how long it waits for a query that is still a member.
     """
 
