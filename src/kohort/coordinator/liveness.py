@@ -16,12 +16,11 @@ from __future__ import annotations
 from typing import Final
 
 from kohort.base.timers import TimerTable
+from kohort.coordinator import commands, model
 from kohort.coordinator.classic.state import ClassicConnectionLost, ClassicGroup
 from kohort.coordinator.classic.static import decide_connection_closed
-from kohort.coordinator.commands import MemberDisconnected, Refusal
 from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
-from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import MemberConnectionSeen, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import start_offline
@@ -49,11 +48,8 @@ def longest_interval_ms(settings: GroupSettings) -> int:
 def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms: int, *, since_cut_ms: int = -1) -> int:
     """Return the heartbeat interval of a member at its target.
 
-    Args:
-        settings: of the group.
-        member_count: members of the group, all of which heartbeat.
-        proposed_ms: the interval that the member proposes; 0 and less: none.
-        since_cut_ms: how long ago a request of its client ended the hold of a heartbeat; below 0: none did.
+    `proposed_ms`: the interval that the member proposes; 0 and less: none. `since_cut_ms`: how long ago a request of
+    its client ended the hold of a heartbeat; below 0: none did.
     """
     interval_ms = settings.group_consumer_heartbeat_interval_ms
     # The common case first: every heartbeat comes here.
@@ -71,7 +67,7 @@ def settled_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
 
 
 def pending_interval_ms(
-    settings: GroupSettings, group: ConsumerGroup, proposed_ms: int, *, is_pushed: bool = False
+    settings: GroupSettings, group: model.ConsumerGroup, proposed_ms: int, *, is_pushed: bool = False
 ) -> int:
     """Return the heartbeat interval of a member on its way to its target, or before a target.
 
@@ -86,7 +82,8 @@ def pending_interval_ms(
         return settled_ms
     if is_pushed:
         short_ms = max(short_ms, HELD_STEP_MS)
-    settled = settled_count(group)
+    # Members have their whole target only by one that is as new as the group.
+    settled = members - len(group.behind) if group.target_epoch == group.epoch else 0
     pending = max(1, members - settled)
     ordinary_ms = settled_interval_ms(settings, members, -1)
     left = max(1, settings.group_heartbeat_rate_max - settled * 1000 // ordinary_ms)
@@ -101,11 +98,6 @@ def waiting_interval_ms(settings: GroupSettings, member_count: int, proposed_ms:
     """
     settled_ms = settled_interval_ms(settings, member_count, proposed_ms)
     return min(settled_ms, max(HELD_STEP_MS, left_ms - HELD_STEP_MS, 2 * left_ms // 3))
-
-
-def settled_count(group: ConsumerGroup) -> int:
-    """Return the number of members that have their whole target, if it is as new as the group."""
-    return len(group.members) - len(group.behind) if group.target_epoch == group.epoch else 0
 
 
 # Removal of a member after its connection closed without a leave, before its session ends.
@@ -125,8 +117,8 @@ def settled_count(group: ConsumerGroup) -> int:
 
 
 def decide_disconnected(
-    groups: GroupsState,
-    command: MemberDisconnected,
+    groups: model.GroupsState,
+    command: commands.MemberDisconnected,
     settings: GroupSettings,
     timers: TimerTable[TimerKey],
     *,
@@ -152,7 +144,7 @@ def decide_disconnected(
 
 
 def _of_consumer(
-    group: ConsumerGroup, member_id: str, settings: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
+    group: model.ConsumerGroup, member_id: str, settings: GroupSettings, timers: TimerTable[TimerKey], *, now_ms: int
 ) -> Decision:
     member = group.members.get(member_id)
     if member is None or member.is_disconnected or is_away(member):
@@ -174,9 +166,9 @@ def _of_consumer(
 
 
 def _of_static(
-    groups: GroupsState,
-    group: ConsumerGroup,
-    member: ConsumerMember,
+    groups: model.GroupsState,
+    group: model.ConsumerGroup,
+    member: model.ConsumerMember,
     settings: GroupSettings,
     timers: TimerTable[TimerKey],
     *,
@@ -200,7 +192,7 @@ def _of_classic(group: ClassicGroup, member_id: str, timers: TimerTable[TimerKey
         return Decision()
     records: tuple[Record, ...] = (ClassicConnectionLost(group_id=group.group_id, member_id=member_id),)
     replies: list[Effect] = [
-        Reply(parked[member_id], Refusal(code=ErrorCode.UNKNOWN_MEMBER_ID))
+        Reply(parked[member_id], commands.Refusal(code=ErrorCode.UNKNOWN_MEMBER_ID))
         for parked in (group.awaiting_join, group.awaiting_sync)
         if member_id in parked
     ]

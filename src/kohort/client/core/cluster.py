@@ -361,7 +361,7 @@ class Cluster:
         elif answer.failure in _NOT_THERE:
             self._absent[to] = answer
             if is_named and self.is_cut_off:
-                assert self._answered is not None, "somebody has named it"
+                assert self._answered is not None, "a broker has named it"
                 attempts = [(str(each), _reason(each, self._absent[each])) for each in self.brokers.values()]
                 self._on_unreachable(AdvertisedAddressError(str(self._answered), attempts), now_ms)
 

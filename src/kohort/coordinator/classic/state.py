@@ -7,16 +7,11 @@ Source: Apache Kafka's classic group protocol (KIP-62, KIP-394, KIP-429).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kohort.coordinator.records.types import (
-    ClassicGroupStored,
-    ClassicRebalanceDue,
-    StoredClassicMember,
-    VolatileRecord,
-)
+from kohort.coordinator.records import types as facts
 from kohort.ids import RequestToken
 
 
@@ -34,10 +29,10 @@ class ClassicGroupState(Enum):
 TRANSITIONS: Final = {
     (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE): "a member joins",
     (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.COMPLETING_REBALANCE): (
-        "every member has joined, or the time to join is over: who is missing is removed, unless it has a static name"
+        "every member has joined, or the time to join is over: a missing member is removed, unless it has a static name"
     ),
-    (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.EMPTY): "nobody is left",
-    (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE): "the leader has said who gets what",
+    (ClassicGroupState.PREPARING_REBALANCE, ClassicGroupState.EMPTY): "no member is left",
+    (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE): "the leader has sent the assignment",
     (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.PREPARING_REBALANCE): (
         "a member joins, leaves, is silent, says something else, or does not ask for its share in time"
     ),
@@ -105,87 +100,61 @@ class ParkedNewcomer:
     since_ms: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ClassicGroup:
     """One classic group."""
 
-    __slots__ = (
-        "awaiting_join",
-        "awaiting_sync",
-        "due",
-        "generation",
-        "group_id",
-        "handed_on",
-        "initial_remaining_ms",
-        "instance_ids",
-        "leader",
-        "members",
-        "metadata_bytes",
-        "new_member_added",
-        "new_members",
-        "parked",
-        "pending",
-        "protocol_counts",
-        "protocol_name",
-        "protocol_type",
-        "rebalance_reason",
-        "state",
-        "state_timestamp_ms",
-        "stored",
-        "unsynced",
-    )
-
-    def __init__(self, group_id: str) -> None:
-        #: Id of the group.
-        self.group_id = group_id
-        #: State of the rebalance protocol.
-        self.state = ClassicGroupState.EMPTY
-        #: When the group entered `state`, coordinator time, ms.
-        self.state_timestamp_ms = 0
-        #: Protocol type ("consumer", "connect", ...); `None` before the first member.
-        self.protocol_type: str | None = None
-        #: Generation: rises by one at the end of each join phase; 0 before the first.
-        self.generation = 0
-        #: Protocol that the members elected for this generation.
-        self.protocol_name: str | None = None
-        #: Member that computes the assignment; `None` exactly if there are no members.
-        self.leader: str | None = None
-        #: member id -> member, in the order of arrival.
-        self.members: dict[str, ClassicMember] = {}
-        #: Member ids handed out with MEMBER_ID_REQUIRED that have not joined yet; disjoint from `members`.
-        self.pending: dict[str, None] = {}
-        #: member id -> its parked JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
-        self.awaiting_join: dict[str, RequestToken] = {}
-        #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
-        self.awaiting_sync: dict[str, RequestToken] = {}
-        #: Members of this generation without a SyncGroup yet; a subset of `members`.
-        self.unsynced: dict[str, None] = {}
-        #: Members whose first JoinGroup is still parked: they may be removed while they wait.
-        self.new_members: dict[str, None] = {}
-        #: instance id -> id of its member.
-        self.instance_ids: dict[str, str] = {}
-        #: protocol name -> number of members that support it; never 0.
-        self.protocol_counts: dict[str, int] = {}
-        #: Sum of `ClassicMember.metadata_bytes`.
-        self.metadata_bytes = 0
-        #: Remaining extension of the initial delay, ms; `None` outside of an initial delay.
-        self.initial_remaining_ms: int | None = None
-        #: Whether a member joined since the initial delay was last set.
-        self.new_member_added = False
-        #: Reason of the latest rebalance; empty before the first.
-        self.rebalance_reason = ""
-        #: The latest record of the group in the log, `None` before the first.
-        self.stored: ClassicGroupStored | None = None
-        #: The rebalance that a restart begins again, in static mode: without it the restart would lose its reason.
-        self.due: ClassicRebalanceDue | None = None
-        #: instance id -> parked JoinGroup of a new member; static mode, and not in the join phase.
-        self.parked: dict[str, ParkedNewcomer] = {}
-        #: member id -> the former member that the leader knows, whose place the member took since the join phase ended;
-        #: only while CompletingRebalance.
-        self.handed_on: dict[str, FormerMember] = {}
+    #: Id of the group.
+    group_id: str
+    #: State of the rebalance protocol.
+    state: ClassicGroupState = ClassicGroupState.EMPTY
+    #: When the group entered `state`, coordinator time, ms.
+    state_timestamp_ms: int = 0
+    #: Protocol type ("consumer", "connect", ...); `None` before the first member.
+    protocol_type: str | None = None
+    #: Generation: rises by one at the end of each join phase; 0 before the first.
+    generation: int = 0
+    #: Protocol that the members elected for this generation.
+    protocol_name: str | None = None
+    #: Member that computes the assignment; `None` exactly if there are no members.
+    leader: str | None = None
+    #: member id -> member, in the order of arrival.
+    members: dict[str, ClassicMember] = field(default_factory=dict)
+    #: Member ids handed out with MEMBER_ID_REQUIRED that have not joined yet; disjoint from `members`.
+    pending: dict[str, None] = field(default_factory=dict)
+    #: member id -> its parked JoinGroup; between decisions only while PreparingRebalance; a subset of `members`.
+    awaiting_join: dict[str, RequestToken] = field(default_factory=dict)
+    #: member id -> its parked SyncGroup; only while CompletingRebalance; a subset of `members`.
+    awaiting_sync: dict[str, RequestToken] = field(default_factory=dict)
+    #: Members of this generation without a SyncGroup yet; a subset of `members`.
+    unsynced: dict[str, None] = field(default_factory=dict)
+    #: Members whose first JoinGroup is still parked: they may be removed while they wait.
+    new_members: dict[str, None] = field(default_factory=dict)
+    #: instance id -> id of its member.
+    instance_ids: dict[str, str] = field(default_factory=dict)
+    #: protocol name -> number of members that support it; never 0.
+    protocol_counts: dict[str, int] = field(default_factory=dict)
+    #: Sum of `ClassicMember.metadata_bytes`.
+    metadata_bytes: int = 0
+    #: Remaining extension of the initial delay, ms; `None` outside of an initial delay.
+    initial_remaining_ms: int | None = None
+    #: Whether a member joined since the initial delay was last set.
+    new_member_added: bool = False
+    #: Reason of the latest rebalance; empty before the first.
+    rebalance_reason: str = ""
+    #: The latest record of the group in the log, `None` before the first.
+    stored: facts.ClassicGroupStored | None = None
+    #: The rebalance that a restart begins again, in static mode: without it the restart would lose its reason.
+    due: facts.ClassicRebalanceDue | None = None
+    #: instance id -> parked JoinGroup of a new member; static mode, and not in the join phase.
+    parked: dict[str, ParkedNewcomer] = field(default_factory=dict)
+    #: member id -> the former member that the leader knows, whose place the member took since the join phase ended;
+    #: only while CompletingRebalance.
+    handed_on: dict[str, FormerMember] = field(default_factory=dict)
 
     def copy(self) -> ClassicGroup:
         """Return an independent copy that shares the members' values."""
-        other = ClassicGroup(self.group_id)
+        other = object.__new__(ClassicGroup)
         for name in self.__slots__:
             value = getattr(self, name)
             setattr(other, name, dict(value) if isinstance(value, dict) else value)
@@ -233,9 +202,9 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
 
-def build_stored(group: ClassicGroup) -> ClassicGroupStored:
+def build_stored(group: ClassicGroup) -> facts.ClassicGroupStored:
     """Build the record from which a restart rebuilds this Stable or Empty group."""
-    return ClassicGroupStored(
+    return facts.ClassicGroupStored(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -246,9 +215,9 @@ def build_stored(group: ClassicGroup) -> ClassicGroupStored:
     )
 
 
-def build_stored_member(member: ClassicMember, protocol_name: str | None) -> StoredClassicMember:
+def build_stored_member(member: ClassicMember, protocol_name: str | None) -> facts.StoredClassicMember:
     """Build the stored form of a member: only the elected one of its protocols is kept."""
-    return StoredClassicMember(
+    return facts.StoredClassicMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -260,7 +229,7 @@ def build_stored_member(member: ClassicMember, protocol_name: str | None) -> Sto
     )
 
 
-def durable_view(group: ClassicGroup) -> ClassicGroupStored | None:
+def durable_view(group: ClassicGroup) -> facts.ClassicGroupStored | None:
     """Return the record that the log must hold for this group; `None`: none."""
     # In a Stable or Empty group it is computed from the live state, so that a change that was applied but not written
     # shows. During a rebalance the log keeps the last such state.
@@ -274,31 +243,31 @@ def durable_view(group: ClassicGroup) -> ClassicGroupStored | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroupOpened(VolatileRecord):
+class ClassicGroupOpened(facts.VolatileRecord):
     """A client asked to join a group that did not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroupDropped(VolatileRecord):
+class ClassicGroupDropped(facts.VolatileRecord):
     """The group never had a member and expects none any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberIdHandedOut(VolatileRecord):
+class MemberIdHandedOut(facts.VolatileRecord):
     """MEMBER_ID_REQUIRED was answered with this member id, which is expected to join."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingMemberRemoved(VolatileRecord):
+class PendingMemberRemoved(facts.VolatileRecord):
     """A member id that was handed out is not expected any more."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPut(VolatileRecord):
+class MemberPut(facts.VolatileRecord):
     """A member joined, or rejoined with other protocols or timeouts."""
 
     protocol_type: str
@@ -306,14 +275,14 @@ class MemberPut(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRemoved(VolatileRecord):
+class MemberRemoved(facts.VolatileRecord):
     """A member left, was fenced, or did not rejoin in time; its parked requests are dropped."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticMemberReplaced(VolatileRecord):
+class StaticMemberReplaced(facts.VolatileRecord):
     """`member` takes over the instance id of `replaced_id`; that one's parked requests are dropped."""
 
     replaced_id: str
@@ -321,7 +290,7 @@ class StaticMemberReplaced(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinParked(VolatileRecord):
+class JoinParked(facts.VolatileRecord):
     """A JoinGroup is parked, in place of an older one of the same member."""
 
     member_id: str
@@ -329,14 +298,14 @@ class JoinParked(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicConnectionLost(VolatileRecord):
+class ClassicConnectionLost(facts.VolatileRecord):
     """A member's connection is closed: its parked requests are dropped, and it counts as not joined."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceBegun(VolatileRecord):
+class RebalanceBegun(facts.VolatileRecord):
     """The join phase is open; `initial_remaining_ms`: remaining extension of the initial delay, or `None`."""
 
     reason: str
@@ -345,14 +314,14 @@ class RebalanceBegun(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InitialDelayExtended(VolatileRecord):
+class InitialDelayExtended(facts.VolatileRecord):
     """The initial delay is extended, as members joined during it."""
 
     initial_remaining_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationBegun(VolatileRecord):
+class GenerationBegun(facts.VolatileRecord):
     """The join phase is over: every parked JoinGroup is answered, every member's SyncGroup is expected."""
 
     generation: int
@@ -362,7 +331,7 @@ class GenerationBegun(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReceived(VolatileRecord):
+class SyncReceived(facts.VolatileRecord):
     """A member sent SyncGroup; `request` is parked until the leader's, `None` if it was answered at once."""
 
     member_id: str
@@ -370,33 +339,33 @@ class SyncReceived(VolatileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncsAnswered(VolatileRecord):
+class SyncsAnswered(facts.VolatileRecord):
     """No SyncGroup is parked any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerHosted(VolatileRecord):
+class NewcomerHosted(facts.VolatileRecord):
     """The member just put is in the present generation without the leader's knowledge."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerParked(VolatileRecord):
+class NewcomerParked(facts.VolatileRecord):
     """A new member outside of the present generation is parked for the next one, or was refused."""
 
     newcomer: ParkedNewcomer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewcomerGone(VolatileRecord):
+class NewcomerGone(facts.VolatileRecord):
     """A parked new member is in the group now, or is not waited for any longer."""
 
     instance_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbsenteeEntered(VolatileRecord):
+class AbsenteeEntered(facts.VolatileRecord):
     """An offline member takes part in a rebalance with its present partitions in its metadata."""
 
     member: ClassicMember

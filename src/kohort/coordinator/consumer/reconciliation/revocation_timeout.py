@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kohort.coordinator.commands import ConsumerGroupHeartbeat
-from kohort.coordinator.decision import Arm, Disarm, Effect, TimerKey
+from kohort.coordinator import commands
+from kohort.coordinator.decision import Additions, Arm, Disarm, Effect, TimerKey
 from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, Grants, GroupsState
-from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, Record, VolatileRecord
+from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState, VolatileRecord
 from kohort.ids import TopicId
 
 
@@ -28,16 +28,9 @@ class HandOverTimed(VolatileRecord):
 
 
 def decide_times(
-    member: ConsumerMember, step: CurrentAssignmentSet | None, command: ConsumerGroupHeartbeat, *, now_ms: int
-) -> tuple[list[Record], list[Effect]]:
-    """Return the deadlines of a member after its heartbeat, and arm the earliest one.
-
-    Args:
-        member: its state before the heartbeat.
-        step: its next assignment, `None` if it stays.
-        command: the heartbeat.
-        now_ms: coordinator time.
-    """
+    member: ConsumerMember, step: CurrentAssignmentSet | None, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
+) -> Additions:
+    """Return the deadlines of a member after a heartbeat and its `step`, and arm the earliest one."""
     group_id = command.group_id
     key = TimerKey("rebalance", group_id, member.member_id)
     said_ms = command.rebalance_timeout_ms
@@ -64,7 +57,7 @@ def decide_times(
     return [record], effects
 
 
-def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int) -> Grants:
+def untaken_after(member: ConsumerMember, command: commands.ConsumerGroupHeartbeat, *, now_ms: int) -> Grants:
     """Return the partitions that the member may be about to take: assigned, and not reported as owned."""
     if not member.untaken:
         return NO_GRANTS
@@ -79,7 +72,7 @@ def untaken_after(member: ConsumerMember, command: ConsumerGroupHeartbeat, *, no
 
 
 def _shown_to_have(
-    member: ConsumerMember, command: ConsumerGroupHeartbeat, *, now_ms: int
+    member: ConsumerMember, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
 ) -> Mapping[TopicId, Collection[int]]:
     """Return the partitions that the member lists, or is known to have if its heartbeat has no list."""
     # It may have missed the response that assigned the others; then it takes those only after it has revoked the ones
