@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 import stockjoins
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.decision import Decision
 from kohort.coordinator.records import codec
 from kohort.coordinator.settings import GroupSettings
@@ -48,7 +48,7 @@ class BenchedGroup:
         self.names = tuple(names)
         self.commit(
             self.shard.handle(
-                asked.TopicsChanged(cause=CauseId(1), image=TopicImage.of(facts, version=1)), now_ms=self.now_ms
+                commands.TopicsChanged(cause=CauseId(1), image=TopicImage.of(facts, version=1)), now_ms=self.now_ms
             )
         )
         for number in range(members):
@@ -64,7 +64,7 @@ class BenchedGroup:
 
     def heartbeat(self, member_id: str, epoch: int, **fields: object) -> None:
         """One heartbeat, carried out."""
-        command = asked.ConsumerGroupHeartbeat(
+        command = commands.ConsumerGroupHeartbeat(
             cause=CauseId(1),
             request=RequestToken(1),
             group_id=GROUP,

@@ -18,6 +18,13 @@ def test_no_figure_is_worse_than_its_limit() -> None:
     assert worse == {}, "figure and limit; where it comes from: python tools/house.py --list NAME"
 
 
+def test_kernels_are_files_of_their_own() -> None:
+    """House style: a small file that one other imports says why it is one; kernels are compiled each by itself."""
+    apart = {name for name, module in HOUSE["modules"]().items() if module.is_apart}
+    assert {"kohort.assign.kernels", "kohort.client.producer.core.placing_kernels"} <= apart
+    assert "kohort.records.batch" not in apart
+
+
 def test_circles_are_told_apart() -> None:
     """Two circles that one way joins are two; what leads into one or out of it is in none."""
     imports = {"a": {"b"}, "b": {"a", "c"}, "c": {"d"}, "d": {"c", "out"}, "in": {"a"}, "out": set()}

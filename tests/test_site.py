@@ -32,6 +32,8 @@ from support.site import PAGES, ROOT, RUN_ELSEWHERE, blocks, is_program
 
 TOOL: dict[str, Any] = runpy.run_path(str(ROOT / "tools" / "docs.py"))
 HOW_TO_LINES = 60
+#: Below them are the files of Python that a page may name.
+PLACES_OF_FILES = ("src", "tests", "tools", "bench", "examples")
 #: Pages whose dotted names are facts about a broker, files, records and modules.
 INSIDE = {
     "how-to/see-how-a-broker-is-doing.md",
@@ -66,6 +68,19 @@ def test_every_link_leads_to_a_file_and_a_heading() -> None:
             file = ROOT / "docs" / linked
             if not file.exists() or (anchor and anchor not in anchors_of(file.read_text())):
                 wrong.append(f"{page}: {target}")
+    assert wrong == []
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    """A name is the end of a path: `static.py`, or `consumer/static.py` where it has to be told from others."""
+    files = [f"/{each.relative_to(ROOT)}" for top in PLACES_OF_FILES for each in (ROOT / top).rglob("*.py")]
+    architecture = (ROOT / "ARCHITECTURE.md").read_text()
+    wrong = [
+        f"{page}: {name}"
+        for page, text in {**PAGES, "../ARCHITECTURE.md": architecture}.items()
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text)
+        if not any(each.endswith(f"/{name}") for each in files)
+    ]
     assert wrong == []
 
 

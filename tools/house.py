@@ -97,7 +97,9 @@ class Module:
         self.nodes: list[Any] = list(ast.walk(tree))
         head = ast.get_docstring(tree) or ""
         self.is_generated = _GENERATED.search(head) is not None
-        self.is_apart = self.is_generated or _APART.search(head) is not None
+        # Kernels are compiled each by itself.
+        is_kernel = self.name.endswith("kernels")
+        self.is_apart = self.is_generated or is_kernel or _APART.search(head) is not None
         #: At the top, inside functions and under TYPE_CHECKING.
         self.imports = [node for node in self.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
         self.import_lines = lines_of(self.imports)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kohort.wire.schema import INT32, STRING, Message, array, field, fields_of, message, schema_of, struct
+from kohort.wire.schema import INT32, STRING, Message, array, field, fields_of, message, schema_of
 from support.apache import kafka_libs
 from support.kafka_schemas import (
     declared_layout,
@@ -68,7 +68,6 @@ def test_group_records_are_complete(definitions: dict[str, dict[str, Any]]) -> N
     assert ours == theirs
 
 
-@struct
 class _Part(Message):
     id: int = field(INT32)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeClassicGroupReply
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, decode_subscription
@@ -119,9 +119,11 @@ def test_member_whose_group_is_gone_is_told_to_join_again(world):
     assert (a.heartbeat(), a.commit(0, 1)) == (unknown, unknown)
     a.sync().is_refused(unknown)
     a.join().is_refused(unknown)
-    leaving = asked.LeavingMember(member_id=a.member_id)
-    answer = world.ask(asked.LeaveGroup(cause=world.cause(), request=world.request(), group_id="g", members=(leaving,)))
-    assert answer.body_as(asked.LeaveGroupReply).members == ((leaving, unknown),)
+    leaving = commands.LeavingMember(member_id=a.member_id)
+    answer = world.ask(
+        commands.LeaveGroup(cause=world.cause(), request=world.request(), group_id="g", members=(leaving,))
+    )
+    assert answer.body_as(commands.LeaveGroupReply).members == ((leaving, unknown),)
     before_v9 = world.commit({0: 1}, member_id=a.member_id, epoch=1, is_member_epoch_aware=False)
     before_v9.is_refused(ErrorCode.ILLEGAL_GENERATION)
 
@@ -131,10 +133,12 @@ def test_administrator_takes_a_member_out(world):
     a = ClassicClient(world, "a")
     rebalance(a, plan={"a": (0, 1, 2, 3)})
 
-    leaving = asked.LeavingMember(member_id="a-id", reason="drained")
-    answer = world.ask(asked.LeaveGroup(cause=world.cause(), request=world.request(), group_id="g", members=(leaving,)))
+    leaving = commands.LeavingMember(member_id="a-id", reason="drained")
+    answer = world.ask(
+        commands.LeaveGroup(cause=world.cause(), request=world.request(), group_id="g", members=(leaving,))
+    )
 
-    assert answer.body_as(asked.LeaveGroupReply).members == ((leaving, ErrorCode.NONE),)
+    assert answer.body_as(commands.LeaveGroupReply).members == ((leaving, ErrorCode.NONE),)
     assert a.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
     world.delete_group().is_done()
     assert world.list_groups() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.records.types import ConsumerGroupEpochSet, MemberTargetSet
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue
@@ -100,8 +100,8 @@ def test_a_name_that_nobody_bears_is_unknown() -> None:
 def test_an_administrator_scales_down_by_name() -> None:
     """As shipped, the part on scaling down: members are removed by instance id in one request, with one rebalance."""
     group = static_group("x", "y", "z")
-    gone = tuple(asked.LeavingMember(member_id="", instance_id=name) for name in ("x", "y"))
-    group.ask(asked.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=gone))
+    gone = tuple(commands.LeavingMember(member_id="", instance_id=name) for name in ("x", "y"))
+    group.ask(commands.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=gone))
     records = group.new_records()
     assert len([record for record in records if isinstance(record, ConsumerGroupEpochSet)]) == 1
     assert len([record for record in records if isinstance(record, MemberTargetSet)]) == 1

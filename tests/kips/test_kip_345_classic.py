@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from support.classic_client import REBALANCE_MS, SESSION_MS, ClassicClient, rebalance
 from support.coordinator_dialogue import GroupDialogue
@@ -30,10 +30,10 @@ def pair(world: GroupDialogue) -> tuple[ClassicClient, ClassicClient]:
     return a, b
 
 
-def remove(world: GroupDialogue, *members: asked.LeavingMember) -> list[ErrorCode]:
+def remove(world: GroupDialogue, *members: commands.LeavingMember) -> list[ErrorCode]:
     """LeaveGroup by an administrator."""
-    answer = world.ask(asked.LeaveGroup(cause=world.cause(), request=world.request(), group_id="g", members=members))
-    return [code for _, code in answer.body_as(asked.LeaveGroupReply).members]
+    answer = world.ask(commands.LeaveGroup(cause=world.cause(), request=world.request(), group_id="g", members=members))
+    return [code for _, code in answer.body_as(commands.LeaveGroupReply).members]
 
 
 def test_members_that_restart_in_turn_cost_no_rebalance(pair: tuple[ClassicClient, ClassicClient]) -> None:
@@ -158,9 +158,9 @@ def test_administrator_removes_members_by_name_and_starts_one_rebalance(
     a, b = pair
     outcomes = remove(
         world,
-        asked.LeavingMember(member_id="", instance_id="b"),
-        asked.LeavingMember(member_id="", instance_id="nobody"),
-        asked.LeavingMember(member_id=a.member_id, instance_id="b"),
+        commands.LeavingMember(member_id="", instance_id="b"),
+        commands.LeavingMember(member_id="", instance_id="nobody"),
+        commands.LeavingMember(member_id=a.member_id, instance_id="b"),
     )
     assert outcomes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
     assert a.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.records.types import (
     ConsumerGroupEpochSet,
@@ -372,12 +372,12 @@ def test_state_reaches_other_members_without_a_dummy_rebalance() -> None:
     group.heartbeat("b", epoch=0)
     group.settle()
     before = group.group.epoch, group.holders()
-    news = group.heartbeat("b", epoch=2, watched_version=0).body_as(asked.ConsumerGroupHeartbeatReply).metadata_news
+    news = group.heartbeat("b", epoch=2, watched_version=0).body_as(commands.ConsumerGroupHeartbeatReply).metadata_news
     group.heartbeat("a", epoch=2, metadata=b"state").replies(epoch=2, assigned=None)
     group.advance(50)
     answer = group.heartbeat("b", epoch=2, watched_version=news.version)
     answer.replies(epoch=2, assigned=None)
-    (told,) = answer.body_as(asked.ConsumerGroupHeartbeatReply).metadata_news.members
+    (told,) = answer.body_as(commands.ConsumerGroupHeartbeatReply).metadata_news.members
     assert (told.member_id, told.metadata) == ("a", b"state")
     assert (group.group.epoch, group.holders()) == before
     assert group.group.target_epoch == group.group.epoch

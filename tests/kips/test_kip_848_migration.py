@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from support.mixed_dialogue import MixedDialogue
 
@@ -72,7 +72,7 @@ def test_no_classic_member_leads_a_mixed_group() -> None:
     group = MixedDialogue({"t": 4})
     group.heartbeat("a", epoch=0)
     for name in ("x", "y"):
-        reply = group.join(fresh=name).body_as(asked.JoinGroupReply)
+        reply = group.join(fresh=name).body_as(commands.JoinGroupReply)
         assert (reply.leader, reply.members) == ("", ())
 
 

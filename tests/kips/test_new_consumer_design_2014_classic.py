@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.errors import ErrorCode
 from support.classic_client import SESSION_MS, ClassicClient, rebalance
 from support.coordinator_dialogue import GroupDialogue
@@ -152,7 +152,7 @@ def test_triggers_in_a_row_never_give_a_partition_two_owners(world: GroupDialogu
     b.sync()
     c.join()
     assert b.syncing is not None
-    assert b.syncing.body_as(asked.SyncGroupReply).error == ErrorCode.REBALANCE_IN_PROGRESS
+    assert b.syncing.body_as(commands.SyncGroupReply).error == ErrorCode.REBALANCE_IN_PROGRESS
     a.sync(stale).is_refused(ErrorCode.REBALANCE_IN_PROGRESS)
     a.join()
     b.join()

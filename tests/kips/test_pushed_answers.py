@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
 from kohort.coordinator.records.types import ConsumerMemberForgotten
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer

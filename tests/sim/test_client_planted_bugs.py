@@ -17,11 +17,11 @@ from kohort.client.consumer.fetch.fetch_targets import FetchBuffer
 from kohort.client.consumer.fetch.partition_state import Reading, Readings
 from kohort.client.consumer.membership.classic_member import ClassicMember
 from kohort.client.consumer.membership.consumer_member import ConsumerMember
-from kohort.client.consumer.membership.heartbeat_schedule import Beats
+from kohort.client.consumer.membership.member import HeartbeatSchedule
 from kohort.client.consumer.membership.states import MemberState
 from kohort.client.consumer.offsets.commits import Commits
+from kohort.client.core.coordinator_lookup import ReceivedUpdates
 from kohort.client.core.driver import Tickets
-from kohort.client.core.membership_updates import Hearing
 from kohort.client.producer.core.accumulator import BatchState
 from kohort.client.producer.core.producer_machine import ProducerMachine
 from kohort.client.producer.core.sender import Sender
@@ -280,12 +280,12 @@ def test_interval_that_counts_from_the_answer(monkeypatch: pytest.MonkeyPatch) -
     """The member is silent for a hold and an interval."""
 
     def count_from_answer(
-        _: Beats, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool, former_ms: int = 0
+        _: HeartbeatSchedule, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool, former_ms: int = 0
     ) -> int:
         del sent_ms, is_cut
         return now_ms + interval_ms
 
-    monkeypatch.setattr(Beats, "next_ms", count_from_answer)
+    monkeypatch.setattr(HeartbeatSchedule, "next_ms", count_from_answer)
     assert law_that_finds(HELD) == "BeatsInTime"
 
 
@@ -323,11 +323,11 @@ def test_word_of_a_fetch_that_acknowledges_a_revocation(monkeypatch: pytest.Monk
 def test_news_of_a_fetch_that_are_taken_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be they older than what is known, or a list on its way that leaves them out."""
 
-    def take(self: Hearing, news: Any, now_ms: int) -> None:
-        assert self.hearer is not None
-        self.hearer.take_news(news, now_ms)
+    def take(self: ReceivedUpdates, news: Any, now_ms: int) -> None:
+        assert self.member is not None
+        self.member.take_news(news, now_ms)
 
-    monkeypatch.setattr(Hearing, "_weigh", take)
+    monkeypatch.setattr(ReceivedUpdates, "_weigh", take)
     assert law_that_finds(TOLD, first=12) in {"OneOwner", "EverythingIsRead"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohort.coordinator.classic.state import ClassicGroupState
-from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply, SyncGroup, SyncGroupReply
+from kohort.coordinator.commands import JoinGroup, JoinGroupReply, SyncGroup, SyncGroupReply
 from kohort.coordinator.decision import TimerKey
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_assignment, encode_subscription

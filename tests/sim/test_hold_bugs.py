@@ -14,7 +14,7 @@ from kohort.broker.groups import delayed_heartbeats
 from kohort.broker.groups.delayed_heartbeats import DelayedHeartbeats, Terms
 from kohort.coordinator import delayed_heartbeats as delayed
 from kohort.coordinator import shard
-from kohort.coordinator.commands.groups import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import AnyHeartbeat, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import build_settled_reply
 from kohort.coordinator.decision import Decision, Reply
 from kohort.coordinator.membership_updates import UpdatedMembers

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kohort.testing
 from kohort.coordinator.commands.admin import ListGroups, ListGroupsReply
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator.decision import ReplyBody
 from kohort.ids import CauseId, RequestToken
 from kohort.simulation import seed, topics
 from kohort.simulation.members.classic import plan_cooperative, plan_eager

@@ -15,26 +15,25 @@ import pytest
 from kohort.assign.assignors import External, built_in
 from kohort.assign.interface import Assignable
 from kohort.assign.uniform import Uniform
-from kohort.coordinator import shard
+from kohort.coordinator import commands, shard
 from kohort.coordinator.classic import apply as classic_apply
 from kohort.coordinator.classic import rebalance, sync
 from kohort.coordinator.classic.pending_decision import build_sync_reply
 from kohort.coordinator.classic.state import ClassicGroup, ClassicMember
-from kohort.coordinator.commands import offsets as asked
-from kohort.coordinator.commands.base import GroupCommand, Refusal
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
+    GroupCommand,
     JoinGroupReply,
+    Refusal,
     SyncGroupReply,
 )
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer import heartbeat, static
 from kohort.coordinator.consumer.assignment import assignor_input, async_assignor, target
 from kohort.coordinator.consumer.client_assignors import assignment_request, heartbeat_fields
 from kohort.coordinator.consumer.reconciliation import move_throttle, reconcile
 from kohort.coordinator.consumer.reconciliation.effective_target import target_in
-from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.decision import Arm, Decision, Reply, ReplyBody, TimerKey
 from kohort.coordinator.journal_events import reporter, triggers
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.offsets import commit
@@ -64,6 +63,7 @@ from support.planted_bugs import (
     answering,
     forget_to_write,
     law_that_finds,
+    plant_in,
     without_records,
     without_timers,
 )
@@ -121,7 +121,7 @@ def test_target_that_forgets_who_had_what(monkeypatch: pytest.MonkeyPatch) -> No
             assert self._sticky is not None
             return self._sticky.assign(replace(group, owner=array("i", [-1] * len(group.owner))))
 
-    monkeypatch.setattr(target, "built_in", Forgetful)
+    plant_in(monkeypatch, target, "assignors", built_in=Forgetful)
 
     assert law_that_finds(scenario=VISITED) == "MovesOnlyForBalance"
 
@@ -151,13 +151,13 @@ def test_follower_that_is_told_what_the_leader_shall_own(monkeypatch: pytest.Mon
         assert group.leader is not None
         return build_sync_reply(group, group.members[group.leader])
 
-    monkeypatch.setattr(rebalance, "build_sync_reply", confuse)
+    plant_in(monkeypatch, rebalance, "pending_decision", build_sync_reply=confuse)
 
     assert law_that_finds() == "LegalAssignment"
 
 
 def test_sync_that_is_answered_in_an_older_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "check_generation", always(None))
+    plant_in(monkeypatch, sync, "validation", check_generation=always(None))
 
     assert law_that_finds(scenario=BEHIND) == "LegalAssignment"
 
@@ -406,7 +406,7 @@ def test_answer_of_an_assignor_that_is_believed_unseen(monkeypatch: pytest.Monke
         is_known = is_complete and all(0 <= number < len(group.members) for number in answer)
         return "" if is_known else "the answer has no form"
 
-    monkeypatch.setattr(async_assignor, "find_fault", find_no_stranger)
+    plant_in(monkeypatch, async_assignor, "moves", find_fault=find_no_stranger)
     monkeypatch.setattr(assignors, "_WEIGHTS", {"_right": 2, "_foreign": 3})
     mixed = replace(OWN, topics={"t": 1, "u": 1}, weights={"subscribe": 6, "join": 2, "leave": 1})
 
@@ -464,7 +464,7 @@ def test_static_member_that_loses_its_partitions_by_coming_back(monkeypatch: pyt
         records, effects = build(*arguments)
         return [record for record in records if not isinstance(record, facts.MemberTargetSet)], effects
 
-    monkeypatch.setattr(heartbeat, "build_succession", build_without_target)
+    plant_in(monkeypatch, heartbeat, "static", build_succession=build_without_target)
 
     assert law_that_finds(scenario=STATIC) == "LegalTargetAssignment"
 
@@ -479,7 +479,7 @@ def test_pace_that_forgets_what_has_begun(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_member_that_is_asked_for_what_waits_for_its_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "way_in", target_in)
+    plant_in(monkeypatch, heartbeat, "effective_target", way_in=target_in)
 
     assert law_that_finds(scenario=PACED) == "OwnedUntilItBegins"
 
@@ -504,7 +504,7 @@ def test_epoch_that_is_told_to_whom_it_gives_nothing(monkeypatch: pytest.MonkeyP
             pending_revocation={},
         )
 
-    monkeypatch.setattr(heartbeat, "decide_next_assignment", take_everybody)
+    plant_in(monkeypatch, heartbeat, "reconcile", decide_next_assignment=take_everybody)
 
     assert law_that_finds() == "NoEpochForNothing"
 
@@ -577,7 +577,7 @@ def test_commit_of_what_another_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who was fenced goes on, and is refused only what nobody holds."""
     find, check, stranger = commit.check_consumer_member, commit._check_grant, ConsumerMember("", "")
 
-    def let_in(group: ConsumerGroup, asking: asked.CommitOffsets) -> ConsumerMember | None:
+    def let_in(group: ConsumerGroup, asking: commands.CommitOffsets) -> ConsumerMember | None:
         is_fenced = asking.generation_or_member_epoch >= 0 and asking.member_id not in group.members
         return stranger if is_fenced else find(group, asking)
 
@@ -596,9 +596,9 @@ def test_commit_of_what_another_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_commit_that_nobody_can_fetch() -> None:
     def hide(_: GroupCommand, body: ReplyBody) -> ReplyBody:
-        if not isinstance(body, asked.FetchOffsetsReply):
+        if not isinstance(body, commands.FetchOffsetsReply):
             return body
-        return asked.FetchOffsetsReply(offsets=tuple(found._replace(offset=-1) for found in body.offsets))
+        return commands.FetchOffsetsReply(offsets=tuple(found._replace(offset=-1) for found in body.offsets))
 
     assert law_that_finds(broker_class=answering(hide)) == "AcknowledgedCommitSurvives"
 
@@ -607,9 +607,9 @@ def test_fetch_that_skips_records() -> None:
     """Somebody is told to go on beyond what was committed."""
 
     def go_ahead(_: GroupCommand, body: ReplyBody) -> ReplyBody:
-        if not isinstance(body, asked.FetchOffsetsReply):
+        if not isinstance(body, commands.FetchOffsetsReply):
             return body
-        return asked.FetchOffsetsReply(
+        return commands.FetchOffsetsReply(
             offsets=tuple(each._replace(offset=each.offset + 1_000) for each in body.offsets)
         )
 
@@ -697,7 +697,7 @@ def test_removal_that_is_told_as_a_leave(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_lost_connection_that_is_told_as_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triggers, "LOST", triggers.TIMERS["session"])
-    monkeypatch.setattr(reporter, "LOST", triggers.TIMERS["session"])
+    plant_in(monkeypatch, reporter, "decision_view", LOST=triggers.TIMERS["session"])
     settings = replace(build_settings(), group_disconnect_grace_ms=1_000)
     scenario = Scenario(groups=SLOW.groups, topics={"t": 4}, weights={"kill": 1, "join": 2}, settings=settings)
 
@@ -746,12 +746,12 @@ def test_members_that_are_told_to_compute_and_were_not_asked_are_found(monkeypat
 
 def test_half_an_assignment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one of its members is given gets lost."""
-    take_over = assignment_request.take_over
+    take_over = async_assignor.take_over
 
     def take_half(*args: Any, **options: Any) -> Decision:
         taken = take_over(*args, **options)
         first = next((record for record in taken.records if isinstance(record, facts.MemberTargetSet)), None)
         return replace(taken, records=tuple(record for record in taken.records if record is not first))
 
-    monkeypatch.setattr(assignment_request, "take_over", take_half)
+    plant_in(monkeypatch, assignment_request, "async_assignor", take_over=take_half)
     assert law_that_finds(scenario=COMPUTING) == "TargetIsWhole"

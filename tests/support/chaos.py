@@ -8,11 +8,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ClientAssignor, CommitOffsetsReply, Refusal
 from kohort.coordinator.commands.admin import ListGroupConfigs
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.offsets import CommitOffsetsReply
-from kohort.coordinator.commands.values import ClientAssignor
 from kohort.coordinator.settings import MIGRATION_POLICIES
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
@@ -120,7 +118,7 @@ class Chaos:
         if self.random.random() < (0.3 if said == 0 else 0.1):
             regex = self.random.choice(["", "[tu]", "u|v", ".*", "("])
         answer = self.dialogue.ask(
-            asked.ConsumerGroupHeartbeat(
+            commands.ConsumerGroupHeartbeat(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
@@ -230,7 +228,7 @@ class Chaos:
         )
         protocols = [("range", blob), ("cooperative-sticky", blob), ("other", b"?")]
         self.dialogue.ask(
-            asked.JoinGroup(
+            commands.JoinGroup(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
@@ -261,7 +259,7 @@ class Chaos:
         if self.random.random() < 0.1:
             blobs = dict.fromkeys(blobs, b"?")
         self.dialogue.ask(
-            asked.SyncGroup(
+            commands.SyncGroup(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
@@ -274,7 +272,7 @@ class Chaos:
     def classic_heartbeat(self) -> None:
         member_id, generation = self.classic_member()
         answer = self.dialogue.ask(
-            asked.Heartbeat(
+            commands.Heartbeat(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
@@ -287,9 +285,9 @@ class Chaos:
 
     def classic_leave(self) -> None:
         name = self.random.choice((*CLASSIC, *MEMBERS, *self.classic_ids()))
-        members = (asked.LeavingMember(member_id=name), asked.LeavingMember(member_id="", instance_id="one"))
+        members = (commands.LeavingMember(member_id=name), commands.LeavingMember(member_id="", instance_id="one"))
         answer = self.dialogue.ask(
-            asked.LeaveGroup(
+            commands.LeaveGroup(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
@@ -309,7 +307,7 @@ class Chaos:
         said = self.random.choices([epoch, previous, epoch + 1, 1], [10, 4, 1, 1])[0]
         knows = self.random.choices([assigned, held, {}], [4, 1, 1])[0]
         self.dialogue.ask(
-            asked.WatchMember(
+            commands.WatchMember(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id=self.dialogue.group_id,

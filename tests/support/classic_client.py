@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroupState
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, encode_assignment, encode_subscription
 from support.coordinator_dialogue import Answer, GroupDialogue
@@ -52,12 +52,12 @@ class ClassicClient:
         """JoinGroup, twice where the first answer only hands out the id; one at a time."""
         if self.joining is not None and (self.joining.is_parked or self._has_news(self.joining.body)):
             return self.joining
-        if self.joining is not None and isinstance(self.joining.body, asked.JoinGroupReply):
+        if self.joining is not None and isinstance(self.joining.body, commands.JoinGroupReply):
             # Also of an answer that came too late it has learnt its id.
             self.member_id = self.joining.body.member_id
         owned = {"t": self.owned} if self.cooperative and self.owned else None
         self.joining = self.world.ask(
-            asked.JoinGroup(
+            commands.JoinGroup(
                 cause=self.world.cause(),
                 request=self.world.request(),
                 group_id="g",
@@ -78,14 +78,14 @@ class ClassicClient:
             )
         )
         body = self.joining.body
-        if isinstance(body, asked.JoinGroupReply) and body.error == ErrorCode.MEMBER_ID_REQUIRED:
+        if isinstance(body, commands.JoinGroupReply) and body.error == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = body.member_id
             return self.join()
         return self.joining
 
     def _has_news(self, body: object) -> bool:
         """Whether that is an answer which it has not read, of a generation that is not over."""
-        if not isinstance(body, asked.JoinGroupReply) or body.error != ErrorCode.NONE:
+        if not isinstance(body, commands.JoinGroupReply) or body.error != ErrorCode.NONE:
             return False
         group = self.world.shard.groups.classic.get("g")
         is_over = (
@@ -95,10 +95,10 @@ class ClassicClient:
         )
         return not is_over and (body.generation_id, body.member_id) != (self.generation, self.member_id)
 
-    def learn_generation(self) -> asked.JoinGroupReply:
+    def learn_generation(self) -> commands.JoinGroupReply:
         """Read the answer to the join."""
         assert self.joining is not None
-        reply = self.joining.body_as(asked.JoinGroupReply)
+        reply = self.joining.body_as(commands.JoinGroupReply)
         assert reply.error == ErrorCode.NONE
         self.generation, self.member_id = reply.generation_id, reply.member_id
         return reply
@@ -106,7 +106,7 @@ class ClassicClient:
     def sync(self, plan: dict[str, tuple[int, ...]] | None = None) -> Answer:
         """SyncGroup; the leader's carries what each member id shall own."""
         self.syncing = self.world.ask(
-            asked.SyncGroup(
+            commands.SyncGroup(
                 cause=self.world.cause(),
                 request=self.world.request(),
                 group_id="g",
@@ -121,7 +121,7 @@ class ClassicClient:
     def learn_assignment(self) -> tuple[int, ...]:
         """Read the answer to the sync."""
         assert self.syncing is not None
-        reply = self.syncing.body_as(asked.SyncGroupReply)
+        reply = self.syncing.body_as(commands.SyncGroupReply)
         assert reply.error == ErrorCode.NONE
         self.owned = decode_assignment(reply.assignment).partitions.get("t", ())
         return self.owned
@@ -129,7 +129,7 @@ class ClassicClient:
     def heartbeat(self) -> ErrorCode:
         """Heartbeat; the error code of its answer."""
         answer = self.world.ask(
-            asked.Heartbeat(
+            commands.Heartbeat(
                 cause=self.world.cause(),
                 request=self.world.request(),
                 group_id="g",

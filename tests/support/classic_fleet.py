@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, RebalanceBegun
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import decode_assignment, decode_subscription
 from support.coordinator_dialogue import Answer
@@ -202,7 +202,7 @@ class Fleet:
         if isinstance(body, Refusal):
             self._on_error(sailor, body.code)
             return
-        assert isinstance(body, asked.JoinGroupReply)
+        assert isinstance(body, commands.JoinGroupReply)
         if body.error != ErrorCode.NONE:
             self._on_error(sailor, body.error)
             return
@@ -218,7 +218,7 @@ class Fleet:
         if isinstance(body, Refusal):
             self._on_error(sailor, body.code)
             return
-        assert isinstance(body, asked.SyncGroupReply)
+        assert isinstance(body, commands.SyncGroupReply)
         if body.error != ErrorCode.NONE:
             self._on_error(sailor, body.error)
             return
@@ -239,7 +239,7 @@ class Fleet:
             sailor.owned = []
         self._send_join(sailor)
 
-    def _share_out(self, body: asked.JoinGroupReply) -> dict[str, list[int]]:
+    def _share_out(self, body: commands.JoinGroupReply) -> dict[str, list[int]]:
         """Evenly, and so that as much as can stays where it is."""
         said = {member.member_id: decode_subscription(member.metadata) for member in body.members}
         owners = {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator.commands import assignors as asked
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
-from kohort.coordinator.commands.values import ClientAssignment, ClientAssignor
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ClientAssignment, ClientAssignor, ConsumerGroupHeartbeatReply
 from support.coordinator_dialogue import Answer, GroupDialogue
 
 
@@ -52,10 +51,10 @@ def beat(group: GroupDialogue, member_id: str, **fields: Any) -> Answer:
     )
 
 
-def given(group: GroupDialogue, member_id: str) -> asked.PrepareAssignmentReply:
+def given(group: GroupDialogue, member_id: str) -> commands.PrepareAssignmentReply:
     """What a member that was asked is told to assign."""
     answer = group.prepare(member_id, epoch=group.member(member_id).member_epoch)
-    reply: asked.PrepareAssignmentReply = answer.body_as(asked.PrepareAssignmentReply)
+    reply: commands.PrepareAssignmentReply = answer.body_as(commands.PrepareAssignmentReply)
     return reply
 
 

@@ -1,7 +1,7 @@
 """A coordinator in a test: say what members send, read what they are answered, let time pass, restart it.
 
 After every step, or every n-th for a large group, the invariants are checked, and the log is folded again: what it
-gives is the living state. A request that is answered twice, or an answer that nobody asked for, fails the test at once.
+gives is the living state. A request that is answered twice, or an answer without a request, fails the test at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,22 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator import commands
+from kohort.coordinator.commands import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatReply,
+    Done,
+    GroupCommand,
+    InstallAssignment,
+    LogExtent,
+    LogsMeasured,
+    MemberDisconnected,
+    PrepareAssignment,
+    Refusal,
+    TargetComputed,
+    TopicsChanged,
+    WatchMember,
+)
 from kohort.coordinator.commands.admin import (
     AlterGroupConfigs,
     DeleteGroup,
@@ -24,20 +39,7 @@ from kohort.coordinator.commands.admin import (
     ListGroups,
     ListGroupsReply,
 )
-from kohort.coordinator.commands.assignors import InstallAssignment, PrepareAssignment
-from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import (
-    ConsumerGroupHeartbeat,
-    ConsumerGroupHeartbeatReply,
-    LogExtent,
-    LogsMeasured,
-    MemberDisconnected,
-    TargetComputed,
-    TopicsChanged,
-    WatchMember,
-)
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply
+from kohort.coordinator.decision import ComputeTarget, Decision, MeasureLogs, Reply, ReplyBody
 from kohort.coordinator.invariants import (
     check_assignment_is_due,
     check_groups,
@@ -64,7 +66,7 @@ from kohort.simulation.runtime import check_end_of_hold, check_renewal
 #: What a test says a member has: partitions of topic "t", or topic -> partitions.
 Owned = Iterable[int] | Mapping[str, Iterable[int]]
 #: A command that is answered.
-CallbackWanted = GroupCommand | ListGroups | ListGroupConfigs | asked.ExpireOffsets | asked.CompleteTransaction
+CallbackWanted = GroupCommand | ListGroups | ListGroupConfigs | commands.ExpireOffsets | commands.CompleteTransaction
 
 
 def topic_id_of(name: str, *, generation: int = 0) -> TopicId:
@@ -111,7 +113,7 @@ class Answer:
 
     def errors(self) -> tuple[ErrorCode, ...]:
         """The codes of a commit or of a deletion of offsets, one per partition."""
-        assert isinstance(self.body, asked.CommitOffsetsReply | DeleteOffsetsReply), self.body
+        assert isinstance(self.body, commands.CommitOffsetsReply | DeleteOffsetsReply), self.body
         return self.body.errors
 
 
@@ -253,13 +255,13 @@ class GroupDialogue:
         fields.setdefault("group_id", self.group_id)
         topic_id = fields.pop("topic_id", ZERO_TOPIC_ID)
         return self.ask(
-            asked.CommitOffsets(
+            commands.CommitOffsets(
                 cause=self.cause(),
                 request=self.request(),
                 member_id=member_id,
                 generation_or_member_epoch=epoch,
                 offsets=tuple(
-                    asked.OffsetToCommit(
+                    commands.OffsetToCommit(
                         topic=topic, topic_id=topic_id, partition=partition, offset=offset, metadata=metadata
                     )
                     for (topic, partition), offset in named.items()
@@ -282,13 +284,13 @@ class GroupDialogue:
         named = {(("t", key) if isinstance(key, int) else key): offset for key, offset in offsets.items()}
         fields.setdefault("group_id", self.group_id)
         return self.ask(
-            asked.CommitTransactionOffsets(
+            commands.CommitTransactionOffsets(
                 cause=self.cause(),
                 request=self.request(),
                 member_id=member_id,
                 generation_or_member_epoch=epoch,
                 offsets=tuple(
-                    asked.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
+                    commands.OffsetToCommit(topic=topic, topic_id=ZERO_TOPIC_ID, partition=partition, offset=offset)
                     for (topic, partition), offset in named.items()
                 ),
                 producer_id=producer,
@@ -300,7 +302,7 @@ class GroupDialogue:
     def complete(self, producer: int = 7, *, is_commit: bool = True, producer_epoch: int = 0) -> Answer:
         """The transaction coordinator's word on a producer's transaction."""
         return self.ask(
-            asked.CompleteTransaction(
+            commands.CompleteTransaction(
                 cause=self.cause(),
                 request=self.request(),
                 producer_id=producer,
@@ -311,7 +313,7 @@ class GroupDialogue:
 
     def committed(self, partitions: Sequence[int | tuple[str, int]] | None = None, **fields: Any) -> dict[Any, int]:
         """What is committed, by partition of "t", or by (topic, partition) of others."""
-        reply = self.fetch_offsets(partitions, **fields).body_as(asked.FetchOffsetsReply)
+        reply = self.fetch_offsets(partitions, **fields).body_as(commands.FetchOffsetsReply)
         return {
             (found.partition if found.topic == "t" else (found.topic, found.partition)): found.offset
             for found in reply.offsets
@@ -321,7 +323,7 @@ class GroupDialogue:
         """OffsetFetch of some partitions, or of all."""
         named = None if partitions is None else tuple(("t", key) if isinstance(key, int) else key for key in partitions)
         fields.setdefault("group_id", self.group_id)
-        return self.ask(asked.FetchOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
+        return self.ask(commands.FetchOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
 
     def delete_offsets(self, partitions: Sequence[int | tuple[str, int]], **fields: Any) -> Answer:
         """OffsetDelete."""
@@ -329,12 +331,12 @@ class GroupDialogue:
         fields.setdefault("group_id", self.group_id)
         return self.ask(DeleteOffsets(cause=self.cause(), request=self.request(), partitions=named, **fields))
 
-    def expire_offsets(self, *group_ids: str) -> asked.ExpireOffsetsReply:
+    def expire_offsets(self, *group_ids: str) -> commands.ExpireOffsetsReply:
         """Housekeeping of some groups, of the dialogue's without any."""
-        command = asked.ExpireOffsets(
+        command = commands.ExpireOffsets(
             cause=self.cause(), request=self.request(), group_ids=group_ids or (self.group_id,)
         )
-        reply: asked.ExpireOffsetsReply = self.ask(command).body_as(asked.ExpireOffsetsReply)
+        reply: commands.ExpireOffsetsReply = self.ask(command).body_as(commands.ExpireOffsetsReply)
         return reply
 
     def delete_group(self, group_id: str | None = None) -> Answer:

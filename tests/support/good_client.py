@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from support.coordinator_dialogue import GroupDialogue
@@ -49,7 +49,7 @@ class Client:
         full = self.missed_an_answer or self.epoch == 0
         owned = {} if self.epoch == 0 else self.owned if full or self.has_to_report else None
         answer = self.dialogue.ask(
-            asked.ConsumerGroupHeartbeat(
+            commands.ConsumerGroupHeartbeat(
                 cause=self.dialogue.cause(),
                 request=self.dialogue.request(),
                 group_id="g",
@@ -72,7 +72,7 @@ class Client:
             assert answer.body.code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
             self.epoch, self.owned = 0, {}
             return
-        reply = answer.body_as(asked.ConsumerGroupHeartbeatReply)
+        reply = answer.body_as(commands.ConsumerGroupHeartbeatReply)
         self.epoch = reply.member_epoch
         if reply.assignment is not None:
             self.has_to_report = reply.assignment != self.owned

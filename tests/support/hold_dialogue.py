@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator import delayed_heartbeats
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands, delayed_heartbeats
 from support.coordinator_dialogue import Answer, GroupDialogue, Owned
 from support.mixed_dialogue import ClassicClient, MixedDialogue
 
@@ -32,7 +31,7 @@ class HoldDialogue(GroupDialogue):
         """Whose heartbeat is held."""
         return set(self.shard.groups.holds.get(self.group_id, {}))
 
-    def release(self, held: asked.AnyHeartbeat, *, is_cut: bool = False) -> None:
+    def release(self, held: commands.AnyHeartbeat, *, is_cut: bool = False) -> None:
         """Something of the client comes that the hold is in the way of; `is_cut`: it is no heartbeat."""
         self._commit(held, self.shard.decide_answer(held, now_ms=self.now_ms, is_cut=is_cut))
 
@@ -64,7 +63,7 @@ class ClassicHoldDialogue(HoldDialogue, MixedDialogue):
         if former is not None:
             self.release(former)
         answer = self.ask(
-            asked.Heartbeat(
+            commands.Heartbeat(
                 cause=self.cause(),
                 request=self.request(),
                 group_id=self.group_id,

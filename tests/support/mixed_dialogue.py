@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import Done, Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Done, Refusal
 from kohort.errors import ErrorCode
 from kohort.wire import embedded
 from support.coordinator_dialogue import Answer, GroupDialogue, Owned
@@ -60,7 +60,7 @@ class MixedDialogue(GroupDialogue):
         fields.setdefault("rebalance_timeout_ms", self.rebalance_timeout_ms)
         fields.setdefault("protocol_type", "consumer")
         return self.ask(
-            asked.JoinGroup(
+            commands.JoinGroup(
                 cause=self.cause(),
                 request=self.request(),
                 member_id=member_id,
@@ -81,7 +81,7 @@ class MixedDialogue(GroupDialogue):
         f.setdefault("assignments", blobs)
         f.setdefault("group_id", self.group_id)
         return self.ask(
-            asked.SyncGroup(
+            commands.SyncGroup(
                 cause=self.cause(), request=self.request(), generation_id=generation, member_id=member_id, **f
             )
         )
@@ -90,20 +90,22 @@ class MixedDialogue(GroupDialogue):
         """Heartbeat, which is answered at once."""
         fields.setdefault("group_id", self.group_id)
         answer = self.ask(
-            asked.Heartbeat(
+            commands.Heartbeat(
                 cause=self.cause(), request=self.request(), generation_id=generation, member_id=member_id, **fields
             )
         )
         assert isinstance(answer.body, Done | Refusal), answer.body
         return answer.body.code if isinstance(answer.body, Refusal) else ErrorCode.NONE
 
-    def leave_group(self, *members: str | asked.LeavingMember) -> list[ErrorCode]:
+    def leave_group(self, *members: str | commands.LeavingMember) -> list[ErrorCode]:
         """LeaveGroup; one outcome for each."""
-        leaving = tuple(m if isinstance(m, asked.LeavingMember) else asked.LeavingMember(member_id=m) for m in members)
-        answer = self.ask(
-            asked.LeaveGroup(cause=self.cause(), request=self.request(), group_id=self.group_id, members=leaving)
+        leaving = tuple(
+            m if isinstance(m, commands.LeavingMember) else commands.LeavingMember(member_id=m) for m in members
         )
-        return [code for _, code in answer.body_as(asked.LeaveGroupReply).members]
+        answer = self.ask(
+            commands.LeaveGroup(cause=self.cause(), request=self.request(), group_id=self.group_id, members=leaving)
+        )
+        return [code for _, code in answer.body_as(commands.LeaveGroupReply).members]
 
     def client(self, name: str, **options: Any) -> ClassicClient:
         """A classic client; see `ClassicClient`."""
@@ -199,10 +201,10 @@ class ClassicClient:
         )
         return self.waiting
 
-    def receive_join(self) -> asked.JoinGroupReply:
+    def receive_join(self) -> commands.JoinGroupReply:
         """Take the answer of the JoinGroup that is under way."""
         assert self.waiting is not None
-        reply: asked.JoinGroupReply = self.waiting.body_as(asked.JoinGroupReply)
+        reply: commands.JoinGroupReply = self.waiting.body_as(commands.JoinGroupReply)
         assert reply.error == ErrorCode.NONE, reply
         self.waiting = None
         self.member_id, self.generation = reply.member_id, reply.generation_id
@@ -215,7 +217,7 @@ class ClassicClient:
 
     def receive_sync(self, answer: Answer) -> dict[str, tuple[int, ...]]:
         """Take over an assignment; a cooperative client that loses something by it joins again."""
-        reply = answer.body_as(asked.SyncGroupReply)
+        reply = answer.body_as(commands.SyncGroupReply)
         if reply.error == ErrorCode.REBALANCE_IN_PROGRESS:
             self.has_to_join = True
             return self.owned

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands.base import GroupCommand
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Arm, Decision
+from kohort.coordinator.commands import GroupCommand
+from kohort.coordinator.decision import Arm, Decision, ReplyBody
 from kohort.coordinator.records import codec
 from kohort.coordinator.records.types import Record
 from kohort.coordinator.shard import EndedHold, Shard
@@ -63,7 +63,7 @@ OWN = Scenario(
     groups=SLOW.groups,
     topics={"t": 3, "u": 1},
     weights={"join": 2, "leave": 1, "visit": 1, "subscribe": 1, "bounce": 1},
-    settings=build_settings(assignors=(OWN_ASSIGNOR,)),
+    settings=build_settings(group_consumer_assignors=(OWN_ASSIGNOR,)),
     static_share=0.3,
 )
 #: Members that run assignors themselves, which fail in each way.
@@ -109,7 +109,7 @@ CLOCK_SET = Scenario(
         "stall_broker": 1,
         "crash_broker": 1,
     },
-    settings=replace(build_settings(window_ms=50), group_moves_per_second=2.0),
+    settings=replace(build_settings(group_consumer_assignment_window_ms=50), group_moves_per_second=2.0),
     static_share=0.3,
     clock_jumps_ms=7_200_000,
 )
@@ -118,7 +118,7 @@ LEFT_ALONE = Scenario(
     groups=tuple(GroupPlan(group_id=group_id, kind="consumer", member_count=2) for group_id in ("blue", "red")),
     topics={"t": 6, "u": 3},
     weights={"join": 3, "leave": 1, "subscribe": 1, "grow_topic": 1, "administrate": 2},
-    settings=build_settings(assignors=("external",)),
+    settings=build_settings(group_consumer_assignors=("external",)),
 )
 #: Moves begin one by one.
 PACED = Scenario(
@@ -205,6 +205,11 @@ def answering(alter: Callable[[GroupCommand, ReplyBody], ReplyBody]) -> type[Sim
 def always(value: Any) -> Callable[..., Any]:
     """A function that looks at nothing."""
     return lambda *_, **__: value
+
+
+def plant_in(monkeypatch: pytest.MonkeyPatch, user: ModuleType, name: str, **planted: Any) -> None:
+    """Have one module alone find something else in the module that it imports by `name`."""
+    monkeypatch.setattr(user, name, SimpleNamespace(**{**vars(getattr(user, name)), **planted}))
 
 
 class Tampered(Shard):

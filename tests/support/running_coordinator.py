@@ -8,9 +8,9 @@ from typing import Any
 from kohort.base.clock import SystemClock
 from kohort.broker.durability import DiskFull, Durability
 from kohort.broker.groups.runtime import Runtime
-from kohort.coordinator.commands import offsets as commands
-from kohort.coordinator.commands.base import GroupCommand
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import GroupCommand
+from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.ids import CauseId, TopicId

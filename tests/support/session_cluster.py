@@ -103,7 +103,7 @@ class SessionCluster:
         for index in gone:
             del session.asked[index]
         session.asked.update(named)
-        believed = self.consumer.machine._sender._sources._table[broker].session.asked
+        believed = self.consumer.machine._sender._targets._table[broker].session.asked
         assert session.asked == {partition.partition: asked.entry for partition, asked in believed.items()}
         return session
 

@@ -19,7 +19,6 @@ from kohort.wire.schema import (
     array,
     field,
     message,
-    struct,
 )
 
 
@@ -40,14 +39,12 @@ class Scalars(Message):
     after: int = field(INT8)
 
 
-@struct
 class Leaf(Message):
     number: int = field(INT32, default=7)
     since_two: str = field(STRING, since=2)
     until_one: int = field(INT16, until=1)
 
 
-@struct
 class Branch(Message):
     name: str | None = field(STRING, nullable=0)
     leaves: list[Leaf] = field(array(Leaf))
@@ -68,7 +65,6 @@ class Tree(Message):
     blobs: list[bytes] = field(array(BYTES))
 
 
-@struct
 class Tagged(Message):
     inner: int = field(INT32)
     inner_tag: str = field(STRING, tag=0)
@@ -88,7 +84,6 @@ class Tags(Message):
     last: list[Tagged] = field(array(Tagged))
 
 
-@struct
 class Empty(Message):
     pass
 

@@ -99,8 +99,8 @@ class Idle:
 class Option:
     """A setting with its limits and one sentence of doc."""
 
-    #: As Kafka writes it.
-    name: str
+    #: As Kafka writes it; in a table for `options_of` it is that of the field.
+    name: str = ""
     parse: Callable[[object], Any]
     default: Any
     doc: str
@@ -154,33 +154,33 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Another client's name for the option `of`, taken as well."""
+    """The mark of a field that is another client's name for the option `of`, taken as well."""
 
-    name: str
     of: str
 
 
 def options_of(table: type) -> list[Option]:
     """Read the options from a `TypedDict`: each field is annotated with its own, or with a `Spelling` of another's.
 
-    The words of a `Literal` are the option's choices. A field that is annotated with neither is passed over.
+    An option has the name of its field, with a dot for each underscore. The words of a `Literal` are its choices. A
+    field that is annotated with neither is passed over.
 
     >>> from typing import Annotated, TypedDict
-    >>> acks = Option(name="acks", parse=parse_str, default="all", doc="Copies.")
+    >>> need = Option(parse=parse_str, default="all", doc="Copies.")
     >>> Words = Literal["all", "0", 0]
-    >>> fields = {"acks": Annotated[Words, acks], "copies": Annotated[Words, Spelling("copies", of="acks")]}
+    >>> fields = {"need_acks": Annotated[Words, need], "copies": Annotated[Words, Spelling(of="need.acks")]}
     >>> Table = TypedDict("Table", fields, total=False)
     >>> [(option.name, option.choices, option.also) for option in options_of(Table)]
-    [('acks', ('all', '0'), ('copies',))]
+    [('need.acks', ('all', '0'), ('copies',))]
     """
     found: dict[str, Option] = {}
-    for annotation in table.__annotations__.values():
+    for field, annotation in table.__annotations__.items():
+        name = field.replace("_", ".")
         for entry in getattr(annotation, "__metadata__", ()):
             if isinstance(entry, Option):
-                words = _words_of(annotation.__origin__)
-                found[entry.name] = replace(entry, choices=words) if words else entry
+                found[name] = replace(entry, name=name, choices=_words_of(annotation.__origin__) or entry.choices)
             elif isinstance(entry, Spelling):
-                found[entry.of] = replace(found[entry.of], also=(*found[entry.of].also, entry.name))
+                found[entry.of] = replace(found[entry.of], also=(*found[entry.of].also, name))
     return list(found.values())
 
 

@@ -1,4 +1,4 @@
-"""The kinds of client options, each as one call in the tables of `typed_options.py`.
+"""The kinds of client options, each as one call in the tables of `typed_options.py`, whose fields have the names.
 
 Source: Apache Kafka's ConfigDef.
 """
@@ -18,39 +18,39 @@ Protocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS: Final = get_args(Protocol)
 
 
-def number(name: str, default: int | None, doc: str, *, minimum: int = 0, maximum: int | None = INT32_MAX) -> Option:
+def number(default: int | None, doc: str, *, minimum: int = 0, maximum: int | None = INT32_MAX) -> Option:
     """Declare an option for a whole number within limits."""
-    return Option(name=name, parse=parse_int, default=default, doc=doc, minimum=minimum, maximum=maximum)
+    return Option(parse=parse_int, default=default, doc=doc, minimum=minimum, maximum=maximum)
 
 
-def switch(name: str, default: bool, doc: str) -> Option:
+def switch(default: bool, doc: str) -> Option:
     """Declare an option that is true or false."""
-    return Option(name=name, parse=parse_bool, default=default, doc=doc)
+    return Option(parse=parse_bool, default=default, doc=doc)
 
 
-def text(name: str, default: str | None, doc: str) -> Option:
+def text(default: str | None, doc: str) -> Option:
     """Declare an option for any text, or for the words of a `Literal`; `None`: there is none by default."""
-    return Option(name=name, parse=parse_str, default=default, doc=doc)
+    return Option(parse=parse_str, default=default, doc=doc)
 
 
-def secret(name: str, doc: str) -> Option:
+def secret(doc: str) -> Option:
     """Declare an option for a text that no message shows; none by default."""
-    return Option(name=name, parse=parse_str, default=None, doc=doc, is_secret=True)
+    return Option(parse=parse_str, default=None, doc=doc, is_secret=True)
 
 
-def function(name: str, doc: str) -> Option:
+def function(doc: str) -> Option:
     """Declare an option for a function of the application's; none by default."""
-    return Option(name=name, parse=parse_function, default=None, doc=doc)
+    return Option(parse=parse_function, default=None, doc=doc)
 
 
-def codec(name: str, doc: str) -> Option:
+def codec(doc: str) -> Option:
     """Declare an option for a codec; "none" by default, which kafka-python and aiokafka call `None`."""
-    return Option(name=name, parse=_parse_codec, default="none", doc=doc)
+    return Option(parse=_parse_codec, default="none", doc=doc)
 
 
-def parsed(name: str, parse: Callable[[object], Any], default: object, doc: str) -> Option:
+def parsed(parse: Callable[[object], Any], default: object, doc: str) -> Option:
     """Declare an option that has a parser of its own."""
-    return Option(name=name, parse=parse, default=default, doc=doc)
+    return Option(parse=parse, default=default, doc=doc)
 
 
 def _parse_codec(given: object) -> str:

@@ -49,43 +49,26 @@ class SharedOptions(TypedDict, total=False):
 
     bootstrap_servers: Annotated[
         str | Sequence[str],
-        parsed(
-            "bootstrap.servers",
-            parse_servers,
-            ["127.0.0.1:9092"],
-            "host:port of brokers to start from (Kafka: no default).",
-        ),
+        parsed(parse_servers, ["127.0.0.1:9092"], "host:port of brokers to start from (Kafka: no default)."),
     ]
-    client_id: Annotated[str, text("client.id", "kohort", "Name of this client in the broker's logs (Kafka: empty).")]
-    request_timeout_ms: Annotated[int, number("request.timeout.ms", 30_000, "How long an answer may take.", minimum=1)]
-    retry_backoff_ms: Annotated[int, number("retry.backoff.ms", 100, "First pause before a retry.")]
-    retry_backoff_max_ms: Annotated[int, number("retry.backoff.max.ms", 1_000, "Longest pause before a retry.")]
-    reconnect_backoff_ms: Annotated[int, number("reconnect.backoff.ms", 50, "First pause before connecting again.")]
-    reconnect_backoff_max_ms: Annotated[
-        int, number("reconnect.backoff.max.ms", 1_000, "Longest pause before connecting again.")
-    ]
-    socket_connection_setup_timeout_ms: Annotated[
-        int, number("socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1)
-    ]
-    metadata_max_age_ms: Annotated[
-        int, number("metadata.max.age.ms", 300_000, "Longest time between two looks at the cluster.", minimum=1)
-    ]
+    client_id: Annotated[str, text("kohort", "Name of this client in the broker's logs (Kafka: empty).")]
+    request_timeout_ms: Annotated[int, number(30_000, "How long an answer may take.", minimum=1)]
+    retry_backoff_ms: Annotated[int, number(100, "First pause before a retry.")]
+    retry_backoff_max_ms: Annotated[int, number(1_000, "Longest pause before a retry.")]
+    reconnect_backoff_ms: Annotated[int, number(50, "First pause before connecting again.")]
+    reconnect_backoff_max_ms: Annotated[int, number(1_000, "Longest pause before connecting again.")]
+    socket_connection_setup_timeout_ms: Annotated[int, number(10_000, "How long connecting may take.", minimum=1)]
+    metadata_max_age_ms: Annotated[int, number(300_000, "Longest time between two looks at the cluster.", minimum=1)]
     receive_buffer_bytes: Annotated[
         int,
         number(
-            "receive.buffer.bytes",
-            -1,
-            "SO_RCVBUF; -1 leaves it to the system, which tunes it (Kafka: 64 KiB, producer 32 KiB).",
-            minimum=-1,
+            -1, "SO_RCVBUF; -1 leaves it to the system, which tunes it (Kafka: 64 KiB, producer 32 KiB).", minimum=-1
         ),
     ]
-    send_buffer_bytes: Annotated[
-        int, number("send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB).", minimum=-1)
-    ]
+    send_buffer_bytes: Annotated[int, number(-1, "SO_SNDBUF; -1 leaves it to the system (Kafka: 128 KiB).", minimum=-1)]
     security_protocol: Annotated[
         Protocol,
         parsed(
-            "security.protocol",
             parse_upper,
             "PLAINTEXT",
             "How brokers are spoken to: with TLS (SSL), with a login (SASL_), with both (SASL_SSL).",
@@ -94,130 +77,96 @@ class SharedOptions(TypedDict, total=False):
     ssl_context: Annotated[
         "SSLContext | None",
         parsed(
-            "ssl.context",
-            parse_context,
-            None,
-            "An ssl.SSLContext in place of all other ssl options (kafka-python's, not Kafka's).",
+            parse_context, None, "An ssl.SSLContext in place of all other ssl options (kafka-python's, not Kafka's)."
         ),
     ]
     ssl_ca_location: Annotated[
         str | None,
         text(
-            "ssl.ca.location",
             None,
             "Certificates to believe: a file, a folder, or the PEM itself; none: those of the system (in Kafka "
             "ssl.truststore.location).",
         ),
     ]
-    ssl_ca_pem: Annotated[str | None, Spelling("ssl.ca.pem", of="ssl.ca.location")]
-    ssl_truststore_location: Annotated[str | None, Spelling("ssl.truststore.location", of="ssl.ca.location")]
-    ssl_truststore_certificates: Annotated[str | None, Spelling("ssl.truststore.certificates", of="ssl.ca.location")]
-    ssl_cafile: Annotated[str | None, Spelling("ssl.cafile", of="ssl.ca.location")]
+    ssl_ca_pem: Annotated[str | None, Spelling(of="ssl.ca.location")]
+    ssl_truststore_location: Annotated[str | None, Spelling(of="ssl.ca.location")]
+    ssl_truststore_certificates: Annotated[str | None, Spelling(of="ssl.ca.location")]
+    ssl_cafile: Annotated[str | None, Spelling(of="ssl.ca.location")]
     ssl_certificate_location: Annotated[
         str | None,
         text(
-            "ssl.certificate.location",
             None,
             "This client's certificate, its chain behind it: a file, or the PEM itself (in Kafka "
             "ssl.keystore.location).",
         ),
     ]
-    ssl_certificate_pem: Annotated[str | None, Spelling("ssl.certificate.pem", of="ssl.certificate.location")]
-    ssl_keystore_location: Annotated[str | None, Spelling("ssl.keystore.location", of="ssl.certificate.location")]
-    ssl_keystore_certificate_chain: Annotated[
-        str | None, Spelling("ssl.keystore.certificate.chain", of="ssl.certificate.location")
-    ]
-    ssl_certfile: Annotated[str | None, Spelling("ssl.certfile", of="ssl.certificate.location")]
+    ssl_certificate_pem: Annotated[str | None, Spelling(of="ssl.certificate.location")]
+    ssl_keystore_location: Annotated[str | None, Spelling(of="ssl.certificate.location")]
+    ssl_keystore_certificate_chain: Annotated[str | None, Spelling(of="ssl.certificate.location")]
+    ssl_certfile: Annotated[str | None, Spelling(of="ssl.certificate.location")]
     ssl_key_location: Annotated[
         str | None,
         secret(
-            "ssl.key.location",
             "The key of this client's certificate: a file, or the PEM itself; none: it stands in the certificate's "
-            "file (in Kafka ssl.keystore.key).",
+            "file (in Kafka ssl.keystore.key)."
         ),
     ]
-    ssl_key_pem: Annotated[str | None, Spelling("ssl.key.pem", of="ssl.key.location")]
-    ssl_keystore_key: Annotated[str | None, Spelling("ssl.keystore.key", of="ssl.key.location")]
-    ssl_keyfile: Annotated[str | None, Spelling("ssl.keyfile", of="ssl.key.location")]
-    ssl_key_password: Annotated[str | None, secret("ssl.key.password", "What opens an encrypted key.")]
-    ssl_password: Annotated[str | None, Spelling("ssl.password", of="ssl.key.password")]
-    ssl_keystore_password: Annotated[str | None, Spelling("ssl.keystore.password", of="ssl.key.password")]
+    ssl_key_pem: Annotated[str | None, Spelling(of="ssl.key.location")]
+    ssl_keystore_key: Annotated[str | None, Spelling(of="ssl.key.location")]
+    ssl_keyfile: Annotated[str | None, Spelling(of="ssl.key.location")]
+    ssl_key_password: Annotated[str | None, secret("What opens an encrypted key.")]
+    ssl_password: Annotated[str | None, Spelling(of="ssl.key.password")]
+    ssl_keystore_password: Annotated[str | None, Spelling(of="ssl.key.password")]
     ssl_crl_location: Annotated[
-        str | None, text("ssl.crl.location", None, "A file of revoked certificates, PEM (librdkafka's, not Kafka's).")
+        str | None, text(None, "A file of revoked certificates, PEM (librdkafka's, not Kafka's).")
     ]
-    ssl_crlfile: Annotated[str | None, Spelling("ssl.crlfile", of="ssl.crl.location")]
-    ssl_cipher_suites: Annotated[
-        str | None, text("ssl.cipher.suites", None, "Ciphers of TLS 1.2 in OpenSSL's words (in Kafka Java's).")
-    ]
-    ssl_ciphers: Annotated[str | None, Spelling("ssl.ciphers", of="ssl.cipher.suites")]
+    ssl_crlfile: Annotated[str | None, Spelling(of="ssl.crl.location")]
+    ssl_cipher_suites: Annotated[str | None, text(None, "Ciphers of TLS 1.2 in OpenSSL's words (in Kafka Java's).")]
+    ssl_ciphers: Annotated[str | None, Spelling(of="ssl.cipher.suites")]
     ssl_endpoint_identification_algorithm: Annotated[
         str | bool,
-        parsed(
-            "ssl.endpoint.identification.algorithm",
-            parse_identification,
-            "https",
-            "Whether a broker's certificate has to name it: https, or none.",
-        ),
+        parsed(parse_identification, "https", "Whether a broker's certificate has to name it: https, or none."),
     ]
-    ssl_check_hostname: Annotated[
-        str | bool, Spelling("ssl.check.hostname", of="ssl.endpoint.identification.algorithm")
-    ]
+    ssl_check_hostname: Annotated[str | bool, Spelling(of="ssl.endpoint.identification.algorithm")]
     enable_ssl_certificate_verification: Annotated[
         bool,
-        switch(
-            "enable.ssl.certificate.verification",
-            True,
-            "Off believes every certificate, so that anybody may read along (librdkafka's, not Kafka's).",
-        ),
+        switch(True, "Off believes every certificate, so that others may read along (librdkafka's, not Kafka's)."),
     ]
     ssl_truststore_type: Annotated[
         Literal["PEM"],
-        text(
-            "ssl.truststore.type",
-            "PEM",
-            "What ssl.truststore.location holds; keytool and openssl turn other stores into PEM (Kafka: JKS).",
-        ),
+        text("PEM", "What ssl.truststore.location holds; keytool and openssl turn other stores into PEM (Kafka: JKS)."),
     ]
     ssl_keystore_type: Annotated[
-        Literal["PEM"], text("ssl.keystore.type", "PEM", "What ssl.keystore.location holds; likewise (Kafka: JKS).")
+        Literal["PEM"], text("PEM", "What ssl.keystore.location holds; likewise (Kafka: JKS).")
     ]
     sasl_mechanism: Annotated[
         Mechanism | None,
-        parsed(
-            "sasl.mechanism", parse_mechanism, None, "How the login is proven (Kafka: GSSAPI, which is not spoken)."
-        ),
+        parsed(parse_mechanism, None, "How the login is proven (Kafka: GSSAPI, which is not spoken)."),
     ]
-    sasl_mechanisms: Annotated[Mechanism | None, Spelling("sasl.mechanisms", of="sasl.mechanism")]
-    sasl_username: Annotated[
-        str | None, text("sasl.username", None, "Name of the user (in Kafka within sasl.jaas.config).")
-    ]
-    sasl_plain_username: Annotated[str | None, Spelling("sasl.plain.username", of="sasl.username")]
-    sasl_password: Annotated[
-        str | None, secret("sasl.password", "Password of the user (in Kafka within sasl.jaas.config).")
-    ]
-    sasl_plain_password: Annotated[str | None, Spelling("sasl.plain.password", of="sasl.password")]
+    sasl_mechanisms: Annotated[Mechanism | None, Spelling(of="sasl.mechanism")]
+    sasl_username: Annotated[str | None, text(None, "Name of the user (in Kafka within sasl.jaas.config).")]
+    sasl_plain_username: Annotated[str | None, Spelling(of="sasl.username")]
+    sasl_password: Annotated[str | None, secret("Password of the user (in Kafka within sasl.jaas.config).")]
+    sasl_plain_password: Annotated[str | None, Spelling(of="sasl.password")]
     sasl_jaas_config: Annotated[
-        str | None, secret("sasl.jaas.config", "Name and password as Java's clients are given them, of PLAIN or SCRAM.")
+        str | None, secret("Name and password as Java's clients are given them, of PLAIN or SCRAM.")
     ]
     sasl_oauth_token_provider: Annotated[
         Callable[[], Any] | object | None,
         parsed(
-            "sasl.oauth.token.provider",
             parse_provider,
             None,
             "A function that returns a token of OAUTHBEARER: text, or a pair with the time at which it ends, seconds "
             "since 1970; called in a thread of its own. Or its name, module:function (in Kafka a class).",
         ),
     ]
-    oauth_cb: Annotated[Callable[[], Any] | object | None, Spelling("oauth.cb", of="sasl.oauth.token.provider")]
+    oauth_cb: Annotated[Callable[[], Any] | object | None, Spelling(of="sasl.oauth.token.provider")]
 
 
 class CallOptions(TypedDict, total=False):
     """The limit of calls; a producer has `max.block.ms` and `delivery.timeout.ms` instead."""
 
-    default_api_timeout_ms: Annotated[
-        int, number("default.api.timeout.ms", 60_000, "Limit of calls without a timeout.", minimum=1)
-    ]
+    default_api_timeout_ms: Annotated[int, number(60_000, "Limit of calls without a timeout.", minimum=1)]
 
 
 class AdminOptions(SharedOptions, CallOptions, total=False):
@@ -227,21 +176,19 @@ class AdminOptions(SharedOptions, CallOptions, total=False):
 class ReaderOptions(SharedOptions, CallOptions, total=False):
     """Options of consumers that Spark's source takes as well."""
 
-    group_id: Annotated[str | None, text("group.id", None, "Group to join or to commit for; none means neither.")]
+    group_id: Annotated[str | None, text(None, "Group to join or to commit for; none means neither.")]
     group_instance_id: Annotated[
         str | None,
         text(
-            "group.instance.id",
             None,
             "Name of a static member: it keeps its partitions while it restarts within its session, and does not leave "
             "the group when it closes.",
         ),
     ]
-    member_name: Annotated[str | None, Spelling("member.name", of="group.instance.id")]
+    member_name: Annotated[str | None, Spelling(of="group.instance.id")]
     registration_timeout_ms: Annotated[
         int | None,
         number(
-            "registration.timeout.ms",
             None,
             "How long the group keeps what a member with a name has that is offline. With this option or the next one, "
             "the first member that joins a group without members makes it a static one; later ones change nothing (in "
@@ -251,7 +198,6 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
     expansion_timeout_ms: Annotated[
         int | None,
         number(
-            "expansion.timeout.ms",
             None,
             "How long members that are new to a static group are gathered before they get something, all at once (in "
             "Kafka no option).",
@@ -260,19 +206,15 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
     group_protocol: Annotated[
         Literal["consumer", "classic"],
         text(
-            "group.protocol",
             "consumer",
             "Protocol of membership; consumer (KIP-848) falls back to classic where the broker lacks it (Kafka: "
             "classic).",
         ),
     ]
-    group_remote_assignor: Annotated[
-        str | None, text("group.remote.assignor", None, "Assignor of the coordinator (consumer protocol).")
-    ]
+    group_remote_assignor: Annotated[str | None, text(None, "Assignor of the coordinator (consumer protocol).")]
     partition_assignment_strategy: Annotated[
         str | Sequence[str],
         parsed(
-            "partition.assignment.strategy",
             parse_list,
             ["range", "cooperative-sticky"],
             "Assignors in order of preference (classic protocol; in Kafka classes): range, roundrobin, "
@@ -282,7 +224,6 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
     session_timeout_ms: Annotated[
         int,
         number(
-            "session.timeout.ms",
             45_000,
             "A coordinator silent for so long, or for the group's session if that is shorter, is given up; classic: so "
             "is a member.",
@@ -292,7 +233,6 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
     heartbeat_interval_ms: Annotated[
         int | None,
         number(
-            "heartbeat.interval.ms",
             None,
             "Pause between heartbeats; classic: 3000 by default (as in Kafka); consumer: by default what the broker "
             "says, otherwise proposed to a kohort broker, whose answer counts.",
@@ -302,45 +242,31 @@ class ReaderOptions(SharedOptions, CallOptions, total=False):
     revocation_timeout_policy: Annotated[
         Literal["retry_then_leave", "leave", "retry"],
         text(
-            "revocation.timeout.policy",
             "retry_then_leave",
             "What to do when a revocation callback takes longer than max.poll.interval.ms (in Kafka no option).",
         ),
     ]
     fetch_carries_membership: Annotated[
         bool,
-        switch(
-            "fetch.carries.membership", True, "Hear of moves by fetches as well, from kohort brokers (not in Kafka)."
-        ),
+        switch(True, "Hear of moves by fetches as well, from kohort brokers (not in Kafka)."),
     ]
     isolation_level: Annotated[
         Literal["read_uncommitted", "read_committed"],
-        text(
-            "isolation.level",
-            "read_uncommitted",
-            "Whether to wait for transactions to end, and leave out aborted ones.",
-        ),
+        text("read_uncommitted", "Whether to wait for transactions to end, and leave out aborted ones."),
     ]
-    fetch_min_bytes: Annotated[int, number("fetch.min.bytes", 1, "Bytes that the broker waits for.")]
-    fetch_max_bytes: Annotated[int, number("fetch.max.bytes", 50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1)]
-    fetch_max_wait_ms: Annotated[
-        int, number("fetch.max.wait.ms", 500, "How long the broker waits for fetch.min.bytes.")
-    ]
+    fetch_min_bytes: Annotated[int, number(1, "Bytes that the broker waits for.")]
+    fetch_max_bytes: Annotated[int, number(50 * 1024 * 1024, "Most bytes of one fetch.", minimum=1)]
+    fetch_max_wait_ms: Annotated[int, number(500, "How long the broker waits for fetch.min.bytes.")]
     max_partition_fetch_bytes: Annotated[
         int,
-        number(
-            "max.partition.fetch.bytes",
-            4 * 1024 * 1024,
-            "Most bytes of one partition in one fetch (Kafka: 1 MiB).",
-            minimum=1,
-        ),
+        number(4 * 1024 * 1024, "Most bytes of one partition in one fetch (Kafka: 1 MiB).", minimum=1),
     ]
-    check_crcs: Annotated[bool, switch("check.crcs", True, "Check the checksum of every batch.")]
+    check_crcs: Annotated[bool, switch(True, "Check the checksum of every batch.")]
     on_corrupt_records: Annotated[
         Literal["stop", "skip"],
-        text("on.corrupt.records", "stop", "Damaged records: stop raises, skip logs (Kafka: stop)."),
+        text("stop", "Damaged records: stop raises, skip logs (Kafka: stop)."),
     ]
-    client_rack: Annotated[str, text("client.rack", "", "Rack of this client.")]
+    client_rack: Annotated[str, text("", "Rack of this client.")]
 
 
 class ConsumerOptions(ReaderOptions, total=False):
@@ -349,7 +275,6 @@ class ConsumerOptions(ReaderOptions, total=False):
     group_local_assignors: Annotated[
         "Assignor | Sequence[Assignor]",
         parsed(
-            "group.local.assignors",
             parse_assignors,
             (),
             "Assignors that this member runs for its group, objects in order of preference (consumer protocol, a "
@@ -358,37 +283,26 @@ class ConsumerOptions(ReaderOptions, total=False):
     ]
     max_poll_interval_ms: Annotated[
         int,
-        number(
-            "max.poll.interval.ms",
-            300_000,
-            "Longest time between two polls, and for a revocation, before the member leaves.",
-            minimum=1,
-        ),
+        number(300_000, "Longest time between two polls, and for a revocation, before the member leaves.", minimum=1),
     ]
-    enable_auto_commit: Annotated[
-        bool, switch("enable.auto.commit", True, "Commit what the application has processed.")
-    ]
+    enable_auto_commit: Annotated[bool, switch(True, "Commit what the application has processed.")]
     enable_auto_offset_store: Annotated[
         bool,
         switch(
-            "enable.auto.offset.store",
             True,
             "What poll has returned counts as processed when it is called again; off: what store_offsets was given "
             "(librdkafka's option, not Kafka's).",
         ),
     ]
-    auto_commit_interval_ms: Annotated[
-        int, number("auto.commit.interval.ms", 5_000, "Pause between two automatic commits.", minimum=1)
-    ]
+    auto_commit_interval_ms: Annotated[int, number(5_000, "Pause between two automatic commits.", minimum=1)]
     auto_offset_reset: Annotated[
         Literal["earliest", "latest", "none"],
-        text("auto.offset.reset", "latest", "Where to start without a committed offset, or when it is out of range."),
+        text("latest", "Where to start without a committed offset, or when it is out of range."),
     ]
-    max_poll_records: Annotated[int, number("max.poll.records", 500, "Most records that one poll returns.", minimum=1)]
+    max_poll_records: Annotated[int, number(500, "Most records that one poll returns.", minimum=1)]
     consumer_timeout_ms: Annotated[
         int,
         number(
-            "consumer.timeout.ms",
             -1,
             "Iterating a consumer ends after so long without a record (kafka-python's, not Kafka's; -1: never).",
             minimum=-1,
@@ -397,7 +311,6 @@ class ConsumerOptions(ReaderOptions, total=False):
     fetch_buffer_bytes: Annotated[
         int,
         number(
-            "fetch.buffer.bytes",
             64 * 1024 * 1024,
             "Most bytes fetched ahead of the application (in Kafka no option); 0: only hold partitions.",
             maximum=2**40,
@@ -405,74 +318,48 @@ class ConsumerOptions(ReaderOptions, total=False):
     ]
     key_deserializer: Annotated[
         Callable[[Any], Any] | None,
-        function("key.deserializer", "A function that is given the bytes of each key (Kafka: a class)."),
+        function("A function that is given the bytes of each key (Kafka: a class)."),
     ]
     value_deserializer: Annotated[
         Callable[[Any], Any] | None,
-        function("value.deserializer", "A function that is given the bytes of each value (Kafka: a class)."),
+        function("A function that is given the bytes of each value (Kafka: a class)."),
     ]
-    allow_auto_create_topics: Annotated[
-        bool, switch("allow.auto.create.topics", True, "Let the broker create a topic that is asked for.")
-    ]
+    allow_auto_create_topics: Annotated[bool, switch(True, "Let the broker create a topic that is asked for.")]
 
 
 class WriterOptions(SharedOptions, total=False):
     """Options of producers that Spark's sink takes as well."""
 
-    acks: Annotated[Literal["all", "-1", "0", "1", -1, 0, 1], text("acks", "all", "Copies that must hold a record.")]
-    enable_idempotence: Annotated[bool, switch("enable.idempotence", True, "No record twice, none out of order.")]
-    linger_ms: Annotated[int, number("linger.ms", 5, "How long a batch waits for more records.")]
+    acks: Annotated[Literal["all", "-1", "0", "1", -1, 0, 1], text("all", "Copies that must hold a record.")]
+    enable_idempotence: Annotated[bool, switch(True, "No record twice, none out of order.")]
+    linger_ms: Annotated[int, number(5, "How long a batch waits for more records.")]
     batch_size: Annotated[
         int,
         number(
-            "batch.size",
             16_384,
             "Bytes at which a batch is sent at once; while its leader is busy it goes on filling, up to "
             "max.request.size.",
         ),
     ]
-    compression_type: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"], codec("compression.type", "Codec of batches.")
-    ]
+    compression_type: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], codec("Codec of batches.")]
     max_in_flight_requests_per_connection: Annotated[
         int,
-        number(
-            "max.in.flight.requests.per.connection",
-            5,
-            "Requests sent ahead of answers; at most 5 with idempotence.",
-            minimum=1,
-        ),
+        number(5, "Requests sent ahead of answers; at most 5 with idempotence.", minimum=1),
     ]
-    delivery_timeout_ms: Annotated[
-        int, number("delivery.timeout.ms", 120_000, "How long a record may take in all.", minimum=1)
-    ]
-    buffer_memory: Annotated[
-        int, number("buffer.memory", 32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40)
-    ]
-    max_request_size: Annotated[int, number("max.request.size", 1_048_576, "Most bytes of one request.", minimum=1)]
+    delivery_timeout_ms: Annotated[int, number(120_000, "How long a record may take in all.", minimum=1)]
+    buffer_memory: Annotated[int, number(32 * 1024 * 1024, "Bytes that wait to be sent.", minimum=1, maximum=2**40)]
+    max_request_size: Annotated[int, number(1_048_576, "Most bytes of one request.", minimum=1)]
     max_block_ms: Annotated[
         int,
-        number(
-            "max.block.ms", 60_000, "How long send waits for room, 0 means not at all; partitions_for for an answer."
-        ),
+        number(60_000, "How long send waits for room, 0 means not at all; partitions_for for an answer."),
     ]
-    retries: Annotated[int, number("retries", INT32_MAX, "Attempts within delivery.timeout.ms.")]
-    compression_gzip_level: Annotated[
-        int, number("compression.gzip.level", -1, "Level of gzip; -1 is its usual one, 6.", minimum=-1, maximum=9)
-    ]
+    retries: Annotated[int, number(INT32_MAX, "Attempts within delivery.timeout.ms.")]
+    compression_gzip_level: Annotated[int, number(-1, "Level of gzip; -1 is its usual one, 6.", minimum=-1, maximum=9)]
     compression_lz4_level: Annotated[
         int,
-        number(
-            "compression.lz4.level",
-            9,
-            "Level of lz4; 9 is the fast way, all others the thorough one, as in Kafka.",
-            minimum=1,
-            maximum=17,
-        ),
+        number(9, "Level of lz4; 9 is the fast way, all others the thorough one, as in Kafka.", minimum=1, maximum=17),
     ]
-    compression_zstd_level: Annotated[
-        int, number("compression.zstd.level", 3, "Level of zstd.", minimum=-131_072, maximum=22)
-    ]
+    compression_zstd_level: Annotated[int, number(3, "Level of zstd.", minimum=-131_072, maximum=22)]
 
 
 class ProducerOptions(WriterOptions, total=False):
@@ -481,7 +368,6 @@ class ProducerOptions(WriterOptions, total=False):
     partitioner: Annotated[
         str | Callable[[str, bytes | None, int], int],
         parsed(
-            "partitioner",
             parse_partitioner,
             DEFAULT_PARTITIONER,
             "Which partition a record goes to that names none: murmur2_random, Kafka's own way (murmur2 of the key; "
@@ -492,9 +378,9 @@ class ProducerOptions(WriterOptions, total=False):
     ]
     key_serializer: Annotated[
         Callable[[Any], Any] | None,
-        function("key.serializer", "A function that makes bytes of a key (Kafka: a class)."),
+        function("A function that makes bytes of a key (Kafka: a class)."),
     ]
     value_serializer: Annotated[
         Callable[[Any], Any] | None,
-        function("value.serializer", "A function that makes bytes of a value (Kafka: a class)."),
+        function("A function that makes bytes of a value (Kafka: a class)."),
     ]

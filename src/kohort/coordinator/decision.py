@@ -11,10 +11,33 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import admin
 from kohort.coordinator.records.types import Record
 from kohort.ids import RequestToken, TopicId
 
+#: Body of a reply to a command.
+ReplyBody = (
+    commands.ConsumerGroupHeartbeatReply
+    | commands.JoinGroupReply
+    | commands.SyncGroupReply
+    | commands.LeaveGroupReply
+    | commands.CommitOffsetsReply
+    | commands.FetchOffsetsReply
+    | admin.DeleteOffsetsReply
+    | commands.ExpireOffsetsReply
+    | admin.ListGroupsReply
+    | admin.DescribeClassicGroupReply
+    | admin.DescribeConsumerGroupReply
+    | admin.DescribeGroupConfigsReply
+    | admin.ListGroupConfigsReply
+    | admin.SubmitMovesReply
+    | admin.DescribeMovesReply
+    | commands.PrepareAssignmentReply
+    | commands.InstallAssignmentReply
+    | commands.Done
+    | commands.Refusal
+)
 #: Kinds of deadlines. Kohort's own: "assignment": a KIP-848 group whose target is to be computed; "moves": a group with
 #: waiting moves; "edition": a group whose members publish metadata; "clock": a static group; "compute": a member that
 #: computes a target; "hold": a held heartbeat. The others are Kafka's.

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kohort.base.timers import TimerTable
+from kohort.coordinator import interning, model
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
 from kohort.coordinator.consumer.assignment.balance import build_balance
 from kohort.coordinator.consumer.reconciliation.effective_target import (
@@ -39,17 +40,7 @@ from kohort.coordinator.consumer.reconciliation.effective_target import (
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.consumer.validation import LEAVE_STATIC_EPOCH
 from kohort.coordinator.decision import Decision, TimerKey
-from kohort.coordinator.interning import check_sharing
-from kohort.coordinator.model import (
-    NO_GRANTS,
-    NO_NAMES,
-    NO_PATTERNS,
-    NO_TARGET,
-    NOBODY,
-    ConsumerGroup,
-    ConsumerMember,
-    GroupsState,
-)
+from kohort.coordinator.model import NO_PATTERNS, NO_TARGET, NOBODY, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import ConsumerMemberSubscribed, CurrentAssignmentSet, MemberState
 from kohort.coordinator.static_membership.clock import StaticClock
 from kohort.coordinator.topics import TopicImage
@@ -71,8 +62,8 @@ def check_groups(groups: GroupsState) -> None:
 
 def check_shared(groups: GroupsState) -> None:
     """Check that no shared value was changed for one of its groups."""
-    check_sharing(groups.sharing)
-    if NO_GRANTS or NO_TARGET or NOBODY or NO_NAMES or NO_PATTERNS:
+    interning.check_sharing(groups.sharing)
+    if model.NO_GRANTS or NO_TARGET or NOBODY or model.NO_NAMES or NO_PATTERNS:
         raise InvariantViolation("SharedValuesStay: what is empty for all groups was changed in place")
 
 
@@ -190,10 +181,10 @@ def check_kept(groups: GroupsState, decision: Decision) -> None:
         if member is None or record.member_epoch < 0 or member.member_epoch < 0 or member.member_id in subscribed:
             continue
         for topic_id, partition in group.waiting.keys() & places_of(member.assigned) - places_of(record.assigned):
-            facts = groups.image.by_id.get(topic_id)
+            topic = groups.image.by_id.get(topic_id)
             is_kept = group.waiting[topic_id, partition].keeper == member.member_id
-            if is_kept and facts is not None and facts.name in topics_of(group, member):
-                why = f"{member.member_id} is asked for {facts.name}-{partition}, whose move has not begun"
+            if is_kept and topic is not None and topic.name in topics_of(group, member):
+                why = f"{member.member_id} is asked for {topic.name}-{partition}, whose move has not begun"
                 raise _fail(group, "OwnedUntilItBegins", why)
 
 
@@ -259,14 +250,14 @@ def _check_counts(group: ConsumerGroup) -> None:
     if dict(patterns) != group.regex_subscribers:
         raise _fail(group, law, f"counted patterns are {group.regex_subscribers}, and should be {dict(patterns)}")
     if not group.regexes.keys() <= patterns.keys():
-        raise _fail(group, law, f"patterns that nobody uses are kept: {group.regexes.keys() - patterns.keys()}")
+        raise _fail(group, law, f"unused patterns are kept: {group.regexes.keys() - patterns.keys()}")
     named = [(name, each.member_id) for each in group.members.values() if (name := each.instance_id) is not None]
     if sorted(group.instance_ids.items()) != sorted(named):
         raise _fail(group, law, f"static names are {group.instance_ids}, and should be {named}")
     classic = [member.classic for member in group.members.values() if member.classic is not None]
-    spoken = Counter(name for facts in classic for name in facts.protocol_names)
+    spoken = Counter(name for own in classic for name in own.protocol_names)
     counted = (group.classic_count, group.classic_protocols, group.classic_metadata_bytes)
-    if counted != (len(classic), dict(spoken), sum(facts.metadata_bytes for facts in classic)):
+    if counted != (len(classic), dict(spoken), sum(own.metadata_bytes for own in classic)):
         raise _fail(group, law, f"counted of classic members are {counted}, which is not what they say")
     votes = Counter(name for member in group.members.values() if (name := member.server_assignor) is not None)
     if dict(votes) != group.assignor_votes:
@@ -347,10 +338,10 @@ def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is
     if group.target_epoch != group.epoch or not image.version:
         return
     wanted = {
-        (facts.topic_id, partition)
+        (topic.topic_id, partition)
         for name in group.topic_subscribers
-        if (facts := image.by_name.get(name)) is not None
-        for partition in range(facts.partition_count)
+        if (topic := image.by_name.get(name)) is not None
+        for partition in range(topic.partition_count)
     }
     if is_gathering and targeted.keys() <= wanted:
         return
@@ -358,9 +349,9 @@ def check_legal_target_assignment(group: ConsumerGroup, image: TopicImage, *, is
         why = f"the target lacks {wanted - targeted.keys()} and has {targeted.keys() - wanted} beyond"
         raise _fail(group, law, why)
     for (topic_id, partition), member_id in targeted.items():
-        facts = image.by_id[topic_id]
-        if facts.name not in topics_of(group, group.members[member_id]):
-            why = f"the target gives {facts.name}-{partition} to {member_id}, which did not subscribe"
+        topic = image.by_id[topic_id]
+        if topic.name not in topics_of(group, group.members[member_id]):
+            why = f"the target gives {topic.name}-{partition} to {member_id}, which did not subscribe"
             raise _fail(group, law, why)
 
 
@@ -500,7 +491,7 @@ def check_valid_member_generation(group: ClassicGroup) -> None:
     law = "ValidMemberGeneration"
     for waiting in (group.awaiting_join, group.awaiting_sync, group.unsynced, group.new_members):
         if not waiting.keys() <= group.members.keys():
-            raise _fail_classic(group, law, "a request is parked for somebody who is no member")
+            raise _fail_classic(group, law, "a request waits for a member that is gone")
     if group.awaiting_join and group.state is not ClassicGroupState.PREPARING_REBALANCE:
         raise _fail_classic(group, law, "a JoinGroup is parked outside of the join phase")
     if group.awaiting_sync and group.state is not ClassicGroupState.COMPLETING_REBALANCE:
@@ -516,6 +507,6 @@ def check_valid_stable_generation(group: ClassicGroup) -> None:
     if is_at_work and group.generation < 1:
         raise _fail_classic(group, law, "a group is at work before its first generation")
     if is_at_work and any(group.protocol_name not in member.protocol_names for member in group.members.values()):
-        raise _fail_classic(group, law, f"somebody does not speak {group.protocol_name}, which was elected")
+        raise _fail_classic(group, law, f"a member does not speak {group.protocol_name}, which was elected")
     if group.state is ClassicGroupState.EMPTY and group.members:
         raise _fail_classic(group, law, "an empty group has members")

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kohort.coordinator.classic.state import ClassicGroup, durable_view
-from kohort.coordinator.commands.groups import AnyHeartbeat, WatchMember
-from kohort.coordinator.commands.values import ClassicMemberFacts
+from kohort.coordinator.commands import AnyHeartbeat, ClassicMemberFacts, WatchMember
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
 from kohort.coordinator.consumer.client_assignors.state import ClientSide
 from kohort.coordinator.consumer.metadata_log import MetadataLog

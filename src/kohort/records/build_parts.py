@@ -1,7 +1,7 @@
 """Helpers to write records, in plain Python: the compiled form has its own in `build_kernels.pxd`.
 
 Laws: both write the same bytes.
-Source: Apache Kafka's record format, magic 2 (KIP-98); architecture rule 16.
+Source: Apache Kafka's record format, magic 2 (KIP-98).
 """
 
 from __future__ import annotations

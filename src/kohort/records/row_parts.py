@@ -1,7 +1,7 @@
 """Helpers to make rows, in plain Python: the compiled form has its own in `row_kernels.pxd`.
 
+Apart: the compiled form of `row_kernels` has functions of C in place of these.
 Laws: both make the same objects.
-Source: architecture rule 16.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Helpers to write columns, in plain Python: the compiled form has its own in `span_kernels.pxd`.
 
+Apart: the compiled form of `span_kernels` has functions of C in place of these.
 Laws: both write the same bytes.
-Source: Apache Kafka's record format, magic 2 (KIP-98); architecture rule 16.
+Source: Apache Kafka's record format, magic 2 (KIP-98).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class ScramExchange:
         said = _attributes(challenge)
         nonce, salt = said.get("r", b""), _decoded(said.get("s", b""))
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise ExchangeFailed("the broker's nonce does not continue ours: somebody may stand in between")
+            raise ExchangeFailed("the broker's nonce does not continue ours: another host may stand in between")
         rounds = said.get("i", b"")
         if not rounds.isdigit() or len(rounds) > 12:
             raise ExchangeFailed("the broker does not say how many rounds its SCRAM has")
@@ -122,7 +122,7 @@ class ScramExchange:
             raise ExchangeFailed(f"the broker refuses: {said['e'].decode(errors='replace')}")
         assert self._expected is not None, "a proof was sent"
         if not hmac.compare_digest(_decoded(said.get("v", b"")), self._expected):
-            raise ExchangeFailed("the broker does not know the password itself: somebody may stand in its place")
+            raise ExchangeFailed("the broker does not know the password itself: another host may stand in its place")
 
     def _hmac(self, key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, self._hash)

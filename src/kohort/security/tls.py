@@ -68,7 +68,7 @@ def build_context(settings: TlsSettings) -> ssl.SSLContext:
     if settings.certificate is not None:
         _load_certificate(context, settings.certificate, settings.key, settings.key_password)
     elif settings.key is not None:
-        raise ConfigError("ssl.key.location needs ssl.certificate.location, too: a key alone says nobody's name")
+        raise ConfigError("ssl.key.location needs ssl.certificate.location, too: a key alone names no client")
     elif settings.key_password is not None:
         raise ConfigError("ssl.key.password would change nothing: ssl.certificate.location is not set")
     return context
@@ -248,7 +248,7 @@ def _explain_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
             "ssl.endpoint.identification.algorithm to none"
         )
     if code in (18, 19, 20, 21):
-        return f"the broker's certificate is signed by nobody who is believed ({words}): set ssl.ca.location to its CA"
+        return f"the broker's certificate is signed by no trusted authority ({words}): set ssl.ca.location to its CA"
     if code == 10:
         return "the broker's certificate has expired: it has to be renewed there"
     if code == 9:

@@ -29,30 +29,26 @@ def _parse_word(text: object) -> str:
     return parse_str(text).strip().lower()
 
 
-def _word(name: str, default: str, doc: str) -> Option:
-    return parsed(name, _parse_word, default, doc)
+def _word(default: str, doc: str) -> Option:
+    return parsed(_parse_word, default, doc)
 
 
 class OwnReadOptions(TypedDict, total=False):
     """Options that Spark's source has beside those of Kafka's consumer."""
 
-    subscribe: Annotated[str | Sequence[str] | None, parsed("subscribe", parse_list, None, "Topics, with commas.")]
+    subscribe: Annotated[str | Sequence[str] | None, parsed(parse_list, None, "Topics, with commas.")]
     subscribePattern: Annotated[
         str | None,
         text(
-            "subscribePattern",
             None,
             "A regular expression that whole names of topics match, in Python's syntax (Spark: Java's); with a group "
             "the coordinator matches, by RE2. Topics that are made later count, too.",
         ),
     ]
-    assign: Annotated[
-        str | Sequence[TopicPartition] | None, text("assign", None, 'Partitions as JSON: {"orders": [0, 1]}.')
-    ]
+    assign: Annotated[str | Sequence[TopicPartition] | None, text(None, 'Partitions as JSON: {"orders": [0, 1]}.')]
     startingOffsets: Annotated[
         ByPartition | None,
         text(
-            "startingOffsets",
             None,
             'For a new query: earliest (default of a batch), latest (default of a stream), JSON like {"orders": '
             '{"0": 23, "1": -2}} (-2 earliest, -1 latest), or committed: where the group of kafka.group.id stands, '
@@ -61,16 +57,11 @@ class OwnReadOptions(TypedDict, total=False):
     ]
     startingOffsetsByTimestamp: Annotated[
         ByPartition | None,
-        text(
-            "startingOffsetsByTimestamp",
-            None,
-            'JSON like {"orders": {"0": 1700000000000}}, milliseconds; goes before startingOffsets.',
-        ),
+        text(None, 'JSON like {"orders": {"0": 1700000000000}}, milliseconds; goes before startingOffsets.'),
     ]
     startingTimestamp: Annotated[
         int | None,
         number(
-            "startingTimestamp",
             None,
             "One timestamp for all partitions, milliseconds; goes before startingOffsetsByTimestamp.",
             maximum=None,
@@ -78,34 +69,22 @@ class OwnReadOptions(TypedDict, total=False):
     ]
     startingOffsetsByTimestampStrategy: Annotated[
         Literal["error", "latest"],
-        _word(
-            "startingOffsetsByTimestampStrategy",
-            "error",
-            "Where no record is that young: error, or start at the latest offset.",
-        ),
+        _word("error", "Where no record is that young: error, or start at the latest offset."),
     ]
-    endingOffsets: Annotated[ByPartition | None, text("endingOffsets", None, "latest (default) or JSON; batch only.")]
+    endingOffsets: Annotated[ByPartition | None, text(None, "latest (default) or JSON; batch only.")]
     endingOffsetsByTimestamp: Annotated[
         ByPartition | None,
-        text(
-            "endingOffsetsByTimestamp",
-            None,
-            "As startingOffsetsByTimestamp, the latest offset where no record is that young; batch only.",
-        ),
+        text(None, "As startingOffsetsByTimestamp, the latest offset where no record is that young; batch only."),
     ]
     endingTimestamp: Annotated[
         int | None,
         number(
-            "endingTimestamp",
-            None,
-            "One timestamp for all partitions; goes before endingOffsetsByTimestamp; batch only.",
-            maximum=None,
+            None, "One timestamp for all partitions; goes before endingOffsetsByTimestamp; batch only.", maximum=None
         ),
     ]
     failOnDataLoss: Annotated[
         bool,
         switch(
-            "failOnDataLoss",
             True,
             "Whether the query ends where records were deleted before they were read, or a topic was made anew; "
             "otherwise that partition goes on at its first record, and a line of the log says what was skipped.",
@@ -114,7 +93,6 @@ class OwnReadOptions(TypedDict, total=False):
     maxOffsetsPerTrigger: Annotated[
         int | None,
         number(
-            "maxOffsetsPerTrigger",
             None,
             "Cap of a micro-batch, records, shared over partitions by their backlog; stream only.",
             minimum=1,
@@ -124,7 +102,6 @@ class OwnReadOptions(TypedDict, total=False):
     maxBytesPerTrigger: Annotated[
         int | None,
         number(
-            "maxBytesPerTrigger",
             None,
             "About how many bytes of keys, values and headers a micro-batch reads, by the records with which it "
             "begins in each partition (Spark's Kafka source has none); stream only.",
@@ -135,39 +112,34 @@ class OwnReadOptions(TypedDict, total=False):
     minOffsetsPerTrigger: Annotated[
         int | None,
         number(
-            "minOffsetsPerTrigger",
             None,
             "Wait for so many records, but not longer than maxTriggerDelay; AvailableNow does not wait; stream only.",
             minimum=1,
             maximum=None,
         ),
     ]
-    maxTriggerDelay: Annotated[
-        str, text("maxTriggerDelay", "15m", "Longest wait for minOffsetsPerTrigger; stream only.")
-    ]
+    maxTriggerDelay: Annotated[str, text("15m", "Longest wait for minOffsetsPerTrigger; stream only.")]
     minPartitions: Annotated[
         int | None,
-        number("minPartitions", None, "Cut long ranges until there are about so many tasks.", minimum=1, maximum=None),
+        number(None, "Cut long ranges until there are about so many tasks.", minimum=1, maximum=None),
     ]
     maxRecordsPerPartition: Annotated[
         int | None,
         number(
-            "maxRecordsPerPartition",
             None,
             "Cut ranges that are longer (Spark: no limit; here 2500000 where neither this nor minPartitions is given).",
             minimum=1,
             maximum=None,
         ),
     ]
-    includeHeaders: Annotated[bool, switch("includeHeaders", False, "Adds the column headers.")]
+    includeHeaders: Annotated[bool, switch(False, "Adds the column headers.")]
     columns: Annotated[
         str | Sequence[str] | None,
-        parsed("columns", parse_list, None, "The columns to produce, in this order; fewer are faster (not Spark's)."),
+        parsed(parse_list, None, "The columns to produce, in this order; fewer are faster (not Spark's)."),
     ]
     kafkaConsumer_pollTimeoutMs: Annotated[
         int | None,
         number(
-            "kafkaConsumer.pollTimeoutMs",
             None,
             "How long a task waits for records at one offset (Spark: spark.network.timeout; here by default "
             "kafka.default.api.timeout.ms).",
@@ -178,7 +150,6 @@ class OwnReadOptions(TypedDict, total=False):
     fetchOffset_numRetries: Annotated[
         int,
         Option(
-            name="fetchOffset.numRetries",
             parse=parse_int,
             default=3,
             doc="Of Spark's questions about offsets.",
@@ -189,7 +160,6 @@ class OwnReadOptions(TypedDict, total=False):
     fetchOffset_retryIntervalMs: Annotated[
         int,
         Option(
-            name="fetchOffset.retryIntervalMs",
             parse=parse_int,
             default=1000,
             doc="Pause between them.",
@@ -200,7 +170,6 @@ class OwnReadOptions(TypedDict, total=False):
     groupIdPrefix: Annotated[
         str | None,
         Option(
-            name="groupIdPrefix",
             parse=parse_str,
             default=None,
             doc="Of the names that Spark makes up for groups.",
@@ -210,7 +179,6 @@ class OwnReadOptions(TypedDict, total=False):
     groupJoinTimeout: Annotated[
         str | None,
         text(
-            "groupJoinTimeout",
             None,
             "How long a plan waits to be a member of the group; AvailableNow: to own partitions. By default 15 s "
             "longer than kafka.session.timeout.ms, so that the session of a member that was killed has ended.",
@@ -218,16 +186,11 @@ class OwnReadOptions(TypedDict, total=False):
     ]
     groupRebalanceTimeout: Annotated[
         str,
-        text(
-            "groupRebalanceTimeout",
-            "30min",
-            "How long a revoked partition may stay with a running batch; longer than batch plus trigger.",
-        ),
+        text("30min", "How long a revoked partition may stay with a running batch; longer than batch plus trigger."),
     ]
     inDoubt: Annotated[
         Literal["wait", "release"],
         _word(
-            "inDoubt",
             "wait",
             "What becomes of a batch that was planned and is not known to be finished when its query ends: wait, its "
             "partitions are kept for the query's return until its session has ended; release, others have them at "
@@ -237,7 +200,6 @@ class OwnReadOptions(TypedDict, total=False):
     externalOffsets: Annotated[
         Literal["follow", "ignore"],
         _word(
-            "externalOffsets",
             "follow",
             "Offsets of the group that are set from outside, by a tool or by members that are no queries, while the "
             "query is down: follow, it goes there, back or on; ignore, its checkpoint counts, but for what lies "
@@ -247,7 +209,6 @@ class OwnReadOptions(TypedDict, total=False):
     checkpointLocation: Annotated[
         str | None,
         text(
-            "checkpointLocation",
             None,
             "The query's checkpointLocation on a local file system: a query that ends looks there whether its last "
             "batch is finished.",
@@ -265,7 +226,6 @@ class OwnWriteOptions(TypedDict, total=False):
     includeHeaders: Annotated[
         bool,
         Option(
-            name="includeHeaders",
             parse=parse_bool,
             default=False,
             doc="Whether headers are written.",
@@ -275,20 +235,19 @@ class OwnWriteOptions(TypedDict, total=False):
     kohort_batchHeaders: Annotated[
         bool,
         switch(
-            BATCH_HEADERS,
             False,
             "Adds the headers kohort.query and kohort.batch, by which readers drop doubles; for streaming queries.",
         ),
     ]
     kohort_exactlyOnce: Annotated[
-        bool, switch(EXACTLY_ONCE, False, "Refused until there are transactions: the sink writes at least once.")
+        bool, switch(False, "Refused until there are transactions: the sink writes at least once.")
     ]
 
 
 class SinkTable(OwnWriteOptions, total=False):
     """Options of the sink; `write_topic` and `write_stream` have the topic as an argument."""
 
-    topic: Annotated[str | None, text("topic", None, "The topic of every row; it wins over a column topic.")]
+    topic: Annotated[str | None, text(None, "The topic of every row; it wins over a column topic.")]
 
 
 class WriteOptions(OwnWriteOptions, WriterOptions, total=False):

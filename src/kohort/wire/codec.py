@@ -184,14 +184,3 @@ def _fits(value: object, kind: Scalar) -> bool:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-__all__ = [
-    "decode",
-    "encode",
-    "encode_into",
-    "encode_parts",
-    "decoder",
-    "encoder",
-    "parts_encoder",
-]

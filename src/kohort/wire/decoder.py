@@ -8,26 +8,14 @@ Source: KIP-482 for compact forms and tagged sections; Kafka's int8 marker befor
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from kohort.errors import RemoteProtocolError
 from kohort.wire import primitives
-from kohort.wire.primitives import (
-    EMPTY_ELEMENTS_AT_MOST,
-    PREPARED_COUNT,
-    TAGS_AT_MOST,
-    Buffer,
-    Emitter,
-    Malformed,
-    holds_records,
-    is_number,
-    plain_fields,
-    run_size,
-    smallest_size,
-    tagged_fields,
-)
+from kohort.wire.primitives import Buffer, Emitter, Malformed, holds_records, tagged_fields
 from kohort.wire.schema import UNSET, UUID, Array, Field, Kind, Message, Scalar, schema_of
 
 #: (buffer, position) → (message, position after it).
@@ -91,7 +79,7 @@ class _DecoderEmitter(Emitter):
         self.namespace.update(
             new=object.__new__,
             Malformed=Malformed,
-            StructError=primitives.StructError,
+            StructError=struct.error,
             long_length=primitives.read_long_length,
             read_uvarint=primitives.read_uvarint,
             long_string=primitives.read_long_string_length,
@@ -136,7 +124,7 @@ class _DecoderEmitter(Emitter):
         codes = "".join(code for code, _ in self.run)
         targets = [target for _, target in self.run]
         self.run.clear()
-        size = run_size(codes) - (1 if on_prefix else 0)
+        size = primitives.run_size(codes) - (1 if on_prefix else 0)
         if codes == "B":
             self.line(f"{targets[0]} = b[p]")
         else:
@@ -152,7 +140,7 @@ class _DecoderEmitter(Emitter):
             if not each.is_in(self.version) or (each.is_tagged(self.version) and not self.flexible):
                 # A field that does not travel in this version reads as its default.
                 self.line(f"{target}.{each.name} = {self.default(each)}")
-        for each in plain_fields(cls, self.version):
+        for each in primitives.plain_fields(cls, self.version):
             with self.form_of(each):
                 self.value(each.kind, f"{target}.{each.name}", each.name, each.is_nullable(self.version))
         if self.flexible:
@@ -252,11 +240,11 @@ class _DecoderEmitter(Emitter):
                 self.line("c -= 1")
             if not isinstance(element, type):
                 self.take_values()
-            if isinstance(element, Scalar) and is_number(element):
+            if isinstance(element, Scalar) and primitives.is_number(element):
                 self.numbers(element, target)
                 return
-            size = smallest_size(element, self.version, self.flexible)
-            with self.block(f"if c * {size} > n - p:" if size else f"if c > {EMPTY_ELEMENTS_AT_MOST}:"):
+            size = primitives.smallest_size(element, self.version, self.flexible)
+            with self.block(f"if c * {size} > n - p:" if size else f"if c > {primitives.EMPTY_ELEMENTS_AT_MOST}:"):
                 self.line(f"raise Malformed('{name} has ' + str(c) + ' elements in ' + str(n - p) + ' bytes')")
             if element is UUID:
                 piece = "bytes(b[i:i + 16])" if self.from_view else "b[i:i + 16]"
@@ -285,7 +273,7 @@ class _DecoderEmitter(Emitter):
 
     def numbers(self, element: Scalar, target: str) -> None:
         """Decode `c` numbers of one size by one call."""
-        with self.block(f"if c <= {PREPARED_COUNT}:"):
+        with self.block(f"if c <= {primitives.PREPARED_COUNT}:"):
             self.line(f"{target} = [*{self.number_unpackers(element.code)}[c](b, p)]")
         with self.block("else:"):
             self.line(f"{target} = read_numbers(b, p, c, {element.code!r})")
@@ -314,8 +302,8 @@ class _DecoderEmitter(Emitter):
         self.line(f"{count}, p = read_uvarint(b, p)")
         with self.block(f"if 2 * {count} > n - p:"):
             self.line(f"raise Malformed(str({count}) + ' tagged fields in ' + str(n - p) + ' bytes')")
-        with self.block(f"if {count} > {TAGS_AT_MOST}:"):
-            self.line(f"raise Malformed(str({count}) + ' tagged fields; {TAGS_AT_MOST} are allowed')")
+        with self.block(f"if {count} > {primitives.TAGS_AT_MOST}:"):
+            self.line(f"raise Malformed(str({count}) + ' tagged fields; {primitives.TAGS_AT_MOST} are allowed')")
         self.line(f"{target}.unknown_tags = None")
         self.line(f"{seen} = set()")
         with self.block(f"for _ in range({count}):"):

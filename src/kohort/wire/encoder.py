@@ -7,6 +7,7 @@ Source: KIP-482 for compact forms and tagged sections; Kafka's int8 marker befor
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -74,7 +75,7 @@ class _EncoderEmitter(Emitter):
         self.records_apart = False
         self.namespace.update(
             Unencodable=primitives.Unencodable,
-            failures=(primitives.StructError, AttributeError, TypeError, ValueError, OverflowError),
+            failures=(struct.error, AttributeError, TypeError, ValueError, OverflowError),
             explain=explain,
             long_length=primitives.encode_long_length,
             long_string=primitives.encode_long_string_length,

@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from struct import Struct, calcsize, unpack_from
-from struct import error as StructError
 from typing import Any, Final
 
 from kohort.wire.schema import UUID, Array, Field, Kind, Message, Scalar
@@ -176,16 +175,6 @@ def encode_numbers(values: Sequence[Any], code: str) -> bytes:
     return numbers.tobytes()
 
 
-def prepared_unpackers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
-    """Return, for each count up to `PREPARED_COUNT`, a function (buffer, position) → that many numbers."""
-    return [Struct(f">{count}{code}").unpack_from for count in range(PREPARED_COUNT + 1)]
-
-
-def prepared_packers(code: str) -> list[Callable[..., bytes]]:
-    """Return, for each count up to `PREPARED_COUNT`, a function of that many numbers."""
-    return [Struct(f">{count}{pack_code(code)}").pack for count in range(PREPARED_COUNT + 1)]
-
-
 def pack_code(code: str) -> str:
     """Return the format with which a value is packed."""
     # The format `?` would take any value, even None, for a boolean.
@@ -202,32 +191,6 @@ def records_size(value: RecordsValue) -> int:
 def records_buffers(value: RecordsValue) -> Sequence[Buffer]:
     """Return the buffers of a RECORDS value, which is one buffer or a list of them."""
     return value if isinstance(value, list | tuple) else (value,)
-
-
-__all__ = [
-    "Buffer",
-    "Malformed",
-    "RecordsValue",
-    "StructError",
-    "Unencodable",
-    "encode_long_length",
-    "encode_long_string_length",
-    "encode_numbers",
-    "encode_tagged_section",
-    "encode_uvarint",
-    "pack_code",
-    "prepared_packers",
-    "prepared_unpackers",
-    "read_long_length",
-    "read_long_string_length",
-    "read_long_uvarint",
-    "read_numbers",
-    "read_tag",
-    "read_tagged_section",
-    "read_uvarint",
-    "records_buffers",
-    "records_size",
-]
 
 
 # The source of compiled codecs: indentation, names, and runs of values of fixed size.
@@ -304,7 +267,7 @@ class Emitter:
     def number_unpackers(self, code: str) -> str:
         """Return the name of a list of functions, by count, that read numbers of one size."""
         if code not in _UNPACKERS:
-            _UNPACKERS[code] = prepared_unpackers(code)
+            _UNPACKERS[code] = [Struct(f">{count}{code}").unpack_from for count in range(PREPARED_COUNT + 1)]
         name = f"us_{code.replace('?', 'z')}"
         self.namespace[name] = _UNPACKERS[code]
         return name
@@ -312,7 +275,7 @@ class Emitter:
     def number_packers(self, code: str) -> str:
         """Return the name of a list of functions, by count, that write numbers of one size."""
         if code not in _PACKERS:
-            _PACKERS[code] = prepared_packers(code)
+            _PACKERS[code] = [Struct(f">{count}{pack_code(code)}").pack for count in range(PREPARED_COUNT + 1)]
         name = f"ps_{code.replace('?', 'z')}"
         self.namespace[name] = _PACKERS[code]
         return name

@@ -8,10 +8,13 @@ Source: the attributes of Apache Kafka's message definitions (versions, nullable
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar, dataclass_transform
 
 #: The uses of messages; the last two are the keys and values of `__consumer_offsets`.
 MessageKind = Literal["request", "response", "header", "data", "coordinator-key", "coordinator-value"]
+
+
+P = ParamSpec("P")
 
 
 class Scalar(NamedTuple):
@@ -56,8 +59,34 @@ BYTES: Final = Scalar("bytes", "", 0, b"")
 RECORDS: Final = Scalar("records", "", 0, None)
 
 
+class _Unset:
+    """The type of `UNSET`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+#: "No value was given": distinguishes an argument that was left out from `None`, which is a value of the protocol.
+UNSET: Final = _Unset()
+
+
 class Field:
-    """One attribute of a message: its kind and the versions in which it travels."""
+    """One attribute of a message: its kind and the versions in which it travels.
+
+    Args:
+        kind: a scalar of this module, `array(...)` or a message that is a part of others.
+        since: first version in which the field travels.
+        until: last such version; `None` means that no version has dropped it.
+        nullable: first version in which null is allowed; `None` means never.
+        tag: number in the tagged section; `None` for an ordinary field.
+        tag_since: first version in which it is tagged, where that differs from `since`; before it the field is an
+            ordinary one.
+        compact: false for the one field of Kafka that keeps its old form in flexible versions: the client id.
+        default: value of a new message, and of a decoded one whose version lacks the field;
+            left out it is zero, empty, or a struct of defaults.
+    """
 
     __slots__ = ("compact", "default", "kind", "name", "nullable", "since", "tag", "tag_since", "until")
 
@@ -65,27 +94,24 @@ class Field:
         self,
         kind: Kind,
         *,
-        since: int,
-        until: int | None,
-        nullable: int | None,
-        tag: int | None,
-        tag_since: int | None,
-        compact: bool,
-        default: object,
+        since: int = 0,
+        until: int | None = None,
+        nullable: int | None = None,
+        tag: int | None = None,
+        tag_since: int | None = None,
+        compact: bool = True,
+        default: object = UNSET,
     ) -> None:
+        if default is UNSET and isinstance(kind, Scalar):
+            default = kind.default
+        elif isinstance(default, list):
+            assert not default, "an array's default is empty or null"
+            default = UNSET
         #: Kafka's name in snake_case; given by the class that holds the field.
         self.name = ""
         self.kind = kind
-        #: First and last version with this field; `None` means that no version has dropped it.
-        self.since = since
-        self.until = until
-        #: First version in which null is allowed; `None` means never.
-        self.nullable = nullable
-        #: Number in the tagged section; `None` for an ordinary field.
-        self.tag = tag
-        #: First version in which the field is tagged; before it the field is an ordinary one.
-        self.tag_since = since if tag_since is None else tag_since
-        #: Whether a flexible version writes the length in the compact form.
+        self.since, self.until, self.nullable = since, until, nullable
+        self.tag, self.tag_since = tag, since if tag_since is None else tag_since
         self.compact = compact
         #: `UNSET` means a fresh empty list, or a fresh struct of default values.
         self.default = default
@@ -112,66 +138,14 @@ class Field:
         return f"Field({self.name}: {kind_name(self.kind)})"
 
 
-class _Unset:
-    """The type of `UNSET`."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "UNSET"
+def _as_any(declare: Callable[P, Field]) -> Callable[P, Any]:
+    return declare
 
 
-#: "No value was given": distinguishes an argument that was left out from `None`, which is a value of the protocol.
-UNSET: Final = _Unset()
-
-
-def field(
-    kind: Kind,
-    *,
-    since: int = 0,
-    until: int | None = None,
-    nullable: int | None = None,
-    tag: int | None = None,
-    tag_since: int | None = None,
-    compact: bool = True,
-    default: object = UNSET,
-) -> Any:
-    """Declare one attribute of a message.
-
-    Args:
-        kind: a scalar of this module, `array(...)` or a struct class.
-        since: first version in which the field travels.
-        until: last such version; `None` means that no version has dropped it.
-        nullable: first version in which null is allowed; `None` means never.
-        tag: number in the tagged section; `None` for an ordinary field.
-        tag_since: first version in which it is tagged, where that differs from `since`.
-        compact: false for the one field of Kafka that keeps its old form in flexible versions: the client id.
-        default: value of a new message, and of a decoded one whose version lacks the field;
-            left out it is zero, empty, or a struct of defaults.
-
-    Returns:
-        The declaration. Typed `Any` so that the attribute's own annotation counts.
-    """
-    if default is UNSET and isinstance(kind, Scalar):
-        default = kind.default
-    elif isinstance(default, list):
-        assert not default, "an array's default is empty or null"
-        default = UNSET
-    return Field(
-        kind,
-        since=since,
-        until=until,
-        nullable=nullable,
-        tag=tag,
-        tag_since=tag_since,
-        compact=compact,
-        default=default,
-    )
-
-
-def array(element: Scalar | type[Message]) -> Array:
-    """Return the kind of a list of `element`."""
-    return Array(element)
+#: Declares one attribute of a message; typed `Any` so that the attribute's own annotation counts.
+field = _as_any(Field)
+#: The kind of a list of elements.
+array = Array
 
 
 class MessageSchema(NamedTuple):
@@ -249,11 +223,6 @@ class Message(metaclass=_MessageMeta):
 #: The kinds of fields.
 Kind = Scalar | Array | type[Message]
 M = TypeVar("M", bound=type[Message])
-
-
-def struct(cls: M) -> M:
-    """Mark a class as a part of messages; its versions are those of the message around it."""
-    return cls
 
 
 def message(

@@ -17,8 +17,8 @@ from kohort.broker.connections.heartbeats import LONGEST_REPEAT_BYTES, CachedHea
 from kohort.broker.connections.request import Peer, ReplyQueue, Request
 from kohort.broker.dispatch import Routes
 from kohort.broker.embedded import Broker
-from kohort.coordinator.commands import groups as commands
-from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
+from kohort.coordinator import commands
+from kohort.coordinator.commands import CommitOffsets, OffsetToCommit
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID

@@ -15,7 +15,7 @@ import kohort
 from kohort.broker.apis import leave_group
 from kohort.broker.connections import memberconnections
 from kohort.broker.connections.memberconnections import MemberConnections
-from kohort.coordinator.commands.groups import LeaveGroupReply, LeavingMember
+from kohort.coordinator.commands import LeaveGroupReply, LeavingMember
 from kohort.errors import ErrorCode, RemoteProtocolError
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kohort.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

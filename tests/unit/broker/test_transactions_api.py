@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kohort.broker.embedded import Broker
-from kohort.coordinator.commands import offsets as commands
-from kohort.coordinator.commands.base import Done
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Done
+from kohort.coordinator.decision import ReplyBody
 from kohort.coordinator.records.codec import build_log_batch
 from kohort.coordinator.records.types import OffsetCommitted, TransactionalOffsetCommitted
 from kohort.errors import ErrorCode

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from kohort.coordinator.commands import ClientAssignor, Refusal
 from kohort.coordinator.commands import admin as asked
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.values import ClientAssignor
 from kohort.coordinator.consumer.client_assignors.assignor_metadata import (
     MOST_ASSIGNORS,
     MOST_METADATA_BYTES,

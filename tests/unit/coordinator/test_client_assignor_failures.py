@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands import assignors as asked
+from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.client_assignors.assignment_request import FAULTY, GONE, LATE, MOST_FAILED
 from kohort.coordinator.decision import Decision, TimerKey
@@ -33,7 +33,7 @@ def group_of(**limits: Any) -> GroupDialogue:
 
 def refused(answer: Any, code: ErrorCode, saying: str) -> None:
     """An assignment was not taken."""
-    reply = answer.body_as(asked.InstallAssignmentReply)
+    reply = answer.body_as(commands.InstallAssignmentReply)
     assert (reply.error, saying in reply.message) == (code, True), reply
 
 
@@ -49,7 +49,7 @@ def test_error_is_told_to_everybody_and_the_target_stays() -> None:
     targets, epoch = dict(group.group.targets), group.group.epoch
     given(group, "a")
     answer = group.install("a", epoch=group.member("a").member_epoch, group_epoch=epoch, error=42)
-    assert answer.body == asked.InstallAssignmentReply()
+    assert answer.body == commands.InstallAssignmentReply()
     assert (group.group.targets, group.group.epoch) == (targets, epoch)
     assert errors(group) == {42}
     assert said(beat(group, "b")) is None, "once"
@@ -129,7 +129,7 @@ def test_answer_for_another_epoch_is_refused_and_the_right_one_still_taken() -> 
             ErrorCode.INVALID_REQUEST,
             saying=f"GroupEpoch {other} is not the one of what a computes: it was given {epoch}",
         )
-    assert group.install("a", [0] * 4, epoch=known, group_epoch=epoch).body == asked.InstallAssignmentReply()
+    assert group.install("a", [0] * 4, epoch=known, group_epoch=epoch).body == commands.InstallAssignmentReply()
 
 
 def test_who_has_not_asked_what_to_compute_has_nothing_to_bring() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.commands import assignors as asked
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
-from kohort.coordinator.commands.values import ClientAssignment
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ClientAssignment, ConsumerGroupHeartbeat, ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.heartbeat import find_settled
 from kohort.coordinator.records.types import ClientAssignmentSet
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
@@ -169,7 +168,7 @@ def test_an_assignment_is_taken_though_the_group_has_moved_on_and_the_next_is_as
     join(group, "c")
     epoch = given(group, "a").group_epoch
     group.leave("b")
-    assert group.install("a", [0, 1, 2, 2], epoch=3, group_epoch=epoch).body == asked.InstallAssignmentReply()
+    assert group.install("a", [0, 1, 2, 2], epoch=3, group_epoch=epoch).body == commands.InstallAssignmentReply()
     assert (group.group.target_epoch, group.group.epoch) == (epoch, epoch + 1)
     assert group.named(group.group.targets["a"]) == {"t": (0,)}
     group.fire_due()
@@ -202,7 +201,7 @@ def test_an_assignment_that_fits_nobody_is_thrown_away() -> None:
     group.heartbeat("b", epoch=-2, instance_id="one")
     join(group, "b2", instance_id="one")
     answer = group.install("a", [0, 1, 1, 2], epoch=group.member("a").member_epoch, group_epoch=epoch)
-    reply = answer.body_as(asked.InstallAssignmentReply)
+    reply = answer.body_as(commands.InstallAssignmentReply)
     assert reply.error.name == "REBALANCE_IN_PROGRESS"
     group.fire_due()
     assert is_asked(beat(group, "a"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.commands import assignors as asked
-from kohort.coordinator.commands.values import ClientAssignment
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ClientAssignment
 from kohort.errors import ErrorCode
 from support.client_assignors import assignor, beat, compute, given, is_asked, join, said
 from support.coordinator_dialogue import GroupDialogue
 from support.hold_dialogue import HoldDialogue
 
-TAKEN = asked.InstallAssignmentReply()
+TAKEN = commands.InstallAssignmentReply()
 
 
 def test_member_that_joins_first_is_asked_and_computes() -> None:
@@ -87,7 +87,7 @@ def test_assignment_that_is_none_is_refused_and_changes_nothing() -> None:
     group = GroupDialogue({"t": 4})
     join(group, "a")
     answer = compute(group, "a", 0, 0, 0)
-    reply = answer.body_as(asked.InstallAssignmentReply)
+    reply = answer.body_as(commands.InstallAssignmentReply)
     assert reply.error == ErrorCode.INVALID_REQUEST
     assert "gave 3 owners for 4 partitions" in (reply.message or "")
     group.settle()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.coordinator.commands.base import Command, GroupCommand
+from kohort.coordinator.commands import Command, GroupCommand
 from kohort.coordinator.commandtable import DECIDE, LONGEST_GROUP_ID, check_group_id
 from kohort.errors import ErrorCode, Refused
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from kohort.coordinator import delayed_heartbeats
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
 from kohort.coordinator.records.types import CurrentAssignmentSet
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer

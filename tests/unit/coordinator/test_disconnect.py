@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.records.types import MemberConnectionSeen
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer, GroupDialogue
@@ -184,7 +184,7 @@ def test_without_the_grace_any_more_the_longer_session_decides() -> None:
 
 def join(group: GroupDialogue, member_id: str = "", *, fresh: str = "", **fields: Any) -> Answer:
     return group.ask(
-        asked.JoinGroup(
+        commands.JoinGroup(
             cause=group.cause(),
             request=group.request(),
             group_id="g",
@@ -203,7 +203,7 @@ def join(group: GroupDialogue, member_id: str = "", *, fresh: str = "", **fields
 
 def sync(group: GroupDialogue, member_id: str, generation: int, **assignments: bytes) -> Answer:
     return group.ask(
-        asked.SyncGroup(
+        commands.SyncGroup(
             cause=group.cause(),
             request=group.request(),
             group_id="g",
@@ -216,7 +216,7 @@ def sync(group: GroupDialogue, member_id: str, generation: int, **assignments: b
 
 def heartbeat(group: GroupDialogue, member_id: str, generation: int) -> Answer:
     return group.ask(
-        asked.Heartbeat(
+        commands.Heartbeat(
             cause=group.cause(), request=group.request(), group_id="g", member_id=member_id, generation_id=generation
         )
     )
@@ -296,7 +296,7 @@ def test_a_first_join_that_nobody_waits_for_holds_up_the_others_for_the_grace_on
     again = [join(group, "a"), join(group, "b")]
     assert all(answer.is_parked for answer in again)
     group.advance(ms=GRACE_MS)
-    assert [answer.body_as(asked.JoinGroupReply).generation_id for answer in again] == [3, 3]
+    assert [answer.body_as(commands.JoinGroupReply).generation_id for answer in again] == [3, 3]
     assert members(group) == ["a", "b"]
 
 
@@ -309,7 +309,7 @@ def test_a_rejoin_that_nobody_waits_for_holds_up_the_others_for_the_grace_only()
     again = join(group, "a")
     assert again.is_parked
     group.advance(ms=GRACE_MS)
-    joined = again.body_as(asked.JoinGroupReply)
+    joined = again.body_as(commands.JoinGroupReply)
     assert [member.member_id for member in joined.members] == ["a", "c"]
 
 
@@ -320,14 +320,14 @@ def test_a_member_that_rejoins_in_time_is_waited_for() -> None:
     group.disconnect("b")
     group.advance(ms=GRACE_MS - 1)
     assert join(group, "b").is_parked
-    joined = join(group, "a").body_as(asked.JoinGroupReply)
+    joined = join(group, "a").body_as(commands.JoinGroupReply)
     assert [member.member_id for member in joined.members] == ["a", "b", "c"]
 
 
 def test_a_sync_that_nobody_waits_for_is_dropped_and_its_member_given_up() -> None:
     group = classic_pair()
     join(group, "a")
-    joined = join(group, "b").body_as(asked.JoinGroupReply)
+    joined = join(group, "b").body_as(commands.JoinGroupReply)
     parked = sync(group, "b", joined.generation_id)
     assert parked.is_parked
     group.disconnect("b")

@@ -11,9 +11,8 @@ from random import Random
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Decision
+from kohort.coordinator import commands
+from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
@@ -36,7 +35,7 @@ class Crowd:
         self.now_ms = 1_000_000
         facts = TopicFacts(name="t", topic_id=TOPIC_ID, partition_count=PARTITIONS)
         image = TopicImage.of([facts], version=1)
-        self._commit(self.shard.handle(asked.TopicsChanged(cause=CauseId(1), image=image), now_ms=self.now_ms))
+        self._commit(self.shard.handle(commands.TopicsChanged(cause=CauseId(1), image=image), now_ms=self.now_ms))
         #: Member -> what it owns, and its epoch.
         self.owned: dict[str, set[int]] = {}
         self._epochs: dict[str, int] = {}
@@ -73,7 +72,7 @@ class Crowd:
             self._heartbeat(member_id)
 
     def _heartbeat(self, member_id: str, **fields: object) -> None:
-        command = asked.ConsumerGroupHeartbeat(
+        command = commands.ConsumerGroupHeartbeat(
             cause=CauseId(1),
             request=RequestToken(1),
             group_id="g",
@@ -84,7 +83,7 @@ class Crowd:
             **fields,  # type: ignore[arg-type]
         )
         (reply,) = self._commit(self.shard.handle(command, now_ms=self.now_ms))
-        assert isinstance(reply, asked.ConsumerGroupHeartbeatReply), reply
+        assert isinstance(reply, commands.ConsumerGroupHeartbeatReply), reply
         if self._epochs[member_id] < 0:
             return
         self._epochs[member_id] = reply.member_epoch

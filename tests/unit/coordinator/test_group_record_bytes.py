@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
+from kohort.coordinator.commands import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.records import codec
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.reader import RecordReader

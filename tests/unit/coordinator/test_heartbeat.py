@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.validation import MAX_NAME, MAX_OWNED_PARTITIONS, MAX_SUBSCRIBED_TOPICS
 from kohort.coordinator.records import codec
@@ -70,7 +70,7 @@ def test_malformed_join_is_refused_and_changes_nothing(
         "subscribed_topic_names": ("t",),
         "topic_partitions": {},
     }
-    command = asked.ConsumerGroupHeartbeat(cause=group.cause(), request=group.request(), **{**join, **fields})
+    command = commands.ConsumerGroupHeartbeat(cause=group.cause(), request=group.request(), **{**join, **fields})
     group.new_records()
     group.ask(command).is_refused(code, saying=saying)
     assert group.new_records() == []
@@ -251,11 +251,11 @@ def test_describe_shows_who_has_what_and_who_shall_have_it(group: GroupDialogue)
 def test_administrator_removes_members(group: GroupDialogue) -> None:
     """KAFKA-18188: LeaveGroup works on KIP-848 groups, by member id."""
     group.stable(a=[0], b=[1])
-    gone, unknown = asked.LeavingMember(member_id="a"), asked.LeavingMember(member_id="x")
+    gone, unknown = commands.LeavingMember(member_id="a"), commands.LeavingMember(member_id="x")
     answer = group.ask(
-        asked.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=(gone, unknown, gone))
+        commands.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=(gone, unknown, gone))
     )
-    outcomes = answer.body_as(asked.LeaveGroupReply).members
+    outcomes = answer.body_as(commands.LeaveGroupReply).members
     assert outcomes == (
         (gone, ErrorCode.NONE),
         (unknown, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -268,6 +268,6 @@ def test_administrator_removes_members(group: GroupDialogue) -> None:
 
 def test_removing_nobody_changes_nothing(group: GroupDialogue) -> None:
     group.stable(a=[0, 1])
-    unknown = asked.LeavingMember(member_id="x")
-    group.ask(asked.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=(unknown,)))
+    unknown = commands.LeavingMember(member_id="x")
+    group.ask(commands.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=(unknown,)))
     assert group.new_records() == []

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply, MetadataNews
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply, MetadataNews
 from kohort.coordinator.consumer.apply import apply_metadata_set
 from kohort.coordinator.consumer.member_metadata import (
     COALESCED_MS,
@@ -269,8 +269,8 @@ def full_group() -> tuple[GroupsState, ConsumerGroup]:
     return groups, groups.consumer["g"]
 
 
-def said(member_id: str, **fields: Any) -> asked.ConsumerGroupHeartbeat:
-    return asked.ConsumerGroupHeartbeat(
+def said(member_id: str, **fields: Any) -> commands.ConsumerGroupHeartbeat:
+    return commands.ConsumerGroupHeartbeat(
         cause=CauseId(1),
         request=RequestToken(1),
         group_id="g",

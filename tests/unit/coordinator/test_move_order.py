@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands.groups import LogExtent
+from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.consumer.reconciliation.move_throttle import WEIGHED_FOR_MS, moves_key
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import offsets as asked
-from kohort.coordinator.commands.groups import JoinGroupReply, SyncGroupReply
+from kohort.coordinator import commands
+from kohort.coordinator.commands import JoinGroupReply, SyncGroupReply
 from kohort.coordinator.offsets.delete import EXPIRED_AT_ONCE
 from kohort.coordinator.records.types import ClassicGroupForgotten, ConsumerGroupForgotten, OffsetForgotten
 from kohort.wire.embedded import encode_subscription
@@ -70,11 +70,11 @@ def test_empty_classic_group_is_kept_from_the_time_on_at_which_it_became_empty(g
     leave_classic(group)
     group.restart()
     group.advance(RETENTION_MS - 1)
-    assert group.expire_offsets() == asked.ExpireOffsetsReply(unfinished=(), expired=0, removed=0)
+    assert group.expire_offsets() == commands.ExpireOffsetsReply(unfinished=(), expired=0, removed=0)
     group.advance(1)
     group.new_records()
 
-    assert group.expire_offsets() == asked.ExpireOffsetsReply(unfinished=(), expired=1, removed=1)
+    assert group.expire_offsets() == commands.ExpireOffsetsReply(unfinished=(), expired=1, removed=1)
 
     tombstones = [OffsetForgotten(group_id="g", topic="t", partition=0), ClassicGroupForgotten(group_id="g")]
     assert group.new_records() == tombstones
@@ -98,7 +98,7 @@ def test_stable_classic_group_keeps_what_it_subscribes_to_for_ever(group: MixedD
     group.commit({0: 1, ("u", 0): 2}, member_id="m", epoch=1)
     group.advance(RETENTION_MS)
 
-    assert group.expire_offsets() == asked.ExpireOffsetsReply(unfinished=(), expired=1, removed=0)
+    assert group.expire_offsets() == commands.ExpireOffsetsReply(unfinished=(), expired=1, removed=0)
     assert group.committed() == {0: 1}
 
 
@@ -138,7 +138,7 @@ def test_new_protocol_keeps_what_it_subscribes_to_and_forgets_the_rest(group: Mi
 
     group.leave("a")
     group.new_records()
-    assert group.expire_offsets() == asked.ExpireOffsetsReply(unfinished=(), expired=1, removed=1)
+    assert group.expire_offsets() == commands.ExpireOffsetsReply(unfinished=(), expired=1, removed=1)
     assert group.new_records()[-1] == ConsumerGroupForgotten(group_id="g")
     assert group.list_groups() == []
     group.restart()
@@ -148,9 +148,9 @@ def test_new_protocol_keeps_what_it_subscribes_to_and_forgets_the_rest(group: Mi
 def test_empty_group_without_offsets_is_forgotten_at_once(group: MixedDialogue) -> None:
     join_classic(group, "t")
     leave_classic(group)
-    assert group.expire_offsets() == asked.ExpireOffsetsReply(unfinished=(), expired=0, removed=1)
+    assert group.expire_offsets() == commands.ExpireOffsetsReply(unfinished=(), expired=0, removed=1)
     assert group.list_groups() == []
-    assert group.expire_offsets("g", "nobody's") == asked.ExpireOffsetsReply(unfinished=(), expired=0, removed=0)
+    assert group.expire_offsets("g", "nobody's") == commands.ExpireOffsetsReply(unfinished=(), expired=0, removed=0)
 
 
 def test_group_that_somebody_is_about_to_join_is_not_forgotten(group: MixedDialogue) -> None:
@@ -186,7 +186,7 @@ def test_one_decision_forgets_only_so_much(group: MixedDialogue) -> None:
     group.advance(RETENTION_MS)
 
     first = group.expire_offsets("g", "h")
-    assert first == asked.ExpireOffsetsReply(unfinished=("g", "h"), expired=EXPIRED_AT_ONCE, removed=0)
+    assert first == commands.ExpireOffsetsReply(unfinished=("g", "h"), expired=EXPIRED_AT_ONCE, removed=0)
     second = group.expire_offsets(*first.unfinished)
     assert (second.unfinished, second.expired) == ((), 11)
     assert group.list_groups() == []

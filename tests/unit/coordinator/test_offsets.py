@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kohort.coordinator.commands import CommittedOffset, FetchOffsetsReply
 from kohort.coordinator.commands import admin as asked
-from kohort.coordinator.commands.offsets import CommittedOffset, FetchOffsetsReply
 from kohort.coordinator.records.types import OffsetCommitted, OffsetForgotten
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue, topic_id_of

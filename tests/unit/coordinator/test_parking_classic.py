@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator import delayed_heartbeats
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands, delayed_heartbeats
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import Answer
 from support.hold_dialogue import ClassicHoldDialogue
@@ -122,9 +121,9 @@ def test_who_leaves_is_found_by_its_request(group: ClassicHoldDialogue) -> None:
     """Its heartbeat, which stands before the leave on its connection, is answered first; a request may name many."""
     members = group.classic_group(a=[0, 1], b=[2, 3])
     held: list[Answer] = [group.wait(each) for each in members.values()]
-    leaving = tuple(asked.LeavingMember(member_id=each.member_id) for each in members.values())
-    strangers = tuple(asked.LeavingMember(member_id=f"m{number}") for number in range(3_000))
-    command = asked.LeaveGroup(
+    leaving = tuple(commands.LeavingMember(member_id=each.member_id) for each in members.values())
+    strangers = tuple(commands.LeavingMember(member_id=f"m{number}") for number in range(3_000))
+    command = commands.LeaveGroup(
         cause=group.cause(), request=group.request(), group_id="g", members=(*strangers, *leaving)
     )
     for former in group.shard.find_former(command):

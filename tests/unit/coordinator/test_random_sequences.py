@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic import state as volatile
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.state import TRANSITIONS, ClassicGroupState
-from kohort.coordinator.commands import admin, assignors, groups, offsets
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.offsets import CommitOffsets
+from kohort.coordinator.commands import Command, CommitOffsets, GroupCommand, admin
 from kohort.coordinator.consumer import describe
 from kohort.coordinator.decision import TimerKey
 from kohort.coordinator.records.types import ClassicGroupStored, MemberState, Record
@@ -55,7 +53,7 @@ class Listening(GroupDialogue):
 
 def every_command() -> set[type]:
     """What can be asked."""
-    found = [kind for room in (admin, assignors, groups, offsets) for kind in vars(room).values()]
+    found = [kind for room in (commands, admin) for kind in vars(room).values()]
     return {kind for kind in found if isinstance(kind, type) and issubclass(kind, Command)} - {Command, GroupCommand}
 
 
@@ -70,7 +68,13 @@ def test_every_request_is_among_them_and_meets_every_kind_of_group() -> None:
         chaos.dialogue.heard = heard
         chaos.run(150)
     assert {kind for kind, _ in heard} - {TimerKey} == every_command()
-    of_members = {asked.ConsumerGroupHeartbeat, asked.JoinGroup, asked.SyncGroup, asked.Heartbeat, CommitOffsets}
+    of_members = {
+        commands.ConsumerGroupHeartbeat,
+        commands.JoinGroup,
+        commands.SyncGroup,
+        commands.Heartbeat,
+        CommitOffsets,
+    }
     wanted = {(kind, group) for kind in of_members for group in ("consumer", "classic", "mixed", "none")}
     assert wanted <= heard
 

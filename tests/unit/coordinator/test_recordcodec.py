@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
+from kohort.coordinator.commands import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.records import codec
 from kohort.coordinator.records.reader import RecordReader
 from kohort.coordinator.records.types import (

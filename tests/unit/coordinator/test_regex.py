@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer import regex as patterns
 from kohort.coordinator.consumer.regex import (
@@ -152,8 +152,8 @@ def test_empty_pattern_takes_it_back_and_the_last_one_out_has_it_forgotten(shop:
 def test_pattern_of_fenced_and_of_removed_members_is_forgotten(shop: GroupDialogue) -> None:
     for member_id in ("a", "b", "c"):
         subscribe(shop, member_id, ORDERS)
-    gone = tuple(asked.LeavingMember(member_id=name) for name in ("a", "b"))
-    shop.ask(asked.LeaveGroup(cause=shop.cause(), request=shop.request(), group_id="g", members=gone))
+    gone = tuple(commands.LeavingMember(member_id=name) for name in ("a", "b"))
+    shop.ask(commands.LeaveGroup(cause=shop.cause(), request=shop.request(), group_id="g", members=gone))
     assert resolved_in(shop) == {ORDERS: ("orders-eu", "orders-us")}
     shop.advance(ms=45_000)
     assert (shop.group.members, shop.group.regexes, shop.group.regex_subscribers) == ({}, {}, {})

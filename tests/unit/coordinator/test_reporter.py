@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat, LeavingMember
-from kohort.coordinator.commands.groups import LeaveGroup as Leave
+from kohort.coordinator.commands import ConsumerGroupHeartbeat, LeavingMember
+from kohort.coordinator.commands import LeaveGroup as Leave
 from kohort.coordinator.journal_events.reporter import count_of
 from kohort.errors import ErrorCode
 from kohort.ids import CauseId, RequestToken

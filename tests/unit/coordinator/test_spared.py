@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import SPARED_MS, Shard
 from kohort.ids import CauseId, RequestToken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeConsumerGroupReply
 from kohort.coordinator.consumer.static import decide_connection_gone
 from kohort.coordinator.decision import Decision
@@ -241,14 +241,14 @@ def test_administrator_removes_by_instance_id_alone_by_member_id_or_by_both() ->
     group = static_pair({"t": 4})
     group.heartbeat("c", epoch=0, instance_id="three")
     asks = (
-        asked.LeavingMember(member_id="", instance_id="one"),
-        asked.LeavingMember(member_id="b", instance_id="two"),
-        asked.LeavingMember(member_id="x", instance_id="three"),
-        asked.LeavingMember(member_id="", instance_id="nobody"),
-        asked.LeavingMember(member_id="c"),
+        commands.LeavingMember(member_id="", instance_id="one"),
+        commands.LeavingMember(member_id="b", instance_id="two"),
+        commands.LeavingMember(member_id="x", instance_id="three"),
+        commands.LeavingMember(member_id="", instance_id="nobody"),
+        commands.LeavingMember(member_id="c"),
     )
-    answer = group.ask(asked.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=asks))
-    assert [error for _, error in answer.body_as(asked.LeaveGroupReply).members] == [
+    answer = group.ask(commands.LeaveGroup(cause=group.cause(), request=group.request(), group_id="g", members=asks))
+    assert [error for _, error in answer.body_as(commands.LeaveGroupReply).members] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.FENCED_INSTANCE_ID,

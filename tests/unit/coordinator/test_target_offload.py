@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeatReply
+from kohort.coordinator.commands import ConsumerGroupHeartbeatReply
 from kohort.coordinator.consumer.assignment.async_assignor import LONGEST_ERROR, LONGEST_RETRY_MS, REFUSE_AFTER
 from kohort.coordinator.consumer.assignment.batching_window import assignment_key
 from kohort.errors import ErrorCode

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroupState
-from kohort.coordinator.commands import offsets as asked
+from kohort.coordinator.commands import JoinGroup, JoinGroupReply
 from kohort.coordinator.commands.admin import DescribeClassicGroupReply
-from kohort.coordinator.commands.groups import JoinGroup, JoinGroupReply
 from kohort.coordinator.records.codec import build_log_batch, read_log_batch
 from kohort.coordinator.records.types import OffsetForgotten, TransactionCompleted
 from kohort.errors import ErrorCode
@@ -21,7 +21,7 @@ NONE, UNSTABLE = ErrorCode.NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 def stable_errors(group: GroupDialogue, partitions: list[int] | None = None) -> dict[int, tuple[int, ErrorCode]]:
     """What a fetch of stable offsets says: partition -> (offset, error)."""
-    reply = group.fetch_offsets(partitions, require_stable=True).body_as(asked.FetchOffsetsReply)
+    reply = group.fetch_offsets(partitions, require_stable=True).body_as(commands.FetchOffsetsReply)
     return {found.partition: (found.offset, found.error) for found in reply.offsets}
 
 
@@ -238,7 +238,7 @@ def test_what_is_about_to_be_replaced_does_not_expire() -> None:
     group.commit({0: 1, 1: 1})
     group.commit_in_transaction({0: 5})
     group.advance(60_000)
-    assert group.expire_offsets() == asked.ExpireOffsetsReply(unfinished=(), expired=1, removed=0)
+    assert group.expire_offsets() == commands.ExpireOffsetsReply(unfinished=(), expired=1, removed=0)
     group.complete(is_commit=False)
     assert group.expire_offsets().expired == 1
     assert group.list_groups() == []

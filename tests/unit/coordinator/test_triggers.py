@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kohort.coordinator.commands.groups import LeaveGroup, LeavingMember
+from kohort.coordinator.commands import LeaveGroup, LeavingMember
 from support.coordinator_dialogue import GroupDialogue
 from support.mixed_dialogue import MixedDialogue, subscription
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.shard import Shard
 from kohort.coordinator.topics import TopicFacts, TopicImage
@@ -21,8 +21,8 @@ FEW, MANY = 100, 1_000
 SHARE = 10
 
 
-def heartbeat(member_id: str, epoch: int, **fields: object) -> asked.ConsumerGroupHeartbeat:
-    return asked.ConsumerGroupHeartbeat(
+def heartbeat(member_id: str, epoch: int, **fields: object) -> commands.ConsumerGroupHeartbeat:
+    return commands.ConsumerGroupHeartbeat(
         cause=CauseId(1),
         request=RequestToken(1),
         group_id="g",
@@ -34,7 +34,7 @@ def heartbeat(member_id: str, epoch: int, **fields: object) -> asked.ConsumerGro
     )
 
 
-def join(member_id: str) -> asked.ConsumerGroupHeartbeat:
+def join(member_id: str) -> commands.ConsumerGroupHeartbeat:
     return heartbeat(member_id, 0, rebalance_timeout_ms=1_000, subscribed_topic_names=("t",), topic_partitions={})
 
 
@@ -45,7 +45,8 @@ def shard_of(members: int) -> Shard:
     shard = Shard(GroupSettings(group_consumer_assignment_interval_ms=1_000, group_consumer_assignment_window_ms=0))
     facts = TopicFacts(name="t", topic_id=topic_id_of("t"), partition_count=SHARE * members)
     shard.commit(
-        shard.handle(asked.TopicsChanged(cause=CauseId(1), image=TopicImage.of([facts], version=1)), now_ms=1), now_ms=1
+        shard.handle(commands.TopicsChanged(cause=CauseId(1), image=TopicImage.of([facts], version=1)), now_ms=1),
+        now_ms=1,
     )
     for number in range(members):
         shard.commit(shard.handle(join(f"m{number:04}"), now_ms=1), now_ms=1)

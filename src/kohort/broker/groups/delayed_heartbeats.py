@@ -17,7 +17,7 @@ from kohort.base.clock import Clock
 from kohort.broker.connections.memberconnections import MEMBERS_PER_CONNECTION, MemberKey
 from kohort.broker.connections.request import Peer, Request
 from kohort.broker.groups.coordination import Coordination
-from kohort.coordinator.commands.groups import AnyHeartbeat
+from kohort.coordinator.commands import AnyHeartbeat
 from kohort.coordinator.liveness import HEARTBEATS_PER_SESSION
 from kohort.wire.private import SOFTWARE_NAME
 

@@ -17,7 +17,7 @@ from kohort.broker.options.settings import BrokerSettings
 from kohort.broker.options.topiclimits import check_count
 from kohort.broker.topics.configs import check_topic_configs
 from kohort.broker.topics.topic_operations import Outcome, TopicOperations, Wanted
-from kohort.coordinator.commands.groups import LogExtent
+from kohort.coordinator.commands import LogExtent
 from kohort.coordinator.topics import TopicFacts, TopicImage
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import JOURNAL_TOPIC, OFFSETS_TOPIC, ZERO_TOPIC_ID, TopicId
@@ -291,7 +291,7 @@ class Cluster:
         return plan
 
     def _carry_out(self, plan: TopicPlan) -> None:
-        assert self.work.is_idle or self._store.fs.volatile, "somebody writes"
+        assert self.work.is_idle or self._store.fs.volatile, "a change is being written"
         self._store.changes.write((plan,))
         self._store.changes.settle(plan)
         self._tell_changes()

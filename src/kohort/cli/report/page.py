@@ -15,12 +15,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kohort.cli.folders import PAGE_MARK
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-#: The mark that every report has near its beginning, and no other page.
-MARK: Final = '<meta name="generator" content="kohort report">'
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
@@ -52,14 +51,14 @@ SECTIONS: Final = (
             "From the row that began a rebalance to the one after which the group was at rest.", "No rebalance."),
     Section("rebalances", "The latest rebalances",
             "moved: partitions that went from one living member to another; given back by: members that had to stop "
-            "for that; unread: partitions that nobody read until then, unread seconds: the longest of them. Of classic "
+            "for that; unread: partitions without a reader until then, unread seconds: the longest of them. Of classic "
             "groups moves are not counted. Without seconds: it is not over.", "No rebalance."),
-    Section("unread", "Partitions that nobody read",
+    Section("unread", "Partitions without a reader",
             "From its owner's last fetch or commit to the next one's first fetch, as far as they are seen. Groups "
             "without any member are left out.", "Every partition was read."),
     Section("waits", "Members that kept others waiting, or waited",
             "More than a second, or still, which has no seconds; the longest first. asked back: it had to give up "
-            "partitions; away: a static member that left for a while.", "Nobody waited for more than a second."),
+            "partitions; away: a static member that left for a while.", "No member waited for more than a second."),
     Section("flapping", "Members that come and go", "Three ends or more in an hour.", "None."),
     Section("lag", "Lag", "Offsets that were there and not committed, out of the commits that the brokers keep.",
             "No commits are known, or lag was not asked for."),
@@ -93,7 +92,7 @@ def render(report: dict[str, Any]) -> str:
         "what_if": draw_moved(report.get("what_if", [])),
     }
     parts = [
-        f"<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n{MARK}",
+        f"<!doctype html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n{PAGE_MARK}",
         f'<meta name="viewport" content="width=device-width">\n<title>{escape(title)}</title>',
         f"<style>{_STYLE}</style>\n</head>\n<body>",
         f"<h1>{escape(title)}</h1>\n<p>Made {escape(report['made'])}{_span(report)}.</p>",

@@ -42,11 +42,11 @@ Request = SaslHandshakeRequest | SaslAuthenticateRequest
 Response = SaslHandshakeResponse | SaslAuthenticateResponse
 
 
-class SignInRefused(Exception):
+class AuthenticationRefused(Exception):
     """The broker refuses the login, or has failed to prove itself; the text says why and what to do."""
 
 
-class SignIn:
+class Authenticator:
     """One login.
 
     Args:
@@ -68,7 +68,7 @@ class SignIn:
         """Return the next request; `None`: the login has succeeded.
 
         Raises:
-            SignInRefused: the broker refuses it, or is not who it says.
+            AuthenticationRefused: the broker refuses it, or is not who it says.
         """
         if isinstance(answer, SaslHandshakeResponse):
             self._check_handshake(answer)
@@ -76,11 +76,11 @@ class SignIn:
         code = ErrorCode.of(answer.error_code)
         if code is not ErrorCode.NONE:
             said = (answer.error_message or code.name).strip()[:500]
-            raise SignInRefused(f"the broker does not let this client in by {self._mechanism}: {said}")
+            raise AuthenticationRefused(f"the broker does not let this client in by {self._mechanism}: {said}")
         try:
             reply = self._exchange.reply(bytes(answer.auth_bytes))
         except ExchangeFailed as why:
-            raise SignInRefused(str(why)) from None
+            raise AuthenticationRefused(str(why)) from None
         if not self._exchange.is_done:
             return SaslAuthenticateRequest(auth_bytes=reply)
         self.lifetime_ms = max(0, answer.session_lifetime_ms)
@@ -90,13 +90,15 @@ class SignIn:
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(answer.mechanisms[:20])[:500] or "none"
-            raise SignInRefused(
+            raise AuthenticationRefused(
                 f"the broker does not offer {self._mechanism}, but {offered}: set sasl.mechanism to one"
             )
         if code is ErrorCode.ILLEGAL_SASL_STATE:
-            raise SignInRefused("no login is wanted there: set security.protocol to PLAINTEXT or SSL, or name the port")
+            raise AuthenticationRefused(
+                "no login is wanted there: set security.protocol to PLAINTEXT or SSL, or name the port"
+            )
         if code is not ErrorCode.NONE:
-            raise SignInRefused(f"the broker refuses the login: {code.name}")
+            raise AuthenticationRefused(f"the broker refuses the login: {code.name}")
 
 
 def renewal_ms(lifetime_ms: int, draw: int) -> int:
@@ -152,7 +154,7 @@ class Credentials:
         self._calls: list[threading.Thread] = []
         self._lock: Final = asyncio.Lock()
 
-    async def sign_in(self) -> SignIn:
+    async def sign_in(self) -> Authenticator:
         """Build a login for one connection, to be used once.
 
         Raises:
@@ -161,9 +163,9 @@ class Credentials:
         settings = self._settings
         match settings.mechanism:
             case "PLAIN":
-                return SignIn("PLAIN", PlainExchange(settings.username, settings.password))
+                return Authenticator("PLAIN", PlainExchange(settings.username, settings.password))
             case "OAUTHBEARER":
-                return SignIn("OAUTHBEARER", BearerExchange(*await self._fresh_token()))
+                return Authenticator("OAUTHBEARER", BearerExchange(*await self._fresh_token()))
             case scram:
                 exchange = ScramExchange(
                     scram,
@@ -172,7 +174,7 @@ class Credentials:
                     nonce=secrets.token_urlsafe(24),
                     extensions=dict(settings.extensions),
                 )
-                return SignIn(scram, exchange)
+                return Authenticator(scram, exchange)
 
     def forget_token(self) -> None:
         """Forget the token, because a broker has refused it; the next login asks for another one."""

@@ -16,7 +16,6 @@ from typing import Final
 
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.requests import Answer, Failure, RequestFailed, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.errors import AdvertisedAddressError, AuthenticationError, BrokersUnreachableError, ErrorCode, NotKafkaError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 from kohort.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
@@ -51,7 +50,6 @@ class Cluster:
     Args:
         requests: the outbox of the machine that this is a part of.
         bootstrap: addresses to start from, at least one.
-        retry: pauses after a failed round, and while a wanted topic is missing or has no leader.
         max_age_ms: longest time between two answers.
         on_change: called with the time after each answer.
         on_unreachable: called with the error and the time when every address has failed before the first answer; and
@@ -64,13 +62,12 @@ class Cluster:
         requests: Requests,
         *,
         bootstrap: Sequence[Endpoint],
-        retry: Backoff,
         max_age_ms: int,
         on_change: Callable[[int], None],
         on_unreachable: Callable[[BrokersUnreachableError, int], None],
     ) -> None:
         assert bootstrap, "no address to start from"
-        self._requests, self._retry = requests, retry
+        self._requests = requests
         self._bootstrap: Final = tuple(bootstrap)
         self._max_age_ms = max_age_ms
         #: Whether a request for a missing topic may create it.
@@ -227,7 +224,7 @@ class Cluster:
     def refresh_soon(self, now_ms: int) -> None:
         """Send a request after one pause, for errors that last until the cluster has settled."""
         if not self._in_flight:
-            due = now_ms + self._retry.delay_ms(self._attempts)
+            due = now_ms + self._requests.retry.delay_ms(self._attempts)
             self._due_ms = due if self._due_ms is None else min(self._due_ms, due)
             self.wake()
 
@@ -277,7 +274,7 @@ class Cluster:
             self._attempts = 0
             self._due_ms = now_ms if self._is_stale else now_ms + self._max_age_ms
         else:
-            self._due_ms = now_ms if self._is_stale else now_ms + self._retry.delay_ms(self._attempts)
+            self._due_ms = now_ms if self._is_stale else now_ms + self._requests.retry.delay_ms(self._attempts)
             self._attempts += 1
         self._on_change(now_ms)
 
@@ -364,7 +361,7 @@ class Cluster:
         elif answer.failure in _NOT_THERE:
             self._absent[to] = answer
             if is_named and self.is_cut_off:
-                assert self._answered is not None, "somebody has named it"
+                assert self._answered is not None, "a broker has named it"
                 attempts = [(str(each), _reason(each, self._absent[each])) for each in self.brokers.values()]
                 self._on_unreachable(AdvertisedAddressError(str(self._answered), attempts), now_ms)
 
@@ -380,7 +377,7 @@ class Cluster:
             self._due_ms = now_ms
             return
         tried, self._round = self._round, []
-        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
         # `_on_any_end` has reported a failed login already.
         is_told = any(failed.failure is Failure.NOT_AUTHENTICATED for _, failed in tried)

@@ -21,10 +21,10 @@ from typing import Final, cast
 from kohort.base import VERSION
 from kohort.client.core.actions import Endpoint, Send
 from kohort.client.core.authenticator import (
+    AuthenticationRefused,
+    Authenticator,
     Credentials,
     Response,
-    SignIn,
-    SignInRefused,
     TokenFailed,
     renewal_ms,
     repeat_ms,
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_limit_bytes: int,
         pool: BodyPool,
         traffic: Traffic,
-        sign_in: SignIn | None = None,
+        sign_in: Authenticator | None = None,
         on_ready: Callable[[], None],
         on_response: Callable[[int, int, Message], None],
         on_closed: Callable[[Connection, str, list[Send]], None],
@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own_deadline_ms = deadline_ms
         self._ask_versions(_API_VERSIONS_FIRST)
 
-    def sign_in_again(self, sign_in: SignIn, *, deadline_ms: int) -> None:
+    def sign_in_again(self, sign_in: Authenticator, *, deadline_ms: int) -> None:
         """Renew the login, behind the requests under way; no request may be sent until `on_ready`."""
         assert self.is_ready, "a session is begun anew where there is one"
         self._own_deadline_ms = deadline_ms
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_frame(self, frame: memoryview) -> None:
         if not self._in_flight:
-            raise RemoteProtocolError("an answer that nobody asked for")
+            raise RemoteProtocolError("an answer without a request")
         # It stays in flight until its answer is decoded: a broken answer fails it with the connection.
         waiting = self._in_flight[0]
         header, position = decode(ResponseHeader, response_header_version(waiting.key, waiting.version), frame)
@@ -360,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._sign_in is not None, "a login is under way"
         try:
             request = self._sign_in.on_answer(cast(Response, message))
-        except SignInRefused as why:
+        except AuthenticationRefused as why:
             self._refuse(str(why))
             return
         if request is not None:
@@ -578,7 +578,7 @@ class Opener:
         sasl = settings.security.sasl
         self._credentials: Final = None if sasl is None else Credentials(sasl)
 
-    async def sign_in(self) -> SignIn | None:
+    async def sign_in(self) -> Authenticator | None:
         """Return a login for one connection; `None`: none is wanted. Raise `Unopened` without a token."""
         if self._credentials is None:
             return None
@@ -597,7 +597,9 @@ class Opener:
         if self._credentials is not None:
             self._credentials.forget_token()
 
-    async def open(self, to: Endpoint, build: Callable[[SignIn | None], Connection], *, timeout_ms: int) -> Connection:
+    async def open(
+        self, to: Endpoint, build: Callable[[Authenticator | None], Connection], *, timeout_ms: int
+    ) -> Connection:
         """Connect the connection that `build` makes of a login. Raise `Unopened` if that fails."""
         connection = build(await self.sign_in())
         try:

@@ -1,22 +1,26 @@
-"""The lookup of the group's coordinator.
+"""The group's coordinator: its lookup, and the news that it sends a member with answers to fetches and commits.
 
-Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses.
-Source: Kafka's FindCoordinator API.
+Laws: one lookup at a time. A failure of the coordinator is followed by a new lookup, after growing pauses. News are
+taken in the order in which the coordinator decided them, by their numbers, whichever way they came. Nothing is sent to
+a broker that is not kohort's. After a refusal a heartbeat is sent at once, and no record is handed out until it is
+answered.
+Source: Kafka's FindCoordinator API; requirement H10; docs/reference/private-protocol.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
-from kohort.client.core.membership_updates import Hearing
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.errors import ErrorCode, KohortError
+from kohort.ids import TopicId
+from kohort.wire.messages.consumer_group_heartbeat import TopicPartitions
 from kohort.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.wire.messages.membership import MemberNews, MemberWord
 
 #: Codes after which the coordinator has to be looked up again.
 MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -31,7 +35,6 @@ class CoordinatorLookup:
         requests: sends requests.
         cluster: the brokers.
         group_id: the group.
-        retry: pauses between two attempts.
         on_refused: called with the error and the time when the group may not be looked up at all.
         hears: whether the member takes news that the coordinator sends with other answers.
     """
@@ -42,17 +45,15 @@ class CoordinatorLookup:
         cluster: Cluster,
         *,
         group_id: str,
-        retry: Backoff,
         on_refused: Callable[[KohortError, int], None],
         hears: bool = False,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
         self._group_id = group_id
-        self._retry = retry
         self._on_refused = on_refused
         #: News of the coordinator beside its answers to heartbeats.
-        self.hearing: Final = Hearing(is_wanted=hears)
+        self.updates: Final = ReceivedUpdates(is_wanted=hears)
         #: Address of the coordinator; `None` while it is not known.
         self.endpoint: Endpoint | None = None
         #: When to send the lookup; `None`: no part needs it, or the address is known.
@@ -73,9 +74,9 @@ class CoordinatorLookup:
         """Look the coordinator up again after a pause: that broker fails, or is not the coordinator."""
         if self.endpoint == endpoint:
             self.endpoint = None
-            self.hearing.lose()
+            self.updates.lose()
             self._requests.wake_all()
-            self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+            self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
             self._attempts += 1
 
     def works(self) -> None:
@@ -114,7 +115,7 @@ class CoordinatorLookup:
             self._on_refused(error, now_ms)
 
     def _again(self, now_ms: int) -> None:
-        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
 
 
@@ -126,3 +127,120 @@ def _single(response: FindCoordinatorResponse) -> Coordinator:
         error_code=response.error_code,
         error_message=response.error_message,
     )
+
+
+class UpdatedMember(Protocol):
+    """The member that takes membership updates."""
+
+    def say(self) -> MemberWord | None:
+        """Return the member's assignment as it knows it; `None`: no membership, or a doubtful one."""
+        ...
+
+    def has_list_to_say(self) -> bool:
+        """Return whether a list of owned partitions is due or on its way."""
+        ...
+
+    def take_news(self, news: MemberNews, now_ms: int) -> None:
+        """Take news from the coordinator that are newer than all before."""
+        ...
+
+    def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
+        """Take the news, by the connection `lane`, that a heartbeat would be refused."""
+        ...
+
+
+class ReceivedUpdates:
+    """The way of news from fetches and commits to the member, and of its word back.
+
+    Args:
+        is_wanted: whether the member takes news this way.
+    """
+
+    __slots__ = ("_heard", "_is_heard", "_is_wanted", "_number", "_said", "_word", "era", "member")
+
+    def __init__(self, *, is_wanted: bool) -> None:
+        self._is_wanted = is_wanted
+        #: The member; `None` without one.
+        self.member: UpdatedMember | None = None
+        #: Rises when a coordinator is found: answers to requests of an earlier era are ignored.
+        self.era = 0
+        #: Whether the coordinator is kohort's, and has answered.
+        self._is_heard = False
+        #: Number of the latest news that were taken, by whichever way.
+        self._number = 0
+        #: News that came while a list of owned partitions was on its way.
+        self._heard: MemberNews | None = None
+        #: The latest word of the member.
+        self._word: MemberWord | None = None
+        #: Member id, epoch and assignment in it.
+        self._said: tuple[str, int, dict[TopicId, Sequence[int]]] | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether assignments are to be numbered."""
+        return self._is_wanted and self._is_heard
+
+    def begin(self) -> None:
+        """Begin to take news, because a coordinator of kohort's has answered."""
+        if not self._is_heard:
+            self._is_heard = True
+            self._word = None
+            self.era += 1
+
+    def lose(self) -> None:
+        """Forget the coordinator, which may be another one by now."""
+        self._is_heard = False
+        self._number = 0
+        self._heard = None
+
+    def takes(self, number: int) -> bool:
+        """Return whether news of that number are newer than all before, and note it; 0 is no number."""
+        if 0 < number <= self._number:
+            return False
+        self._number = max(number, self._number)
+        return True
+
+    def build_word(
+        self, group_id: str, member_id: str, epoch: int, known: Mapping[TopicId, Sequence[int]]
+    ) -> MemberWord:
+        """Build the member's word of its assignment; the same object while that does not change."""
+        what = member_id, epoch, dict(known)
+        if self._word is None or what != self._said:
+            rows = [TopicPartitions(topic_id=each, partitions=sorted(known[each])) for each in sorted(known)]
+            self._word = MemberWord(group_id=group_id, member_id=member_id, member_epoch=epoch, topic_partitions=rows)
+            self._said = what
+        return self._word
+
+    def say(self) -> MemberWord | None:
+        """Return the member's word for a request to the coordinator; `None`: none is due."""
+        if not (self._is_wanted and self._is_heard) or self.member is None or self._heard is not None:
+            return None
+        return self.member.say()
+
+    def hear(self, news: MemberNews | None, *, era: int, lane: Lane, now_ms: int) -> None:
+        """Take the news that came with an answer, by the connection `lane`, to a request of `era`."""
+        if news is None or not self._is_wanted:
+            return
+        if news.error_code:
+            # It names its epoch, so its era does not matter: a member that is cut off cannot tell where its coordinator
+            # is.
+            if self.member is not None and news.number > self._number:
+                self.member.take_refusal(news, lane, now_ms)
+        elif era == self.era and self.is_on:
+            self._weigh(news, now_ms)
+
+    def on_said(self, now_ms: int) -> None:
+        """Take news that have waited for the answer to a heartbeat."""
+        heard, self._heard = self._heard, None
+        if heard is not None:
+            self._weigh(heard, now_ms)
+
+    def _weigh(self, news: MemberNews, now_ms: int) -> None:
+        member = self.member
+        if member is None or news.number <= self._number:
+            return
+        if member.has_list_to_say():
+            # Kept until the list is answered: the coordinator may give the partitions that it leaves out to others.
+            self._heard = news
+        elif self.takes(news.number):
+            member.take_news(news, now_ms)

@@ -55,7 +55,7 @@ from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from kohort.base.clock import Clock
 from kohort.client.core.actions import Action, Complete, Deliver, Disconnect, Endpoint, Fail, Lane, Send, Stop, Warn
-from kohort.client.core.authenticator import SignIn
+from kohort.client.core.authenticator import Authenticator
 from kohort.client.core.connection import POOL_BYTES, BodyPool, Connection, Opener, Unopened, UnsupportedError
 from kohort.client.core.requests import DeadlineReached, DriverEvent, Failure, RequestFailed, ResponseReceived
 from kohort.client.metrics import Traffic
@@ -117,8 +117,8 @@ class Driver(Generic[E]):
         self._on_stopped = on_stopped
         self._refusal = refusal
         self._tickets = Tickets()
-        self._links: dict[tuple[Endpoint, Lane], Link] = {}
-        self._reach = Reach(settings)
+        self._connections: dict[tuple[Endpoint, Lane], BrokerConnection] = {}
+        self._addresses = Addresses(settings)
         self._opener = Opener(settings)
         #: Events that have happened and were not handled yet.
         self._events: deque[E | DriverEvent] = deque()
@@ -152,7 +152,7 @@ class Driver(Generic[E]):
         self._events.clear()
         if self._timer is not None:
             self._timer.cancel()
-        for link in self._links.values():
+        for link in self._connections.values():
             for task in (link.opening, link.renewing):
                 if task is not None:
                     task.cancel()
@@ -229,7 +229,7 @@ class Driver(Generic[E]):
         if self._is_stopped:
             return
         deadlines = [due_ms]
-        for link in self._links.values():
+        for link in self._connections.values():
             if link.connection is not None:
                 deadlines.append(link.connection.next_deadline())
                 deadlines.append(link.renew_at_ms)
@@ -246,9 +246,9 @@ class Driver(Generic[E]):
     def _on_timer(self) -> None:
         self._timer = None
         now_ms = self._clock.now_ms()
-        for link in list(self._links.values()):
+        for link in list(self._connections.values()):
             if link.connection is not None and link.connection.is_overdue(now_ms):
-                patience_ms = self._reach.first_answer_timeout_ms(link.failures)
+                patience_ms = self._addresses.first_answer_timeout_ms(link.failures)
                 was_ready = link.connection.was_ready
                 link.connection.close(
                     _OVERDUE if was_ready else f"none within {patience_ms / 1000:g} s, is it HTTP or TLS?"
@@ -268,9 +268,9 @@ class Driver(Generic[E]):
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _send(self, send: Send) -> None:
-        link = self._links.get((send.to, send.lane))
+        link = self._connections.get((send.to, send.lane))
         if link is None:
-            link = self._links[(send.to, send.lane)] = Link(to=send.to, lane=send.lane)
+            link = self._connections[(send.to, send.lane)] = BrokerConnection(to=send.to, lane=send.lane)
         deadline_ms = self._clock.now_ms() + send.timeout_ms
         # Queued requests go first: a request without an answer may bring on the next one at once.
         if link.connection is not None and link.connection.is_ready and not link.queue:
@@ -295,19 +295,19 @@ class Driver(Generic[E]):
         for send in sends:
             self.handle(RequestFailed(token=send.token, failure=failure, detail=detail))
 
-    def _on_response(self, link: Link, token: int, version: int, message: Message) -> None:
+    def _on_response(self, link: BrokerConnection, token: int, version: int, message: Message) -> None:
         is_kohort = link.connection is not None and link.connection.is_kohort
         self.handle(ResponseReceived(token=token, version=version, message=message, is_kohort=is_kohort))
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    async def _open(self, link: Link) -> None:
+    async def _open(self, link: BrokerConnection) -> None:
         pause_ms = link.not_before_ms - self._clock.now_ms()
         # Attempts to reconnect keep their distance (reconnect.backoff.ms).
         if pause_ms > 0:
             await asyncio.sleep(pause_ms / 1000)
         try:
-            timeout_ms = self._reach.connect_timeout_ms(link.to, link.failures)
+            timeout_ms = self._addresses.connect_timeout_ms(link.to, link.failures)
             connection = await self._opener.open(link.to, partial(self._build_connection, link), timeout_ms=timeout_ms)
         except Unopened as why:
             link.opening = None
@@ -319,11 +319,11 @@ class Driver(Generic[E]):
             raise
         link.opening = None
         link.connection = connection
-        patience_ms = self._reach.first_answer_timeout_ms(link.failures)
+        patience_ms = self._addresses.first_answer_timeout_ms(link.failures)
         connection.negotiate_versions(deadline_ms=self._clock.now_ms() + patience_ms)
         self._rearm()
 
-    def _build_connection(self, link: Link, sign_in: SignIn | None) -> Connection:
+    def _build_connection(self, link: BrokerConnection, sign_in: Authenticator | None) -> Connection:
         return Connection(
             client_id=self._settings.options["client_id"],
             frame_limit_bytes=_FRAME_LIMIT_BYTES,
@@ -335,7 +335,7 @@ class Driver(Generic[E]):
             on_closed=partial(self._on_closed, link),
         )
 
-    async def _renew(self, link: Link, connection: Connection) -> None:
+    async def _renew(self, link: BrokerConnection, connection: Connection) -> None:
         """Renew the login of a connection before its session ends."""
         try:
             sign_in = await self._opener.sign_in()
@@ -353,9 +353,9 @@ class Driver(Generic[E]):
             )
             self._rearm()
 
-    def _on_ready(self, link: Link) -> None:
+    def _on_ready(self, link: BrokerConnection) -> None:
         link.failures = 0
-        self._reach.on_ready(link.to)
+        self._addresses.on_ready(link.to)
         if link.connection is not None:
             link.renew_at_ms = link.connection.renew_at_ms
         while link.queue and link.connection is not None:
@@ -363,15 +363,15 @@ class Driver(Generic[E]):
             self._write(link.connection, send, deadline_ms)
         self._rearm()
 
-    def _on_unopened(self, link: Link, failure: Failure, reason: str) -> None:
+    def _on_unopened(self, link: BrokerConnection, failure: Failure, reason: str) -> None:
         """Fail the queued requests after an attempt without a connection that is ready."""
         self._back_off(link)
-        self._reach.on_failed(link.to, reason, link.failures)
+        self._addresses.on_failed(link.to, reason, link.failures)
         queued = [send for send, _ in link.queue]
         link.queue.clear()
         self._fail(queued, failure, reason)
 
-    def _on_closed(self, link: Link, connection: Connection, reason: str, lost: list[Send]) -> None:
+    def _on_closed(self, link: BrokerConnection, connection: Connection, reason: str, lost: list[Send]) -> None:
         if connection.is_refused:
             self._opener.on_refused()
         # A connection that was closed on purpose is off its link already: queued requests wait for the next one.
@@ -393,12 +393,12 @@ class Driver(Generic[E]):
         self._rearm()
 
     def _disconnect(self, to: Endpoint, lane: Lane) -> None:
-        link = self._links.get((to, lane))
+        link = self._connections.get((to, lane))
         if link is not None and link.connection is not None:
             connection, link.connection = link.connection, None
             connection.close("not needed any more")
 
-    def _back_off(self, link: Link) -> None:
+    def _back_off(self, link: BrokerConnection) -> None:
         link.not_before_ms = self._clock.now_ms() + self._settings.reconnect.delay_ms(link.failures)
         link.failures += 1
 
@@ -463,7 +463,7 @@ _NAMED_CONNECT_MS: Final = 3_000
 _FIRST_ANSWER_MS: Final = 5_000
 
 
-class Reach:
+class Addresses:
     """The reachability of one client's brokers."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -502,7 +502,7 @@ class Reach:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Link:
+class BrokerConnection:
     """The broker and lane of a connection, with its state over all reconnects."""
 
     to: Endpoint

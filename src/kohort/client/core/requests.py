@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from kohort.base.values import value
 from kohort.client.core.actions import Action, Complete, Deliver, Endpoint, Fail, Lane, Send, Warn
+from kohort.client.core.retry import Backoff
 from kohort.wire.schema import Message
 
 # The events that a driver hands to a client machine.
@@ -90,11 +91,14 @@ class Requests:
         "_waiting",
         "on_end",
         "request_timeout_ms",
+        "retry",
         "wake_all",
     )
 
-    def __init__(self, *, request_timeout_ms: int) -> None:
+    def __init__(self, *, request_timeout_ms: int, retry: Backoff) -> None:
         self.request_timeout_ms: Final = request_timeout_ms
+        #: Pauses before a failed request is sent again.
+        self.retry: Final = retry
         self._actions: list[Action] = []
         #: token -> broker, taker of the answer, and wake of the part that it concerns; for each request without an end.
         self._waiting: dict[int, tuple[Endpoint, Then, Callable[[], None] | None]] = {}

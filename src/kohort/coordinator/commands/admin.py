@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kohort.coordinator.commands.base import Command, GroupCommand, Partitions
+from kohort.coordinator.commands import Command, GroupCommand, Partitions
 from kohort.errors import ErrorCode
 from kohort.ids import RequestToken, TopicId
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from kohort.coordinator.commands.values import ClassicMemberFacts, ClientAssignment, ClientAssignor
+from kohort.coordinator.commands import ClassicMemberFacts, ClientAssignment, ClientAssignor
 from kohort.coordinator.topics import TopicImage
 from kohort.ids import ZERO_TOPIC_ID, TopicId
 

@@ -300,7 +300,7 @@ _OF_GROUP: Final = {
 #: Most names of members and flows in a sentence; the rest is a number.
 _SHOWN: Final = 4
 #: Sentence for a rebalance that changed no owner.
-_NO_MOVES: Final = "nobody had to move"
+_NO_MOVES: Final = "no partition had to move"
 #: Awaited action of a member -> its verb.
 _VERBS: Final = {
     "hear": "to hear that it has to give up",
@@ -435,7 +435,7 @@ def say_ownership(
     """Say a member's time as owner of a partition; before it no member read for `unread_ms`."""
     name = show_partitions([partition])
     most = "at most " if is_at_most else ""
-    gap = f" (nobody had read it for {most}{show_duration(unread_ms)})" if unread_ms else ""
+    gap = f" (it was unread for {most}{show_duration(unread_ms)})" if unread_ms else ""
     if not is_over:
         return f"{member} has {name}, for {show_duration(lasted_ms)} by now{gap}"
     return f"{member} had {name} for {show_duration(lasted_ms)}{gap}" + (f", until {end}" if end else "")
@@ -487,7 +487,7 @@ def say_now(
         delays, waiting=waiting, members=members, latest=latest, is_computed=is_computed, is_gone=is_gone
     )  # fmt: skip
     if short and not latest and not delays and not is_gone:
-        now = f"{now.removesuffix(': nobody is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
+        now = f"{now.removesuffix(': nothing is waited for')}, but {'; '.join(short[:_SHOWN])}{_more_like(short)}"
     if gap is None or is_gone:
         return now
     times = f"{show_clock(gap.began_ms)} and {show_clock(gap.ended_ms)}"
@@ -513,17 +513,17 @@ def _say_now(
         verb = "wait" if len(waiting) > 1 else "waits"
         return f"{latest or 'it'} goes on: {_people(waiting)} {verb} for partitions that others still have"
     if latest and not is_computed:
-        return f"{latest} goes on: who shall own what is not known yet"
+        return f"{latest} goes on: the target assignment is not known yet"
     if latest:
         return f"{latest} goes on: members learn of it with their next heartbeats"
     count = "1 member" if members == 1 else f"{members} members"
-    return f"the group is at rest with {count}: nobody is waited for" if members else "the group has no members"
+    return f"the group is at rest with {count}: nothing is waited for" if members else "the group has no members"
 
 
 def _say_moves(moves: Sequence[Move], unnamed: int, *, is_computed: bool, is_over: bool) -> str:
     if not moves and not unnamed:
         if not is_computed:
-            return "who shall own what is not known yet"
+            return "the target assignment is not known yet"
         return _NO_MOVES if is_over else "nothing has moved yet"
     flows: dict[tuple[str | None, str | None, bool, bool], list[Partition]] = {}
     for move in moves:
@@ -549,11 +549,11 @@ def _say_flow(
     if taker is None and not is_free:
         return f"{giver} has yet to give up {names}"
     if taker is None and is_over:
-        return f"nobody has {names} of {giver} any more"
+        return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner any more"
     if taker is None:
         return f"{names} of {giver} {'has' if len(partitions) == 1 else 'have'} no owner yet"
     if giver is None:
-        return f"{taker} took {names}, which nobody had"
+        return f"{taker} took {names}, which had no owner"
     return f"{taker} got {names} back" if giver == taker else f"{taker} took {names} from {giver}"
 
 
@@ -581,7 +581,7 @@ def _say_cost(moves: Sequence[Move], unread: Mapping[Partition, int]) -> list[st
     if any(gap for gap, _ in gaps):
         longest_ms, is_at_most = max(gaps)
         most = "at most " if is_at_most else "up to " if len(gaps) > 1 else ""
-        said.append(f"{_count(len(gaps))} read by nobody for {most}{show_duration(longest_ms)}")
+        said.append(f"{_count(len(gaps))} unread for {most}{show_duration(longest_ms)}")
     if unread:
         has = "has" if len(unread) == 1 else "have"
         said.append(

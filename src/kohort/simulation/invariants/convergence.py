@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands.base import Command
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import Command, ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.decision import Decision

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kohort.coordinator.commands import offsets as asked
-from kohort.coordinator.commands.base import Command, GroupCommand
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Decision
+from kohort.coordinator import commands
+from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.model import GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.errors import ErrorCode
@@ -59,7 +57,7 @@ class OffsetLaws:
         #: (group, label of the topic, partition) -> the offset below which the group has processed everything.
         self._processed: dict[Place, int] = {}
 
-    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+    def before_step(self, groups: GroupsState, command: commands.Command | None, decision: Decision) -> None:
         """Check the commits that a decision is about to store or delete."""
         for record in decision.records:
             if isinstance(record, facts.OffsetCommitted):
@@ -69,11 +67,11 @@ class OffsetLaws:
                 self._committed.pop(place, None)
                 self._acknowledged.pop(place, None)
 
-    def on_answer(self, command: GroupCommand, body: ReplyBody) -> None:
+    def on_answer(self, command: commands.GroupCommand, body: ReplyBody) -> None:
         """Check that the committed offsets in a reply stay true."""
-        if isinstance(command, asked.CommitOffsets) and isinstance(body, asked.CommitOffsetsReply):
+        if isinstance(command, commands.CommitOffsets) and isinstance(body, commands.CommitOffsetsReply):
             self._on_commit_answered(command, body)
-        elif isinstance(command, asked.FetchOffsets) and isinstance(body, asked.FetchOffsetsReply):
+        elif isinstance(command, commands.FetchOffsets) and isinstance(body, commands.FetchOffsetsReply):
             for found in body.offsets:
                 self._check_fetched(command.group_id, found)
 
@@ -109,11 +107,13 @@ class OffsetLaws:
         if offset > self._processed.get(place, 0):
             self._processed[place] = offset
 
-    def _on_committed(self, groups: GroupsState, record: facts.OffsetCommitted, command: Command | None) -> None:
+    def _on_committed(
+        self, groups: GroupsState, record: facts.OffsetCommitted, command: commands.Command | None
+    ) -> None:
         place = (record.group_id, record.topic, record.partition)
         before = self._committed.get(place)
         self._committed[place] = (record.topic_id, record.offset)
-        if not isinstance(command, asked.CommitOffsets):
+        if not isinstance(command, commands.CommitOffsets):
             return
         if command.generation_or_member_epoch < 0:
             # An administrator may do that; no member is then told less than the acknowledged offset.
@@ -137,13 +137,13 @@ class OffsetLaws:
             why = f"the commit of {place} goes back from {before[1]} to {record.offset}"
             raise LawBroken("CommitNeverGoesBack", why, group_id=record.group_id)
 
-    def _was_left_behind(self, command: asked.CommitOffsets) -> bool:
+    def _was_left_behind(self, command: commands.CommitOffsets) -> bool:
         process = next((p for p in self._members.values() if p.member_id == command.member_id), None)
         if process is None or process.instance_id is None or process.synced_generation < 0:
             return False
         return command.generation_or_member_epoch > process.synced_generation + 1
 
-    def _on_commit_answered(self, command: asked.CommitOffsets, body: asked.CommitOffsetsReply) -> None:
+    def _on_commit_answered(self, command: commands.CommitOffsets, body: commands.CommitOffsetsReply) -> None:
         for offset, error in zip(command.offsets, body.errors, strict=True):
             place = (command.group_id, offset.topic, offset.partition)
             if error != ErrorCode.NONE or place not in self._committed:
@@ -157,7 +157,7 @@ class OffsetLaws:
             if is_newest and command.generation_or_member_epoch >= 0:
                 self._acknowledged[place] = (topic_id, offset.offset)
 
-    def _check_fetched(self, group_id: str, found: asked.CommittedOffset) -> None:
+    def _check_fetched(self, group_id: str, found: commands.CommittedOffset) -> None:
         known = self._acknowledged.get((group_id, found.topic, found.partition))
         if known is not None and known[0] == found.topic_id and found.offset < known[1]:
             why = f"{found.topic}-{found.partition} is said to be at {found.offset}, and {known[1]} was acknowledged"

@@ -9,17 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kohort.assign.assignors import External
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import SubmitMoves
-from kohort.coordinator.commands.assignors import InstallAssignment
-from kohort.coordinator.commands.base import Command, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import TargetComputed
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.consumer.assignment.assignor_input import chosen_assignor
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun
 from kohort.coordinator.consumer.subscription_metadata import topics_of
-from kohort.coordinator.decision import Decision
+from kohort.coordinator.decision import Decision, ReplyBody
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.shard import Shard
@@ -50,7 +46,7 @@ class OwnerLaws:
         #: (group, member) -> what it had before the step.
         self._kept: dict[tuple[str, str], set[tuple[TopicId, int]]] = {}
 
-    def before_step(self, groups: GroupsState, command: Command | None, decision: Decision) -> None:
+    def before_step(self, groups: GroupsState, command: commands.Command | None, decision: Decision) -> None:
         """Note the partitions that the step may not take from a member."""
         self._kept = {}
         for group_id in dict.fromkeys(record.group_id for record in decision.records):
@@ -78,9 +74,9 @@ class OwnerLaws:
                 why = f"{member.member_id} loses {lost}, which its target gives it"
                 raise LawBroken("NoChangeWithoutMove", why, group_id=group_id)
 
-    def check_release(self, groups: GroupsState, command: GroupCommand, body: ReplyBody) -> None:
+    def check_release(self, groups: GroupsState, command: commands.GroupCommand, body: ReplyBody) -> None:
         """ReleaseIsHeard: check that a list of owned partitions acknowledges the absence of the others."""
-        if not isinstance(command, asked.ConsumerGroupHeartbeat) or isinstance(body, Refusal):
+        if not isinstance(command, commands.ConsumerGroupHeartbeat) or isinstance(body, commands.Refusal):
             return
         group, owned = groups.consumer.get(command.group_id), command.topic_partitions
         member = None if group is None else group.members.get(command.member_id)
@@ -150,12 +146,12 @@ def _was_left_behind(member: ConsumerMember, process: MemberProcess) -> bool:
     )
 
 
-def _starts_anew(command: Command | None, member: ConsumerMember) -> bool:
+def _starts_anew(command: commands.Command | None, member: ConsumerMember) -> bool:
     """Whether a command tells that its member owns nothing, or only a part."""
-    if isinstance(command, asked.JoinGroup):
+    if isinstance(command, commands.JoinGroup):
         return member.classic is not None or member.instance_id == command.instance_id
     return (
-        isinstance(command, asked.ConsumerGroupHeartbeat)
+        isinstance(command, commands.ConsumerGroupHeartbeat)
         and command.member_id == member.member_id
         and command.member_epoch == 0
     )
@@ -187,10 +183,10 @@ class MoveLaws:
         self.lost = 0
         self.needed = 0
 
-    def before_step(self, shard: Shard, command: Command | None, decision: Decision) -> None:
+    def before_step(self, shard: Shard, command: commands.Command | None, decision: Decision) -> None:
         """Note the targets that the step replaces."""
         self._before = {}
-        if isinstance(command, TargetComputed | InstallAssignment | SubmitMoves):
+        if isinstance(command, commands.TargetComputed | commands.InstallAssignment | SubmitMoves):
             # Targets of the user's own assignors and of an administrator are not judged.
             return
         for record in decision.records:

@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from kohort.coordinator import commands
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, MemberPut, MemberRemoved
-from kohort.coordinator.commands import groups as asked
 from kohort.coordinator.commands.admin import AlterGroupConfigs, SubmitMoves
-from kohort.coordinator.commands.assignors import InstallAssignment
-from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import Heartbeat, JoinGroup, SyncGroup
-from kohort.coordinator.commands.offsets import CommitOffsets
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.decision import Arm, Decision, Reply, TimerKey
+from kohort.coordinator.decision import Arm, Decision, Reply, ReplyBody, TimerKey
 from kohort.coordinator.delayed_heartbeats import HeartbeatReleased
 from kohort.coordinator.journal_events.triggers import Stimulus
 from kohort.coordinator.model import ConsumerGroup, GroupsState
@@ -32,11 +27,11 @@ from kohort.simulation.trace import LawBroken
 _JOINING: Final = (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING_REBALANCE)
 #: Requests that prolong a session; a commit does so in classic groups only.
 _SIGNS: Final = (
-    asked.ConsumerGroupHeartbeat,
-    JoinGroup,
-    SyncGroup,
-    Heartbeat,
-    CommitOffsets,
+    commands.ConsumerGroupHeartbeat,
+    commands.JoinGroup,
+    commands.SyncGroup,
+    commands.Heartbeat,
+    commands.CommitOffsets,
 )
 
 
@@ -72,7 +67,7 @@ class SessionLaws:
         """Note that the configs of a group were set."""
         self._configured_ms[group_id] = now_ms
 
-    def on_held(self, shard: Shard, command: asked.AnyHeartbeat, *, now_ms: int) -> None:
+    def on_held(self, shard: Shard, command: commands.AnyHeartbeat, *, now_ms: int) -> None:
         """Note an accepted heartbeat that is answered later."""
         self._note(shard, (command.group_id, command.member_id), now_ms=now_ms)
 
@@ -97,42 +92,42 @@ class SessionLaws:
             why = f"{record.member_id} counts from the answer, which was held, and its session does not"
             raise LawBroken("SessionsOutlastAnswers", why, group_id=record.group_id)
 
-    def on_released(self, command: asked.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
+    def on_released(self, command: commands.AnyHeartbeat, body: ReplyBody, *, now_ms: int) -> None:
         """Note whether the answer to a held heartbeat tells a classic member to rejoin."""
         who = command.group_id, command.member_id
-        if isinstance(body, Done):
+        if isinstance(body, commands.Done):
             self._to_rejoin.pop(who, None)
-        elif isinstance(body, Refusal) and body.code == ErrorCode.REBALANCE_IN_PROGRESS:
+        elif isinstance(body, commands.Refusal) and body.code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._to_rejoin.setdefault(who, now_ms)
 
-    def on_decided(self, shard: Shard, command: GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
+    def on_decided(self, shard: Shard, command: commands.GroupCommand, body: ReplyBody, *, now_ms: int) -> None:
         """Note that a member is alive, if its request was accepted."""
         groups = shard.groups
         if not isinstance(command, _SIGNS) or (
-            isinstance(command, CommitOffsets) and command.group_id in groups.consumer
+            isinstance(command, commands.CommitOffsets) and command.group_id in groups.consumer
         ):
             return
-        if isinstance(command, asked.ConsumerGroupHeartbeat) and command.member_epoch < 0:
+        if isinstance(command, commands.ConsumerGroupHeartbeat) and command.member_epoch < 0:
             # A member that leaves for a while keeps the rest of its session.
             return
         member_id = getattr(command, "member_id", "")
-        if isinstance(body, asked.JoinGroupReply):
+        if isinstance(body, commands.JoinGroupReply):
             member_id = body.member_id
-        code = body.code if isinstance(body, Refusal) else getattr(body, "error", ErrorCode.NONE)
+        code = body.code if isinstance(body, commands.Refusal) else getattr(body, "error", ErrorCode.NONE)
         who = (command.group_id, member_id)
-        is_sent_back = isinstance(command, Heartbeat) or isinstance(body, asked.SyncGroupReply)
+        is_sent_back = isinstance(command, commands.Heartbeat) or isinstance(body, commands.SyncGroupReply)
         is_to_rejoin = is_sent_back and code == ErrorCode.REBALANCE_IN_PROGRESS
         if not member_id or not (code == ErrorCode.NONE or is_to_rejoin):
             return
         self._note(shard, who, now_ms=now_ms)
-        if isinstance(command, JoinGroup):
+        if isinstance(command, commands.JoinGroup):
             self._to_rejoin.pop(who, None)
             self._to_sync[who] = now_ms
         elif is_to_rejoin:
             self._to_rejoin.setdefault(who, now_ms)
-        elif isinstance(command, Heartbeat):
+        elif isinstance(command, commands.Heartbeat):
             self._to_rejoin.pop(who, None)
-        elif isinstance(command, SyncGroup):
+        elif isinstance(command, commands.SyncGroup):
             self._to_sync.pop(who, None)
 
     def _note(self, shard: Shard, who: tuple[str, str], *, now_ms: int) -> None:
@@ -140,19 +135,16 @@ class SessionLaws:
         self._allowed_ms[who] = session_timeout_ms(shard, who[0])
         self._gone.pop(who, None)
 
-    def on_disconnected(self, command: asked.MemberDisconnected, *, now_ms: int) -> None:
+    def on_disconnected(self, command: commands.MemberDisconnected, *, now_ms: int) -> None:
         """Note that the connection of a member's last request is gone."""
         self._gone.setdefault((command.group_id, command.member_id), now_ms)
 
     def on_shift(self, gap_ms: int) -> None:
         """Shift the times by those that the broker stood still."""
         self._loaded_ms += gap_ms
-        self._heard = {who: heard + gap_ms for who, heard in self._heard.items()}
-        self._revoking = {who: since + gap_ms for who, since in self._revoking.items()}
+        for times in (self._heard, self._revoking, self._gone, self._to_rejoin, self._to_sync):
+            times.update((who, since_ms + gap_ms) for who, since_ms in times.items())
         self._configured_ms = {group_id: since + gap_ms for group_id, since in self._configured_ms.items()}
-        self._gone = {who: since + gap_ms for who, since in self._gone.items()}
-        self._to_rejoin = {who: since + gap_ms for who, since in self._to_rejoin.items()}
-        self._to_sync = {who: since + gap_ms for who, since in self._to_sync.items()}
         self._phases = {group_id: (what, since + gap_ms) for group_id, (what, since) in self._phases.items()}
 
     def check_expiry(self, shard: Shard, decision: Decision, *, now_ms: int) -> None:
@@ -258,10 +250,10 @@ class SessionLaws:
         return 0 <= grace_ms <= now_ms - self._gone.get((group_id, member_id), now_ms)
 
 
-def _is_good(held: asked.AnyHeartbeat, decision: Decision) -> bool:
+def _is_good(held: commands.AnyHeartbeat, decision: Decision) -> bool:
     """Whether a held heartbeat was answered without a refusal."""
     bodies = (each.body for each in decision.effects if isinstance(each, Reply) and each.request == held.request)
-    return not any(isinstance(body, Refusal) for body in bodies)
+    return not any(isinstance(body, commands.Refusal) for body in bodies)
 
 
 def session_timeout_ms(shard: Shard, group_id: str) -> int:
@@ -383,7 +375,7 @@ class CauseLaws:
         is_by_administrator: whether a request came from the administrator.
     """
 
-    def __init__(self, is_by_administrator: Callable[[asked.LeaveGroup], bool]) -> None:
+    def __init__(self, is_by_administrator: Callable[[commands.LeaveGroup], bool]) -> None:
         self._is_by_administrator: Final = is_by_administrator
 
     def check(
@@ -413,22 +405,22 @@ class CauseLaws:
         match stimulus:
             case TimerKey():
                 return _DEADLINES.get(stimulus.kind, frozenset())
-            case asked.TopicsChanged():
+            case commands.TopicsChanged():
                 return frozenset({"topics changed"})
-            case asked.TargetComputed() | InstallAssignment():
+            case commands.TargetComputed() | commands.InstallAssignment():
                 return _STEPS
             case SubmitMoves():
                 return frozenset({"administrator moved partitions"})
             case AlterGroupConfigs():
                 return frozenset({_BY_CONFIG[name] for name in stimulus.changes if name in _BY_CONFIG})
-            case asked.LeaveGroup():
+            case commands.LeaveGroup():
                 is_removal = self._is_by_administrator(stimulus)
                 return frozenset({"removed by an administrator" if is_removal else "member left"})
-            case asked.ConsumerGroupHeartbeat(member_epoch=-1):
+            case commands.ConsumerGroupHeartbeat(member_epoch=-1):
                 return frozenset({"member left"})
-            case asked.ConsumerGroupHeartbeat(member_epoch=-2):
+            case commands.ConsumerGroupHeartbeat(member_epoch=-2):
                 return frozenset({"static member left for a while"})
-            case asked.ConsumerGroupHeartbeat() | asked.JoinGroup():
+            case commands.ConsumerGroupHeartbeat() | commands.JoinGroup():
                 true = _of_wishes(groups, group_id, stimulus.member_id, decision)
                 says = getattr(stimulus, "client_assignors", None) is not None
                 return true | {"member asked for an assignment"} if says else true

@@ -12,14 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.assign.assignors import built_in
-from kohort.assign.interface import Assignable
-from kohort.coordinator.commands import assignors as asked
-from kohort.coordinator.commands.base import Refusal
-from kohort.coordinator.commands.replies import ReplyBody
-from kohort.coordinator.commands.values import ClientAssignor
+from kohort.coordinator import commands
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
-from kohort.simulation.members.process import NO_CAUSE, NO_REQUEST
+from kohort.simulation.assignors import even, foreign, legal
 
 if TYPE_CHECKING:
     from kohort.simulation.members.process import MemberProcess
@@ -57,11 +53,14 @@ class Computation:
         self._metadata = 0
         self._reason = 0
 
-    def assignors(self) -> tuple[ClientAssignor, ...]:
+    def assignors(self) -> tuple[commands.ClientAssignor, ...]:
         """Return the assignors that the member names in its heartbeat."""
         reason, self._reason = self._reason, 0
         metadata = str(self._metadata).encode()
-        return (ClientAssignor("own", 0, 3, reason, 2, metadata), ClientAssignor("other", 1, 1, 0, 1, b""))
+        return (
+            commands.ClientAssignor("own", 0, 3, reason, 2, metadata),
+            commands.ClientAssignor("other", 1, 1, 0, 1, b""),
+        )
 
     def change(self) -> None:
         """Change the assignor's metadata, or give a reason to compute again."""
@@ -82,10 +81,8 @@ class Computation:
 
     def _prepare(self) -> None:
         member = self._member
-        command = asked.PrepareAssignment(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=member.group_id,
+        command = member.build(
+            commands.PrepareAssignment,
             member_id=member.member_id,
             member_epoch=self._epoch(),
         )
@@ -96,33 +93,31 @@ class Computation:
             self._prepare()
 
     def _on_prepared(self, body: ReplyBody) -> None:
-        if isinstance(body, Refusal):
+        if isinstance(body, commands.Refusal):
             self._on_refused(body)
             return
-        assert isinstance(body, asked.PrepareAssignmentReply), body
+        assert isinstance(body, commands.PrepareAssignmentReply), body
         if not self._is_busy:
             return
         how = "_right"
         if not self._member.world.broker.assignors.is_healed:
             how = self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
         self._member.tell(f"computes the assignment of epoch {body.group_epoch}, {how.strip('_').replace('_', ' ')}")
-        act: Callable[[asked.PrepareAssignmentReply], None] = getattr(self, how)
+        act: Callable[[commands.PrepareAssignmentReply], None] = getattr(self, how)
         self._member.later(self._random.randint(0, _USUAL_MS), partial(act, body))
 
-    def _on_refused(self, body: Refusal) -> None:
+    def _on_refused(self, body: commands.Refusal) -> None:
         if body.code == ErrorCode.STALE_MEMBER_EPOCH and self._is_busy:
             # An answer to a heartbeat that tells the epoch is on its way.
             self._member.later(_AGAIN_MS, self._on_failure)
         else:
             self._is_busy = False
 
-    def _install(self, given: asked.PrepareAssignmentReply, owners: array[int], **fields: Any) -> None:
+    def _install(self, given: commands.PrepareAssignmentReply, owners: array[int], **fields: Any) -> None:
         member = self._member
         names = [each.member_id for each in given.assignable.members]
-        command = asked.InstallAssignment(
-            cause=NO_CAUSE,
-            request=NO_REQUEST,
-            group_id=member.group_id,
+        command = member.build(
+            commands.InstallAssignment,
             member_id=member.member_id,
             member_epoch=self._epoch(),
             group_epoch=given.group_epoch,
@@ -132,59 +127,46 @@ class Computation:
         member.ask(replace(command, **fields), self._on_installed, self._on_failure)
 
     def _on_installed(self, body: ReplyBody) -> None:
-        if isinstance(body, Refusal) and body.code == ErrorCode.STALE_MEMBER_EPOCH:
+        if isinstance(body, commands.Refusal) and body.code == ErrorCode.STALE_MEMBER_EPOCH:
             self._on_refused(body)
         else:
             self._is_busy = False
 
     # How it goes.
 
-    def _right(self, given: asked.PrepareAssignmentReply) -> None:
-        """Compute an even and sticky assignment."""
-        self._install(given, _even(given.assignable))
+    def _right(self, given: commands.PrepareAssignmentReply) -> None:
+        self._install(given, even(given.assignable))
 
-    def _whimsical(self, given: asked.PrepareAssignmentReply) -> None:
-        """Compute a legal assignment that is neither even nor sticky."""
-        owners, group = array("i"), given.assignable
-        for count, subscribers in zip(group.space.counts, group.subscribers, strict=True):
-            owners.extend(self._random.choice(subscribers) for _ in range(count))
-        self._install(given, owners)
+    def _whimsical(self, given: commands.PrepareAssignmentReply) -> None:
+        self._install(given, legal(given.assignable, self._random))
 
-    def _twice(self, given: asked.PrepareAssignmentReply) -> None:
+    def _twice(self, given: commands.PrepareAssignmentReply) -> None:
         self._whimsical(given)
         self._right(given)
 
-    def _failing(self, given: asked.PrepareAssignmentReply) -> None:
+    def _failing(self, given: commands.PrepareAssignmentReply) -> None:
         self._install(given, array("i"), error=3)
 
-    def _foreign(self, given: asked.PrepareAssignmentReply) -> None:
-        group = given.assignable
-        numbers = (self._random.randint(-1, len(group.members)) for _ in range(len(group.space)))
-        self._install(given, array("i", numbers))
+    def _foreign(self, given: commands.PrepareAssignmentReply) -> None:
+        self._install(given, foreign(given.assignable, self._random))
 
-    def _missing(self, given: asked.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable)[1:])
+    def _missing(self, given: commands.PrepareAssignmentReply) -> None:
+        self._install(given, even(given.assignable)[1:])
 
-    def _too_many(self, given: asked.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable) + array("i", [0]))
+    def _too_many(self, given: commands.PrepareAssignmentReply) -> None:
+        self._install(given, even(given.assignable) + array("i", [0]))
 
-    def _of_another_epoch(self, given: asked.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable), group_epoch=given.group_epoch - 1)
+    def _of_another_epoch(self, given: commands.PrepareAssignmentReply) -> None:
+        self._install(given, even(given.assignable), group_epoch=given.group_epoch - 1)
 
-    def _to_nobody(self, given: asked.PrepareAssignmentReply) -> None:
-        self._install(given, _even(given.assignable), said=(("nobody", 1, b""),))
+    def _to_nobody(self, given: commands.PrepareAssignmentReply) -> None:
+        self._install(given, even(given.assignable), said=(("nobody", 1, b""),))
 
-    def _hanging(self, given: asked.PrepareAssignmentReply) -> None:
+    def _hanging(self, given: commands.PrepareAssignmentReply) -> None:
         """Send no result until the coordinator asks this member again."""
         del given
         self._is_busy = False
 
-    def _dying(self, given: asked.PrepareAssignmentReply) -> None:
+    def _dying(self, given: commands.PrepareAssignmentReply) -> None:
         del given
         self._member.die()
-
-
-def _even(group: Assignable) -> array[int]:
-    uniform = built_in("uniform")
-    assert uniform is not None
-    return uniform.assign(group)

@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from kohort.coordinator.commands import offsets as asked
-from kohort.coordinator.commands.base import GroupCommand, Refusal
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
-from kohort.coordinator.commands.replies import ReplyBody
+from kohort.coordinator import commands
+from kohort.coordinator.decision import ReplyBody
 from kohort.errors import ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, CauseId, RequestToken, TopicId
 from kohort.simulation.network import Connection, Exchange, SimulatedNetwork
@@ -32,9 +30,10 @@ if TYPE_CHECKING:
     from kohort.testing.clock import VirtualClock
 
 
+C = TypeVar("C", bound=commands.GroupCommand)
 #: What a member asks before the broker gives it a number.
 NO_CAUSE = CauseId(0)
-NO_REQUEST = RequestToken(0)
+NO_REQUEST = RequestToken(CauseId(0))
 #: How often a request whose connection broke is sent again as it was.
 RESEND_CHANCE = 0.3
 #: A partition as its owner calls it: by the topic's name or label (`TopicShelf`), and number.
@@ -57,30 +56,22 @@ class MemberWorld(Protocol):
     broker: SimulatedBroker
     #: Nothing goes wrong any more, and what did has had its effects.
     is_at_peace: bool
+    #: Check the offset (group id, topic, partition, offset) at which a member begins, and the next one when it has
+    #: processed records.
+    on_begun: Callable[[str, str, int, int], None]
+    on_processed: Callable[[str, str, int, int], None]
 
     def has_younger_process(self, process: MemberProcess) -> bool:
         """Whether a later process bears the same name."""
-        ...
 
     def has_older_process(self, process: MemberProcess) -> bool:
         """Whether an earlier process of the same name is still alive."""
-        ...
 
     def draw_pattern(self) -> str | None:
         """Draw the pattern of a subscription; `None` for one by names."""
-        ...
 
     def on_ownership_changed(self, process: MemberProcess) -> None:
         """Check the owners after a member's ownership has changed."""
-        ...
-
-    def on_begun(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the offset from which a member begins to process."""
-        ...
-
-    def on_processed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
-        """Check the next offset of a member that has processed records."""
-        ...
 
 
 class MemberProcess:
@@ -222,9 +213,13 @@ class MemberProcess:
 
     # Talking to the coordinator.
 
+    def build(self, kind: type[C], **fields: Any) -> C:
+        """Build a request about this member's group, which the broker numbers."""
+        return kind(cause=NO_CAUSE, request=NO_REQUEST, group_id=self.group_id, **fields)
+
     def ask(
         self,
-        command: GroupCommand,
+        command: commands.GroupCommand,
         on_reply: Callable[[ReplyBody], None],
         on_failure: Callable[[], None],
         *,
@@ -235,7 +230,7 @@ class MemberProcess:
 
     def _send(
         self,
-        command: GroupCommand,
+        command: commands.GroupCommand,
         on_reply: Callable[[ReplyBody], None],
         on_failure: Callable[[], None],
         timeout_ms: int,
@@ -271,10 +266,10 @@ class MemberProcess:
         else:
             self.later(self.settings.retry_backoff_ms, on_failure)
 
-    def on_timeout(self, command: GroupCommand) -> None:
+    def on_timeout(self, command: commands.GroupCommand) -> None:
         """Handle a request without an answer in time."""
         self.tell("waits no longer for an answer")
-        if self.world.is_at_peace and isinstance(command, ConsumerGroupHeartbeat):
+        if self.world.is_at_peace and isinstance(command, commands.ConsumerGroupHeartbeat):
             why = f"{self.name} gives its connection up, since a heartbeat is not answered in the time that it has"
             raise LawBroken("HoldsEndInTime", why, group_id=self.group_id)
 
@@ -282,12 +277,12 @@ class MemberProcess:
         """Subscribe to other topics."""
         raise NotImplementedError
 
-    def may_send_again(self, command: GroupCommand) -> bool:
+    def may_send_again(self, command: commands.GroupCommand) -> bool:
         """Whether a client may repeat this request unchanged, so that the coordinator sees it twice.
 
         Not a commit: by then there may be a newer one.
         """
-        return not isinstance(command, asked.CommitOffsets)
+        return not isinstance(command, commands.CommitOffsets)
 
     # Owning partitions.
 
@@ -323,7 +318,7 @@ class MemberProcess:
         command = self.build_fetch(tuple((name_of(label), number) for label, number in partitions))
 
         def on_reply(body: ReplyBody) -> None:
-            if isinstance(body, asked.FetchOffsetsReply):
+            if isinstance(body, commands.FetchOffsetsReply):
                 for wanted, found in zip(partitions, body.offsets, strict=True):
                     if wanted in self.owned and wanted not in self.positions:
                         self.positions[wanted] = max(found.offset, 0)
@@ -343,11 +338,11 @@ class MemberProcess:
         """Return the wait for the answer of an offset commit or fetch, which may come behind others."""
         return self.settings.request_timeout_ms
 
-    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> asked.FetchOffsets:
+    def build_fetch(self, partitions: tuple[tuple[str, int], ...]) -> commands.FetchOffsets:
         """Build an OffsetFetch in this member's name, by topic name."""
         raise NotImplementedError
 
-    def build_commit(self, offsets: tuple[asked.OffsetToCommit, ...]) -> asked.CommitOffsets:
+    def build_commit(self, offsets: tuple[commands.OffsetToCommit, ...]) -> commands.CommitOffsets:
         """Build an OffsetCommit in this member's name."""
         raise NotImplementedError
 
@@ -373,7 +368,7 @@ class MemberProcess:
     def commit(self, partitions: set[Owned]) -> None:
         """Commit the positions of some partitions without waiting for the answer."""
         offsets = tuple(
-            asked.OffsetToCommit(
+            commands.OffsetToCommit(
                 topic=name_of(label),
                 topic_id=self.topic_id_of(label),
                 partition=number,
@@ -385,7 +380,7 @@ class MemberProcess:
             return
 
         def on_reply(body: ReplyBody) -> None:
-            if isinstance(body, Refusal):
+            if isinstance(body, commands.Refusal):
                 self.on_commit_refused(body.code)
 
         self.ask(self.build_commit(offsets), on_reply, lambda: None, timeout_ms=self.patience_ms())
@@ -468,7 +463,7 @@ class Wire:
         if connection is not self._connection:
             return
         if place and self.software != MATCHING:
-            raise LawBroken("AnswersInOrder", f"{self.name} takes an answer for another", group_id="")
+            raise LawBroken("AnswersInOrder", f"{self.name} takes an answer for another")
         exchange = self._exchanges[place]
         del self._exchanges[place]
         exchange.deliver(body)

@@ -6,10 +6,9 @@ Version 1: flexible (KIP-482).
 from __future__ import annotations
 
 from kohort.wire.messages.describe_client_quotas import EntityData
-from kohort.wire.schema import BOOL, FLOAT64, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, FLOAT64, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class OpData(Message):
     """One limit; with `remove` its value is ignored."""
 
@@ -18,7 +17,6 @@ class OpData(Message):
     remove: bool = field(BOOL)
 
 
-@struct
 class EntryData(Message):
     """Changes to one entity."""
 
@@ -38,7 +36,6 @@ class AlterClientQuotasRequest(Message):
 class AlterClientQuotasResponse(Message):
     """An answer per entity."""
 
-    @struct
     class EntryData(Message):
         """The result for one entity."""
 

@@ -5,10 +5,9 @@ Version 2: flexible (KIP-482).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class AlterableConfig(Message):
     """One setting."""
 
@@ -16,7 +15,6 @@ class AlterableConfig(Message):
     value: str | None = field(STRING, nullable=0)
 
 
-@struct
 class AlterConfigsResource(Message):
     """All configs that a resource is to have."""
 
@@ -33,7 +31,6 @@ class AlterConfigsRequest(Message):
     validate_only: bool = field(BOOL)
 
 
-@struct
 class AlterConfigsResourceResponse(Message):
     """The result for one resource: all of its changes are made, or none."""
 

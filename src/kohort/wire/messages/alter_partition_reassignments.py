@@ -5,10 +5,9 @@ Version 1: whether the number of copies may change (KIP-860). Flexible from the 
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class ReassignablePartition(Message):
     """One partition; null in place of brokers cancels a reassignment under way."""
 
@@ -16,7 +15,6 @@ class ReassignablePartition(Message):
     replicas: list[int] | None = field(array(INT32), nullable=0, default=None)
 
 
-@struct
 class ReassignableTopic(Message):
     """Partitions of one topic."""
 
@@ -33,7 +31,6 @@ class AlterPartitionReassignmentsRequest(Message):
     topics: list[ReassignableTopic] = field(array(ReassignableTopic))
 
 
-@struct
 class ReassignablePartitionResponse(Message):
     """The result for one partition."""
 
@@ -42,7 +39,6 @@ class ReassignablePartitionResponse(Message):
     error_message: str | None = field(STRING, nullable=0)
 
 
-@struct
 class ReassignableTopicResponse(Message):
     """Answers for one topic."""
 

@@ -5,10 +5,9 @@ Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class AlterReplicaLogDirTopic(Message):
     """Partitions of one topic."""
 
@@ -16,7 +15,6 @@ class AlterReplicaLogDirTopic(Message):
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class AlterReplicaLogDir(Message):
     """A directory, and the partitions that are to be in it."""
 
@@ -31,7 +29,6 @@ class AlterReplicaLogDirsRequest(Message):
     dirs: list[AlterReplicaLogDir] = field(array(AlterReplicaLogDir))
 
 
-@struct
 class AlterReplicaLogDirPartitionResult(Message):
     """The result for one partition."""
 
@@ -39,7 +36,6 @@ class AlterReplicaLogDirPartitionResult(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class AlterReplicaLogDirTopicResult(Message):
     """Answers for one topic."""
 

@@ -5,10 +5,9 @@ The password itself is not sent: the client salts it.
 
 from __future__ import annotations
 
-from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class ScramCredentialDeletion(Message):
     """The removal of a user's credential: mechanism 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 
@@ -16,7 +15,6 @@ class ScramCredentialDeletion(Message):
     mechanism: int = field(INT8)
 
 
-@struct
 class ScramCredentialUpsertion(Message):
     """A user's new credential for a mechanism; it is secret, and not shown."""
 
@@ -38,7 +36,6 @@ class AlterUserScramCredentialsRequest(Message):
     upsertions: list[ScramCredentialUpsertion] = field(array(ScramCredentialUpsertion))
 
 
-@struct
 class AlterUserScramCredentialsResult(Message):
     """The result for one user: all of its changes are made, or none."""
 

@@ -12,7 +12,7 @@ does not know must be able to read the refusal, whose body is version 0 and list
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message
 
 
 @message(key=18, kind="request", versions="0-4", flexible="3+")
@@ -23,7 +23,6 @@ class ApiVersionsRequest(Message):
     client_software_version: str = field(STRING, since=3)
 
 
-@struct
 class ApiVersion(Message):
     """One request of the broker and the versions of it that it accepts, both ends included."""
 
@@ -32,7 +31,6 @@ class ApiVersion(Message):
     max_version: int = field(INT16)
 
 
-@struct
 class SupportedFeatureKey(Message):
     """A feature that this broker could run at these levels."""
 
@@ -41,7 +39,6 @@ class SupportedFeatureKey(Message):
     max_version: int = field(INT16)
 
 
-@struct
 class FinalizedFeatureKey(Message):
     """A feature as the whole cluster has switched it on; the higher level stands first on the wire."""
 

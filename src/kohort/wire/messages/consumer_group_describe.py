@@ -7,21 +7,7 @@ Flexible from the first version.
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import (
-    BOOL,
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    array,
-    field,
-    message,
-    struct,
-)
+from kohort.wire.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
 @message(key=69, kind="request", versions="0-1", flexible="0+")
@@ -32,7 +18,6 @@ class ConsumerGroupDescribeRequest(Message):
     include_authorized_operations: bool = field(BOOL)
 
 
-@struct
 class TopicPartitions(Message):
     """Partitions of one topic, with its id and its name."""
 
@@ -41,14 +26,12 @@ class TopicPartitions(Message):
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class Assignment(Message):
     """The partitions that a member owns, or is to own."""
 
     topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
 
 
-@struct
 class Member(Message):
     """One member; `member_type` is 0 classic, 1 new, -1 unknown."""
 
@@ -71,7 +54,6 @@ class Member(Message):
     metadata: bytes | None = field(BYTES, nullable=0, tag=10_002, default=None)
 
 
-@struct
 class DescribedGroup(Message):
     """One group and the epochs that it has reached."""
 

@@ -9,24 +9,9 @@ A null field of the request means "as before"; the full state is sent when joini
 
 from __future__ import annotations
 
-from kohort.wire.schema import (
-    BOOL,
-    BYTES,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    STRING,
-    UUID,
-    Message,
-    array,
-    field,
-    message,
-    struct,
-)
+from kohort.wire.schema import BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
-@struct
 class TopicPartitions(Message):
     """Partitions of one topic, owned or assigned."""
 
@@ -34,7 +19,6 @@ class TopicPartitions(Message):
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class ClientAssignor(Message):
     """Ours: an assignor that the member can run, its versions, and its metadata for the computing member.
 
@@ -78,14 +62,12 @@ class ConsumerGroupHeartbeatRequest(Message):
     wants_numbers: bool = field(BOOL, tag=10_006, default=False)
 
 
-@struct
 class Assignment(Message):
     """All partitions that the member shall own, not only the changes."""
 
     topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
 
 
-@struct
 class ClientAssignment(Message):
     """Ours: metadata of the computing member beside an assignment; `error` is not 0 if it failed."""
 
@@ -94,7 +76,6 @@ class ClientAssignment(Message):
     metadata_bytes: bytes = field(BYTES)
 
 
-@struct
 class PublishedMetadata(Message):
     """Ours: the published metadata of one member; null if it has left or publishes nothing any more."""
 
@@ -103,7 +84,6 @@ class PublishedMetadata(Message):
     metadata: bytes | None = field(BYTES, nullable=0, default=None)
 
 
-@struct
 class MetadataNews(Message):
     """Ours: members' published metadata up to `version`; of all members if `is_whole`, else the changes.
 

@@ -6,10 +6,9 @@ Version 0. Announced to kohort's clients only; Apache Kafka has no such API: KIP
 
 from __future__ import annotations
 
-from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class AssignmentToInstall(Message):
     """The assignor's metadata for one member; a member that is not named gets none."""
 

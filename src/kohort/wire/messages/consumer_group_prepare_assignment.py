@@ -6,7 +6,7 @@ Version 0. Announced to kohort's clients only; Apache Kafka has no such API: KIP
 
 from __future__ import annotations
 
-from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT8, INT16, INT32, STRING, UUID, Message, array, field, message
 
 
 @message(key=10_005, kind="request", versions="0", flexible="0+")
@@ -18,7 +18,6 @@ class ConsumerGroupPrepareAssignmentRequest(Message):
     member_epoch: int = field(INT32)
 
 
-@struct
 class TopicToAssign(Message):
     """A topic that exists and has a subscriber."""
 
@@ -27,14 +26,12 @@ class TopicToAssign(Message):
     partitions: int = field(INT32)
 
 
-@struct
 class SubscriptionToAssign(Message):
     """A subscription, as ascending indexes of `topics`; equal subscriptions of members are sent once."""
 
     topics: list[int] = field(array(INT32))
 
 
-@struct
 class MemberToAssign(Message):
     """A member, its subscription (an index of `subscriptions`) and its metadata for the assignor."""
 

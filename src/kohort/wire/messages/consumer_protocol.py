@@ -9,10 +9,9 @@ knows as the newest that it knows, so later versions may only append fields.
 
 from __future__ import annotations
 
-from kohort.wire.schema import BYTES, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT32, STRING, Message, array, field, message
 
 
-@struct
 class TopicPartition(Message):
     """Partitions of one topic, owned or assigned."""
 

@@ -6,10 +6,9 @@ Version 3: users are resources (KIP-373).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class AclCreation(Message):
     """One entry; `client/admin/results/access.py` has the meaning of its numbers."""
 
@@ -29,7 +28,6 @@ class CreateAclsRequest(Message):
     creations: list[AclCreation] = field(array(AclCreation))
 
 
-@struct
 class AclCreationResult(Message):
     """The result for one entry."""
 

@@ -6,17 +6,15 @@ Version 3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class CreatePartitionsAssignment(Message):
     """The brokers for one of the new partitions."""
 
     broker_ids: list[int] = field(array(INT32))
 
 
-@struct
 class CreatePartitionsTopic(Message):
     """A topic and its new total `count`; `assignments` None leaves the choice of brokers to the cluster."""
 
@@ -34,7 +32,6 @@ class CreatePartitionsRequest(Message):
     validate_only: bool = field(BOOL)
 
 
-@struct
 class CreatePartitionsTopicResult(Message):
     """The result for one topic."""
 

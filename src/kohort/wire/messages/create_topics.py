@@ -8,10 +8,9 @@ Version 6: THROTTLING_QUOTA_EXCEEDED (KIP-599). Version 7: the new topic's id (K
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, UUID, Message, array, field, message
 
 
-@struct
 class CreatableReplicaAssignment(Message):
     """The brokers for a partition, chosen by the client."""
 
@@ -19,7 +18,6 @@ class CreatableReplicaAssignment(Message):
     broker_ids: list[int] = field(array(INT32))
 
 
-@struct
 class CreatableTopicConfig(Message):
     """A setting of the new topic."""
 
@@ -27,7 +25,6 @@ class CreatableTopicConfig(Message):
     value: str | None = field(STRING, nullable=0)
 
 
-@struct
 class CreatableTopic(Message):
     """A topic to create; partitions and replicas are -1 where the broker decides or `assignments` says."""
 
@@ -47,7 +44,6 @@ class CreateTopicsRequest(Message):
     validate_only: bool = field(BOOL)
 
 
-@struct
 class CreatableTopicConfigs(Message):
     """A setting as it is in force; `config_source` is -1 where unknown."""
 
@@ -58,7 +54,6 @@ class CreatableTopicConfigs(Message):
     is_sensitive: bool = field(BOOL)
 
 
-@struct
 class CreatableTopicResult(Message):
     """The result for one topic; `topic_config_error_code` is set if its configs may not be shown."""
 

@@ -6,10 +6,9 @@ Version 3: users are resources (KIP-373).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class DeleteAclsFilter(Message):
     """A filter; null texts and numbers of 1 match everything."""
 
@@ -29,7 +28,6 @@ class DeleteAclsRequest(Message):
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter))
 
 
-@struct
 class DeleteAclsMatchingAcl(Message):
     """One entry that a filter matched, and whether it was deleted."""
 
@@ -44,7 +42,6 @@ class DeleteAclsMatchingAcl(Message):
     permission_type: int = field(INT8)
 
 
-@struct
 class DeleteAclsFilterResult(Message):
     """The result for one filter."""
 

@@ -5,7 +5,7 @@ Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 
 @message(key=42, kind="request", versions="0-2", flexible="2+")
@@ -15,7 +15,6 @@ class DeleteGroupsRequest(Message):
     groups_names: list[str] = field(array(STRING))
 
 
-@struct
 class DeletableGroupResult(Message):
     """The result for one group."""
 

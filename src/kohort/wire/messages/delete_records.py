@@ -5,10 +5,9 @@ Version 1: throttled after the answer (KIP-219). Version 2: flexible (KIP-482).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 
-@struct
 class DeleteRecordsPartition(Message):
     """A partition and its new start offset; -1 stands for its high watermark."""
 
@@ -16,7 +15,6 @@ class DeleteRecordsPartition(Message):
     offset: int = field(INT64)
 
 
-@struct
 class DeleteRecordsTopic(Message):
     """Partitions of one topic."""
 
@@ -32,7 +30,6 @@ class DeleteRecordsRequest(Message):
     timeout_ms: int = field(INT32)
 
 
-@struct
 class DeleteRecordsPartitionResult(Message):
     """The present start of one partition."""
 
@@ -41,7 +38,6 @@ class DeleteRecordsPartitionResult(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class DeleteRecordsTopicResult(Message):
     """Answers for one topic."""
 

@@ -8,10 +8,9 @@ is gone from here on (KIP-516).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, UUID, Message, array, field, message
 
 
-@struct
 class DeleteTopicState(Message):
     """A topic to delete: by name, or by id where the name is None."""
 
@@ -28,7 +27,6 @@ class DeleteTopicsRequest(Message):
     timeout_ms: int = field(INT32)
 
 
-@struct
 class DeletableTopicResult(Message):
     """The result for one topic; `name` is None if an unknown id was asked for."""
 

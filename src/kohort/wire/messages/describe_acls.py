@@ -6,7 +6,7 @@ Version 3: users are resources (KIP-373).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 
 @message(key=29, kind="request", versions="1-3", flexible="2+")
@@ -22,7 +22,6 @@ class DescribeAclsRequest(Message):
     permission_type: int = field(INT8)
 
 
-@struct
 class AclDescription(Message):
     """One entry of a resource."""
 
@@ -32,7 +31,6 @@ class AclDescription(Message):
     permission_type: int = field(INT8)
 
 
-@struct
 class DescribeAclsResource(Message):
     """One resource with its entries."""
 

@@ -5,7 +5,7 @@ Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 
 @message(key=10_004, kind="request", versions="0", flexible="0+")
@@ -13,7 +13,6 @@ class DescribeBrokerRequest(Message):
     """A request for the facts about the broker that gets it."""
 
 
-@struct
 class BrokerFact(Message):
     """One fact about the broker; names never change their meaning."""
 

@@ -5,10 +5,9 @@ Version 1: flexible (KIP-482).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, FLOAT64, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, FLOAT64, INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class ComponentData(Message):
     """A part of a filter; `match_type` is 0 for the name in `match`, 1 for the default, 2 for any name."""
 
@@ -25,7 +24,6 @@ class DescribeClientQuotasRequest(Message):
     strict: bool = field(BOOL)
 
 
-@struct
 class EntityData(Message):
     """A part of an entity; a name that is null is the default."""
 
@@ -33,7 +31,6 @@ class EntityData(Message):
     entity_name: str | None = field(STRING, nullable=0)
 
 
-@struct
 class ValueData(Message):
     """One limit."""
 
@@ -41,7 +38,6 @@ class ValueData(Message):
     value: float = field(FLOAT64)
 
 
-@struct
 class EntryData(Message):
     """One entity with its limits."""
 

@@ -7,7 +7,7 @@ Flexible from the first version.
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 
 
 @message(key=60, kind="request", versions="0-2", flexible="0+")
@@ -19,7 +19,6 @@ class DescribeClusterRequest(Message):
     include_fenced_brokers: bool = field(BOOL, since=2)
 
 
-@struct
 class DescribeClusterBroker(Message):
     """A broker and its address."""
 

@@ -6,10 +6,9 @@ the answer (KIP-219). Version 3: kinds of values and their documentation (KIP-56
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class DescribeConfigsResource(Message):
     """One resource; `configuration_keys` None asks for all of its configs."""
 
@@ -27,7 +26,6 @@ class DescribeConfigsRequest(Message):
     include_documentation: bool = field(BOOL, since=3)
 
 
-@struct
 class DescribeConfigsSynonym(Message):
     """A setting from which the value is taken if the ones before it are not set."""
 
@@ -36,7 +34,6 @@ class DescribeConfigsSynonym(Message):
     source: int = field(INT8)
 
 
-@struct
 class DescribeConfigsResourceResult(Message):
     """One setting; `value` is None where it is sensitive or has none."""
 
@@ -50,7 +47,6 @@ class DescribeConfigsResourceResult(Message):
     documentation: str | None = field(STRING, since=3, nullable=3)
 
 
-@struct
 class DescribeConfigsResult(Message):
     """The settings of one resource."""
 

@@ -8,7 +8,7 @@ GROUP_ID_NOT_FOUND with a message, where earlier versions show a dead group with
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import BOOL, BYTES, INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, BYTES, INT16, INT32, INT64, STRING, Message, array, field, message
 
 
 @message(key=15, kind="request", versions="0-6", flexible="5+")
@@ -19,7 +19,6 @@ class DescribeGroupsRequest(Message):
     include_authorized_operations: bool = field(BOOL, since=3)
 
 
-@struct
 class DescribedGroupMember(Message):
     """One member; its blobs are filled while the group is stable."""
 
@@ -33,7 +32,6 @@ class DescribedGroupMember(Message):
     offline_since_ms: int = field(INT64, since=5, tag=10_000, default=-1)
 
 
-@struct
 class DescribedGroup(Message):
     """One group; `protocol_data` is the chosen assignor's name, filled while the group is stable."""
 

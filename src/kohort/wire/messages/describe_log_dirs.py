@@ -6,10 +6,9 @@ it (KIP-827). Version 5: whether a directory takes nothing new (KIP-1066).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message
 
 
-@struct
 class DescribableLogDirTopic(Message):
     """Partitions of one topic."""
 
@@ -24,7 +23,6 @@ class DescribeLogDirsRequest(Message):
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable=0)
 
 
-@struct
 class DescribeLogDirsPartition(Message):
     """One log; a future one replaces the present one when it has caught up."""
 
@@ -34,7 +32,6 @@ class DescribeLogDirsPartition(Message):
     is_future_key: bool = field(BOOL)
 
 
-@struct
 class DescribeLogDirsTopic(Message):
     """Logs of one topic."""
 
@@ -42,7 +39,6 @@ class DescribeLogDirsTopic(Message):
     partitions: list[DescribeLogDirsPartition] = field(array(DescribeLogDirsPartition))
 
 
-@struct
 class DescribeLogDirsResult(Message):
     """One directory; sizes in bytes, -1 where they are not known."""
 

@@ -5,7 +5,7 @@ Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 
 @message(key=10_003, kind="request", versions="0", flexible="0+")
@@ -16,7 +16,6 @@ class DescribeMovesRequest(Message):
     max_moves: int = field(INT32, default=10_000)
 
 
-@struct
 class DescribedMove(Message):
     """One partition's move; times in milliseconds since 1970, -1: not yet, or forgotten."""
 

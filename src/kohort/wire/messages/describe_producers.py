@@ -5,10 +5,9 @@ There is one version. The epoch of a producer is an int32 here, an int16 everywh
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 
-@struct
 class TopicRequest(Message):
     """Partitions of one topic."""
 
@@ -23,7 +22,6 @@ class DescribeProducersRequest(Message):
     topics: list[TopicRequest] = field(array(TopicRequest))
 
 
-@struct
 class ProducerState(Message):
     """The leader's state of one producer; -1 where there is none, such as no open transaction."""
 
@@ -35,7 +33,6 @@ class ProducerState(Message):
     current_txn_start_offset: int = field(INT64, default=-1)
 
 
-@struct
 class PartitionResponse(Message):
     """One partition's producers."""
 
@@ -45,7 +42,6 @@ class PartitionResponse(Message):
     active_producers: list[ProducerState] = field(array(ProducerState))
 
 
-@struct
 class TopicResponse(Message):
     """Answers for one topic."""
 

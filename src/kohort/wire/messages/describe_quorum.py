@@ -6,17 +6,15 @@ Flexible from the first version.
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, UINT16, UUID, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, UINT16, UUID, Message, array, field, message
 
 
-@struct
 class PartitionData(Message):
     """A partition with a quorum to describe."""
 
     partition_index: int = field(INT32)
 
 
-@struct
 class TopicData(Message):
     """Partitions of one topic; the metadata's is `__cluster_metadata`, with the only partition 0."""
 
@@ -31,7 +29,6 @@ class DescribeQuorumRequest(Message):
     topics: list[TopicData] = field(array(TopicData))
 
 
-@struct
 class ReplicaState(Message):
     """A replica of the partition; times in milliseconds since 1970, -1 where they are not known."""
 
@@ -42,7 +39,6 @@ class ReplicaState(Message):
     last_caught_up_timestamp: int = field(INT64, since=1, default=-1)
 
 
-@struct
 class PartitionDataResponse(Message):
     """The quorum of one partition: its voters and its observers."""
 
@@ -56,7 +52,6 @@ class PartitionDataResponse(Message):
     observers: list[ReplicaState] = field(array(ReplicaState))
 
 
-@struct
 class TopicDataResponse(Message):
     """Answers for one topic."""
 
@@ -64,7 +59,6 @@ class TopicDataResponse(Message):
     partitions: list[PartitionDataResponse] = field(array(PartitionDataResponse))
 
 
-@struct
 class Listener(Message):
     """The address of a controller."""
 
@@ -73,7 +67,6 @@ class Listener(Message):
     port: int = field(UINT16)
 
 
-@struct
 class Node(Message):
     """A member of the quorum."""
 

@@ -7,17 +7,15 @@ byte, -1 or 1, stands before it.
 from __future__ import annotations
 
 from kohort.wire.messages.metadata import OPERATIONS_NOT_REQUESTED
-from kohort.wire.schema import BOOL, INT16, INT32, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, STRING, UUID, Message, array, field, message
 
 
-@struct
 class TopicRequest(Message):
     """A topic to describe."""
 
     name: str = field(STRING)
 
 
-@struct
 class Cursor(Message):
     """The partition with which the next page begins."""
 
@@ -34,7 +32,6 @@ class DescribeTopicPartitionsRequest(Message):
     cursor: Cursor | None = field(Cursor, nullable=0, default=None)
 
 
-@struct
 class DescribeTopicPartitionsResponsePartition(Message):
     """Leader and replicas of one partition; None where the cluster does not keep eligible leaders."""
 
@@ -49,7 +46,6 @@ class DescribeTopicPartitionsResponsePartition(Message):
     offline_replicas: list[int] = field(array(INT32))
 
 
-@struct
 class DescribeTopicPartitionsResponseTopic(Message):
     """One topic, or the part of it that the page has room for."""
 

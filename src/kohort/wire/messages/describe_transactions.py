@@ -5,7 +5,7 @@ There is one version.
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 
 @message(key=65, kind="request", versions="0", flexible="0+")
@@ -15,7 +15,6 @@ class DescribeTransactionsRequest(Message):
     transactional_ids: list[str] = field(array(STRING))
 
 
-@struct
 class TopicData(Message):
     """Partitions of one topic that the transaction has written to."""
 
@@ -23,7 +22,6 @@ class TopicData(Message):
     partitions: list[int] = field(array(INT32))
 
 
-@struct
 class TransactionState(Message):
     """One transaction; while it ends, the partitions are those without its marker."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class UserName(Message):
     """A user to look for."""
 
@@ -19,7 +18,6 @@ class DescribeUserScramCredentialsRequest(Message):
     users: list[UserName] | None = field(array(UserName), nullable=0)
 
 
-@struct
 class CredentialInfo(Message):
     """A mechanism by which a user can log in: 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
 
@@ -27,7 +25,6 @@ class CredentialInfo(Message):
     iterations: int = field(INT32)
 
 
-@struct
 class DescribeUserScramCredentialsResult(Message):
     """One user."""
 

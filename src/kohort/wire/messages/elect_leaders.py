@@ -5,10 +5,9 @@ Version 1: unclean elections, and an error for all of it (KIP-460). Version 2: f
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class TopicPartitions(Message):
     """Partitions of one topic."""
 
@@ -25,7 +24,6 @@ class ElectLeadersRequest(Message):
     timeout_ms: int = field(INT32, default=60000)
 
 
-@struct
 class PartitionResult(Message):
     """The result for one partition."""
 
@@ -34,7 +32,6 @@ class PartitionResult(Message):
     error_message: str | None = field(STRING, nullable=0)
 
 
-@struct
 class ReplicaElectionResult(Message):
     """Answers for one topic."""
 

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from kohort.wire.messages import RecordBuffers
 from kohort.wire.messages.membership import MemberNews, MemberWord
-from kohort.wire.schema import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, Message, array, field, message
 
 
-@struct
 class ReplicaState(Message):
     """The broker that fetches; -1 means a consumer."""
 
@@ -28,7 +27,6 @@ class ReplicaState(Message):
     replica_epoch: int = field(INT64, default=-1)
 
 
-@struct
 class FetchPartition(Message):
     """The offset and limits for one partition; the fields of replicas keep their defaults in a consumer."""
 
@@ -42,7 +40,6 @@ class FetchPartition(Message):
     high_watermark: int = field(INT64, since=18, tag=1, default=9223372036854775807)
 
 
-@struct
 class FetchTopic(Message):
     """Partitions of one topic, which is known by `topic` up to version 12 and by `topic_id` after it."""
 
@@ -51,7 +48,6 @@ class FetchTopic(Message):
     partitions: list[FetchPartition] = field(array(FetchPartition))
 
 
-@struct
 class ForgottenTopic(Message):
     """Partitions that leave the fetch session."""
 
@@ -83,7 +79,6 @@ class FetchRequest(Message):
     member: MemberWord | None = field(MemberWord, since=12, nullable=12, tag=10_000, default=None)
 
 
-@struct
 class EpochEndOffset(Message):
     """The point where the reader's log diverges from the leader's; -1 if it does not."""
 
@@ -91,7 +86,6 @@ class EpochEndOffset(Message):
     end_offset: int = field(INT64, default=-1)
 
 
-@struct
 class LeaderIdAndEpoch(Message):
     """The leader that the refused reader should turn to; -1 means unknown."""
 
@@ -99,7 +93,6 @@ class LeaderIdAndEpoch(Message):
     leader_epoch: int = field(INT32, default=-1)
 
 
-@struct
 class SnapshotId(Message):
     """A snapshot to fetch instead of the log; -1 means none."""
 
@@ -107,7 +100,6 @@ class SnapshotId(Message):
     epoch: int = field(INT32, default=-1)
 
 
-@struct
 class AbortedTransaction(Message):
     """A producer's records from `first_offset` up to its abort marker are to be skipped."""
 
@@ -115,7 +107,6 @@ class AbortedTransaction(Message):
     first_offset: int = field(INT64)
 
 
-@struct
 class PartitionData(Message):
     """The data of one partition; -1 means unknown in every offset, and no preference as a replica."""
 
@@ -132,7 +123,6 @@ class PartitionData(Message):
     records: RecordBuffers = field(RECORDS, nullable=0)
 
 
-@struct
 class FetchableTopicResponse(Message):
     """Answers for one topic, named as in the request."""
 
@@ -141,7 +131,6 @@ class FetchableTopicResponse(Message):
     partitions: list[PartitionData] = field(array(PartitionData))
 
 
-@struct
 class NodeEndpoint(Message):
     """Address of a broker that is named as a leader."""
 

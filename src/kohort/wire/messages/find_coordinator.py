@@ -8,7 +8,7 @@ key is `group:topic id:partition` (KIP-932).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 
 @message(key=10, kind="request", versions="0-6", flexible="3+")
@@ -20,7 +20,6 @@ class FindCoordinatorRequest(Message):
     coordinator_keys: list[str] = field(array(STRING), since=4)
 
 
-@struct
 class Coordinator(Message):
     """The answer for one key; the node is -1 and the host empty where there is an error."""
 

@@ -6,7 +6,7 @@ Apache Kafka has no such API.
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, Message, array, field, message
 
 
 @message(key=10_001, kind="request", versions="0-1", flexible="0+")
@@ -22,7 +22,6 @@ class GroupHistoryRequest(Message):
     before_offset: int = field(INT64, since=1, default=-1)
 
 
-@struct
 class HistoryDetail(Message):
     """One named value of a row."""
 
@@ -30,7 +29,6 @@ class HistoryDetail(Message):
     value: str = field(STRING)
 
 
-@struct
 class HistoryRow(Message):
     """One row, with its `cause` and its rebalance's `origin`; times in milliseconds since 1970."""
 
@@ -46,7 +44,6 @@ class HistoryRow(Message):
     details: list[HistoryDetail] = field(array(HistoryDetail))
 
 
-@struct
 class HistoryCount(Message):
     """The count of an event that changed only a number."""
 

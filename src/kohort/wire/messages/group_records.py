@@ -19,7 +19,7 @@ Types 9 to 15 and from 17 on belong to share and streams groups, which have no p
 
 from __future__ import annotations
 
-from kohort.wire.schema import BYTES, INT8, INT32, INT64, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT8, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
 @message(key=0, kind="coordinator-key", versions="0", flexible="none")
@@ -68,7 +68,6 @@ class GroupMetadataKey(Message):
     group: str = field(STRING)
 
 
-@struct
 class MemberMetadata(Message):
     """A member of a classic group; `rebalance_timeout` -1 means the session timeout."""
 
@@ -116,7 +115,6 @@ class ConsumerGroupPartitionMetadataKey(Message):
     group_id: str = field(STRING)
 
 
-@struct
 class PartitionMetadata(Message):
     """The racks of one partition's replicas."""
 
@@ -124,7 +122,6 @@ class PartitionMetadata(Message):
     racks: list[str] = field(array(STRING))
 
 
-@struct
 class TopicMetadata(Message):
     """One subscribed topic."""
 
@@ -149,7 +146,6 @@ class ConsumerGroupMemberMetadataKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class ClassicProtocol(Message):
     """One assignor that a classic member offers, with its subscription blob."""
 
@@ -157,7 +153,6 @@ class ClassicProtocol(Message):
     metadata: bytes = field(BYTES)
 
 
-@struct
 class ClassicMemberMetadata(Message):
     """The state of a member that speaks the classic protocol in a group of the new one."""
 
@@ -206,7 +201,6 @@ class ConsumerGroupTargetAssignmentMemberKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class TopicPartition(Message):
     """Partitions of one topic that a member is to own."""
 
@@ -229,7 +223,6 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class TopicPartitions(Message):
     """Partitions of one topic that a member owns; `assignment_epochs` has one for each, or is empty."""
 

@@ -5,10 +5,10 @@ Version 1: flexible (KIP-482).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.messages.alter_configs import AlterConfigsResourceResponse
+from kohort.wire.schema import BOOL, INT8, INT32, STRING, Message, array, field, message
 
 
-@struct
 class AlterableConfig(Message):
     """One change; `config_operation`: 0 set, 1 back to the default, 2 append to, 3 take out of a list."""
 
@@ -17,7 +17,6 @@ class AlterableConfig(Message):
     value: str | None = field(STRING, nullable=0)
 
 
-@struct
 class AlterConfigsResource(Message):
     """Changes to one resource."""
 
@@ -32,16 +31,6 @@ class IncrementalAlterConfigsRequest(Message):
 
     resources: list[AlterConfigsResource] = field(array(AlterConfigsResource))
     validate_only: bool = field(BOOL)
-
-
-@struct
-class AlterConfigsResourceResponse(Message):
-    """The result for one resource: all of its changes are made, or none."""
-
-    error_code: int = field(INT16)
-    error_message: str | None = field(STRING, nullable=0)
-    resource_type: int = field(INT8)
-    resource_name: str = field(STRING)
 
 
 @message(key=44, kind="response", versions="0-1", flexible="1+")

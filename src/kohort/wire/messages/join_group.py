@@ -10,10 +10,9 @@ is (KIP-814).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, BYTES, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, BYTES, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class JoinGroupRequestProtocol(Message):
     """An assignor that the member can work with, and its subscription blob for it."""
 
@@ -38,7 +37,6 @@ class JoinGroupRequest(Message):
     expansion_timeout_ms: int = field(INT32, since=6, tag=10_001, default=-1)
 
 
-@struct
 class JoinGroupResponseMember(Message):
     """A member as the leader sees it, with its blob for the chosen assignor."""
 

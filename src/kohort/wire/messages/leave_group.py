@@ -7,10 +7,9 @@ Version 5: why they leave (KIP-800).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class MemberIdentity(Message):
     """A member that leaves; with an instance id the member id may be empty."""
 
@@ -28,7 +27,6 @@ class LeaveGroupRequest(Message):
     members: list[MemberIdentity] = field(array(MemberIdentity), since=3)
 
 
-@struct
 class MemberResponse(Message):
     """The result for one member."""
 

@@ -6,7 +6,7 @@ each of the answer is. Flexible from the first version.
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, STRING, Message, array, field, message
 
 
 @message(key=74, kind="request", versions="0-1", flexible="0+")
@@ -16,7 +16,6 @@ class ListConfigResourcesRequest(Message):
     resource_types: list[int] = field(array(INT8), since=1)
 
 
-@struct
 class ConfigResource(Message):
     """One resource; 16 is a subscription to client metrics."""
 

@@ -6,7 +6,7 @@ Version 4: filter by state, and states in the answer (KIP-518). Version 5: the s
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 
 @message(key=16, kind="request", versions="0-5", flexible="3+")
@@ -17,7 +17,6 @@ class ListGroupsRequest(Message):
     types_filter: list[str] = field(array(STRING), since=5)
 
 
-@struct
 class ListedGroup(Message):
     """One group; `protocol_type` is `consumer` for groups of consumers."""
 

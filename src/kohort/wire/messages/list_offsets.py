@@ -10,10 +10,9 @@ timestamp (-3, KIP-734), 8 the start of the local log (-4, KIP-405), 9 the end o
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT8, INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT8, INT16, INT32, INT64, STRING, Message, array, field, message
 
 
-@struct
 class ListOffsetsPartition(Message):
     """One partition and a timestamp in milliseconds; -1 asks for the end, -2 for the start."""
 
@@ -22,7 +21,6 @@ class ListOffsetsPartition(Message):
     timestamp: int = field(INT64)
 
 
-@struct
 class ListOffsetsTopic(Message):
     """Partitions of one topic."""
 
@@ -40,7 +38,6 @@ class ListOffsetsRequest(Message):
     timeout_ms: int = field(INT32, since=10)
 
 
-@struct
 class ListOffsetsPartitionResponse(Message):
     """The first offset at or after the timestamp; -1 where there is none."""
 
@@ -51,7 +48,6 @@ class ListOffsetsPartitionResponse(Message):
     leader_epoch: int = field(INT32, since=4, default=-1)
 
 
-@struct
 class ListOffsetsTopicResponse(Message):
     """Answers for one topic."""
 

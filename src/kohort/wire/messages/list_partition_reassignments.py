@@ -5,10 +5,9 @@ There is one version.
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class ListPartitionReassignmentsTopics(Message):
     """Partitions of one topic."""
 
@@ -26,7 +25,6 @@ class ListPartitionReassignmentsRequest(Message):
     )
 
 
-@struct
 class OngoingPartitionReassignment(Message):
     """One partition; `replicas` are all present replicas, those to be removed included."""
 
@@ -36,7 +34,6 @@ class OngoingPartitionReassignment(Message):
     removing_replicas: list[int] = field(array(INT32))
 
 
-@struct
 class OngoingTopicReassignment(Message):
     """Partitions of one topic."""
 

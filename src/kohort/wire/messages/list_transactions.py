@@ -6,7 +6,7 @@ Flexible from the first version.
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 
 @message(key=66, kind="request", versions="0-2", flexible="0+")
@@ -19,7 +19,6 @@ class ListTransactionsRequest(Message):
     transactional_id_pattern: str | None = field(STRING, since=2, nullable=2, default=None)
 
 
-@struct
 class TransactionState(Message):
     """One transaction."""
 

@@ -7,10 +7,9 @@ if that is not what the coordinator has told the member, or would tell it now.
 from __future__ import annotations
 
 from kohort.wire.messages.consumer_group_heartbeat import Assignment, TopicPartitions
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field
 
 
-@struct
 class MemberWord(Message):
     """The asking member, its epoch, and all partitions that it was told it may have."""
 
@@ -20,7 +19,6 @@ class MemberWord(Message):
     topic_partitions: list[TopicPartitions] = field(array(TopicPartitions))
 
 
-@struct
 class MemberNews(Message):
     """The coordinator's news for a member; `number` orders it among the answers to its heartbeats.
 

@@ -11,13 +11,12 @@ Version 13: an error code for the whole response, with which a broker tells the 
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, STRING, UUID, Message, array, field, message
 
 #: The value of fields of authorised operations that were not asked for.
 OPERATIONS_NOT_REQUESTED = -2147483648
 
 
-@struct
 class MetadataRequestTopic(Message):
     """One topic asked for, by name or (from version 12 on) by id; the zero id stands for no id."""
 
@@ -35,7 +34,6 @@ class MetadataRequest(Message):
     include_topic_authorized_operations: bool = field(BOOL, since=8)
 
 
-@struct
 class MetadataResponseBroker(Message):
     """A broker and its address; `rack` None means that it has none."""
 
@@ -45,7 +43,6 @@ class MetadataResponseBroker(Message):
     rack: str | None = field(STRING, since=1, nullable=1, default=None)
 
 
-@struct
 class MetadataResponsePartition(Message):
     """Leader and replicas of one partition; `leader_id` is -1 while there is no leader."""
 
@@ -58,7 +55,6 @@ class MetadataResponsePartition(Message):
     offline_replicas: list[int] = field(array(INT32), since=5)
 
 
-@struct
 class MetadataResponseTopic(Message):
     """One topic; `name` is None if an unknown id was asked for."""
 

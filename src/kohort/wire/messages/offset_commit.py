@@ -10,10 +10,9 @@ STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND (KIP-848). Version 10: topics by id onl
 from __future__ import annotations
 
 from kohort.wire.messages.membership import MemberNews, MemberWord
-from kohort.wire.schema import INT16, INT32, INT64, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
-@struct
 class OffsetCommitRequestPartition(Message):
     """The next offset to read, and the committer's metadata."""
 
@@ -23,7 +22,6 @@ class OffsetCommitRequestPartition(Message):
     committed_metadata: str | None = field(STRING, nullable=0)
 
 
-@struct
 class OffsetCommitRequestTopic(Message):
     """Partitions of one topic, which is known by `name` up to version 9 and by `topic_id` after it."""
 
@@ -46,7 +44,6 @@ class OffsetCommitRequest(Message):
     member: MemberWord | None = field(MemberWord, since=8, nullable=8, tag=10_000, default=None)
 
 
-@struct
 class OffsetCommitResponsePartition(Message):
     """The result for one offset."""
 
@@ -54,7 +51,6 @@ class OffsetCommitResponsePartition(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class OffsetCommitResponseTopic(Message):
     """Answers for one topic, named as in the request."""
 

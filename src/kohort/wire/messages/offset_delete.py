@@ -5,17 +5,15 @@ There is one version, and it is not flexible. The response begins with the error
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class OffsetDeleteRequestPartition(Message):
     """A partition with an offset to delete."""
 
     partition_index: int = field(INT32)
 
 
-@struct
 class OffsetDeleteRequestTopic(Message):
     """Partitions of one topic."""
 
@@ -31,7 +29,6 @@ class OffsetDeleteRequest(Message):
     topics: list[OffsetDeleteRequestTopic] = field(array(OffsetDeleteRequestTopic))
 
 
-@struct
 class OffsetDeleteResponsePartition(Message):
     """The result for one offset."""
 
@@ -39,7 +36,6 @@ class OffsetDeleteResponsePartition(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class OffsetDeleteResponseTopic(Message):
     """Answers for one topic."""
 

@@ -10,10 +10,9 @@ Version 10: topics by id only, and UNKNOWN_TOPIC_ID (KIP-848).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
-@struct
 class OffsetFetchRequestTopic(Message):
     """Partitions of one topic, up to version 7."""
 
@@ -21,7 +20,6 @@ class OffsetFetchRequestTopic(Message):
     partition_indexes: list[int] = field(array(INT32))
 
 
-@struct
 class OffsetFetchRequestTopics(Message):
     """Partitions of one topic from version 8 on; known by `topic_id` from version 10 on."""
 
@@ -30,7 +28,6 @@ class OffsetFetchRequestTopics(Message):
     partition_indexes: list[int] = field(array(INT32))
 
 
-@struct
 class OffsetFetchRequestGroup(Message):
     """One group to read; `topics` None means every offset that it has."""
 
@@ -50,7 +47,6 @@ class OffsetFetchRequest(Message):
     require_stable: bool = field(BOOL, since=7)
 
 
-@struct
 class OffsetFetchResponsePartition(Message):
     """One committed offset up to version 7; -1 means that there is none."""
 
@@ -61,7 +57,6 @@ class OffsetFetchResponsePartition(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class OffsetFetchResponseTopic(Message):
     """Offsets of one topic, up to version 7."""
 
@@ -69,7 +64,6 @@ class OffsetFetchResponseTopic(Message):
     partitions: list[OffsetFetchResponsePartition] = field(array(OffsetFetchResponsePartition))
 
 
-@struct
 class OffsetFetchResponsePartitions(Message):
     """One committed offset from version 8 on; -1 means that there is none."""
 
@@ -80,7 +74,6 @@ class OffsetFetchResponsePartitions(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class OffsetFetchResponseTopics(Message):
     """Offsets of one topic from version 8 on, named as in the request."""
 
@@ -89,7 +82,6 @@ class OffsetFetchResponseTopics(Message):
     partitions: list[OffsetFetchResponsePartitions] = field(array(OffsetFetchResponsePartitions))
 
 
-@struct
 class OffsetFetchResponseGroup(Message):
     """Offsets of one group; with an `error_code` its topics are empty."""
 

@@ -6,10 +6,9 @@ throttle time (KIP-320). Version 3: who asks (KIP-392). Version 4: flexible (KIP
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 
-@struct
 class OffsetForLeaderPartition(Message):
     """The epoch to look up in one partition."""
 
@@ -18,7 +17,6 @@ class OffsetForLeaderPartition(Message):
     leader_epoch: int = field(INT32)
 
 
-@struct
 class OffsetForLeaderTopic(Message):
     """Partitions of one topic."""
 
@@ -34,7 +32,6 @@ class OffsetForLeaderEpochRequest(Message):
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
 
 
-@struct
 class EpochEndOffset(Message):
     """The largest epoch up to the requested one, and the offset after its last record; -1: none."""
 
@@ -44,7 +41,6 @@ class EpochEndOffset(Message):
     end_offset: int = field(INT64, default=-1)
 
 
-@struct
 class OffsetForLeaderTopicResult(Message):
     """Answers for one topic."""
 

@@ -6,7 +6,7 @@ the type, or with the version of the value, stands before each message and is no
 
 from __future__ import annotations
 
-from kohort.wire.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, Message, array, field, message
 
 
 @message(key=20_001, kind="coordinator-key", versions="0", flexible="none")
@@ -16,7 +16,6 @@ class GroupConfigsKey(Message):
     group_id: str = field(STRING)
 
 
-@struct
 class GroupConfig(Message):
     """One config as it was set."""
 
@@ -111,7 +110,6 @@ class ClientAssignorsKey(Message):
     member_id: str = field(STRING)
 
 
-@struct
 class StoredClientAssignor(Message):
     """An assignor that the member can run itself, as it last sent it."""
 

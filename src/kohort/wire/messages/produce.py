@@ -13,10 +13,9 @@ Version 13: topics are named by id, no longer by name (KIP-516).
 from __future__ import annotations
 
 from kohort.wire.messages import RecordBuffers
-from kohort.wire.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, RECORDS, STRING, UUID, Message, array, field, message
 
 
-@struct
 class PartitionProduceData(Message):
     """Record batches for one partition."""
 
@@ -24,7 +23,6 @@ class PartitionProduceData(Message):
     records: RecordBuffers = field(RECORDS, nullable=0)
 
 
-@struct
 class TopicProduceData(Message):
     """Partitions of one topic, which is known by `name` up to version 12 and by `topic_id` after it."""
 
@@ -43,7 +41,6 @@ class ProduceRequest(Message):
     topic_data: list[TopicProduceData] = field(array(TopicProduceData))
 
 
-@struct
 class BatchIndexAndErrorMessage(Message):
     """A record, counted from 0 within its batch, for which the batch was refused."""
 
@@ -51,7 +48,6 @@ class BatchIndexAndErrorMessage(Message):
     batch_index_error_message: str | None = field(STRING, nullable=0, default=None)
 
 
-@struct
 class LeaderIdAndEpoch(Message):
     """The leader that the refused producer should turn to; -1 means unknown."""
 
@@ -59,7 +55,6 @@ class LeaderIdAndEpoch(Message):
     leader_epoch: int = field(INT32, default=-1)
 
 
-@struct
 class PartitionProduceResponse(Message):
     """The place of the appended batch; `log_append_time_ms` -1: the producer's timestamps were kept."""
 
@@ -73,7 +68,6 @@ class PartitionProduceResponse(Message):
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, since=10, tag=0)
 
 
-@struct
 class TopicProduceResponse(Message):
     """Answers for one topic, named as in the request."""
 
@@ -82,7 +76,6 @@ class TopicProduceResponse(Message):
     partition_responses: list[PartitionProduceResponse] = field(array(PartitionProduceResponse))
 
 
-@struct
 class NodeEndpoint(Message):
     """Address of a broker that is named as a leader."""
 

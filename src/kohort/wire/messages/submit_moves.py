@@ -5,10 +5,9 @@ Version 0. Announced to kohort's clients only; Apache Kafka has no such API.
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class MoveToSubmit(Message):
     """One partition and its new owner, whichever its present one."""
 
@@ -26,7 +25,6 @@ class SubmitMovesRequest(Message):
     moves: list[MoveToSubmit] = field(array(MoveToSubmit))
 
 
-@struct
 class SubmittedMoveResult(Message):
     """The result of one move; `move_id` is empty if it was refused, or nothing has to move."""
 

@@ -7,10 +7,9 @@ mix-up is noticed (KIP-559).
 
 from __future__ import annotations
 
-from kohort.wire.schema import BYTES, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BYTES, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class SyncGroupRequestAssignment(Message):
     """The leader's assignment blob for one member."""
 

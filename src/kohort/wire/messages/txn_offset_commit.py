@@ -7,10 +7,9 @@ may say and what the request implies, not the fields (KIP-890).
 
 from __future__ import annotations
 
-from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import INT16, INT32, INT64, STRING, Message, array, field, message
 
 
-@struct
 class TxnOffsetCommitRequestPartition(Message):
     """The next offset to read, and the committer's metadata."""
 
@@ -20,7 +19,6 @@ class TxnOffsetCommitRequestPartition(Message):
     committed_metadata: str | None = field(STRING, nullable=0)
 
 
-@struct
 class TxnOffsetCommitRequestTopic(Message):
     """Partitions of one topic."""
 
@@ -42,7 +40,6 @@ class TxnOffsetCommitRequest(Message):
     topics: list[TxnOffsetCommitRequestTopic] = field(array(TxnOffsetCommitRequestTopic))
 
 
-@struct
 class TxnOffsetCommitResponsePartition(Message):
     """The result for one offset."""
 
@@ -50,7 +47,6 @@ class TxnOffsetCommitResponsePartition(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class TxnOffsetCommitResponseTopic(Message):
     """Answers for one topic."""
 

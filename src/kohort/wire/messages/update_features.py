@@ -6,10 +6,9 @@ all or none, so that there is one error and no result per feature. Flexible from
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, STRING, Message, array, field, message
 
 
-@struct
 class FeatureUpdateKey(Message):
     """One feature; a level below 1 removes it. `upgrade_type` 1: up only, 2: down without loss, 3: down."""
 
@@ -28,7 +27,6 @@ class UpdateFeaturesRequest(Message):
     validate_only: bool = field(BOOL, since=1)
 
 
-@struct
 class UpdatableFeatureResult(Message):
     """The result for one feature."""
 

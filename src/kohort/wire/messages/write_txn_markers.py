@@ -6,10 +6,9 @@ version 1 is flexible (KIP-482). Version 2: the version of the protocol of trans
 
 from __future__ import annotations
 
-from kohort.wire.schema import BOOL, INT8, INT16, INT32, INT64, STRING, Message, array, field, message, struct
+from kohort.wire.schema import BOOL, INT8, INT16, INT32, INT64, STRING, Message, array, field, message
 
 
-@struct
 class WritableTxnMarkerTopic(Message):
     """Partitions of one topic."""
 
@@ -17,7 +16,6 @@ class WritableTxnMarkerTopic(Message):
     partition_indexes: list[int] = field(array(INT32))
 
 
-@struct
 class WritableTxnMarker(Message):
     """The end of one producer's transaction; `transaction_result` says whether it is committed."""
 
@@ -36,7 +34,6 @@ class WriteTxnMarkersRequest(Message):
     markers: list[WritableTxnMarker] = field(array(WritableTxnMarker))
 
 
-@struct
 class WritableTxnMarkerPartitionResult(Message):
     """The result for one partition."""
 
@@ -44,7 +41,6 @@ class WritableTxnMarkerPartitionResult(Message):
     error_code: int = field(INT16)
 
 
-@struct
 class WritableTxnMarkerTopicResult(Message):
     """Answers for one topic."""
 
@@ -52,7 +48,6 @@ class WritableTxnMarkerTopicResult(Message):
     partitions: list[WritableTxnMarkerPartitionResult] = field(array(WritableTxnMarkerPartitionResult))
 
 
-@struct
 class WritableTxnMarkerResult(Message):
     """Answers for one producer."""
 

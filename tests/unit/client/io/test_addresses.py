@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kohort.client.core.actions import Endpoint
-from kohort.client.core.driver import Reach
+from kohort.client.core.driver import Addresses
 from kohort.client.options import ADMIN_OPTIONS, client_settings
 
 BOOTSTRAP, NAMED = Endpoint("127.0.0.1", 9092), Endpoint("10.0.0.1", 9092)
 
 
-def reach(**options: object) -> Reach:
-    return Reach(client_settings(ADMIN_OPTIONS.parse({"bootstrap_servers": str(BOOTSTRAP), **options})))
+def reach(**options: object) -> Addresses:
+    return Addresses(client_settings(ADMIN_OPTIONS.parse({"bootstrap_servers": str(BOOTSTRAP), **options})))
 
 
 def test_only_the_first_attempt_at_an_address_that_was_merely_named_is_short() -> None:

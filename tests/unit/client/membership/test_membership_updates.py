@@ -128,7 +128,7 @@ def test_requests_are_byte_for_byte_those_to_apache_kafka_where_it_is_switched_o
 
 
 def test_broker_that_leads_and_does_not_coordinate_is_told_nothing(member: ConsumerDialogue) -> None:
-    source = next(iter(member.machine._sender._sources.all()))
+    source = next(iter(member.machine._sender._targets.all()))
     member.machine._group.lookup.endpoint = None  # type: ignore[union-attr]
     assert member.machine._sender._say(source) is None
 

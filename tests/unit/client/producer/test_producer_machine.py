@@ -856,7 +856,7 @@ def test_close_gives_up_at_its_deadline() -> None:
 class TestLossesAtTheEnd:
     """Records that were not stored are counted, unless somebody knows of them."""
 
-    LOST = "not stored, and nobody has asked what send returned for them: the producer was closed before this record"
+    LOST = "not stored, and the program has not asked their futures: the producer was closed before this record"
 
     def end(self, records: list[RecordFuture], **options: Any) -> list[str]:
         dialogue = Dialogue()
@@ -898,7 +898,7 @@ class TestLossesAtTheEnd:
             heard += [dialogue.now_ms - 1_000_000] * (len(dialogue.warnings()) - len(heard))
 
         assert [round(each, -3) for each in heard] == [1_000, 3_000, 7_000]
-        lost = "records were not stored, and nobody has asked what send returned for them: TOPIC_AUTHORIZATION_FAILED"
+        lost = "records were not stored, and the program has not asked their futures: TOPIC_AUTHORIZATION_FAILED"
         assert [line.split()[0] for line in dialogue.warnings()] == ["10", "20", "40"]
         assert all(lost in line for line in dialogue.warnings())
 
@@ -912,9 +912,7 @@ class TestLossesAtTheEnd:
         asked.add_done_callback(lambda _: None)
         for _ in range(25_000):
             losses.note(a_record(), KohortTimeoutError("late"))
-        assert losses.summary() == (
-            "25000 records were not stored, and nobody has asked what send returned for them: late"
-        )
+        assert losses.summary() == ("25000 records were not stored, and the program has not asked their futures: late")
         assert len(losses._futures) <= 10_000
 
 

@@ -13,21 +13,23 @@ from kohort.coordinator.classic.sessions import decide_expiry, decide_heartbeat,
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState, durable_view
 from kohort.coordinator.classic.sync import decide_sync
 from kohort.coordinator.classic.validation import check_commit, decide_sign
-from kohort.coordinator.commands.base import Done, GroupCommand, Refusal
-from kohort.coordinator.commands.groups import (
+from kohort.coordinator.commands import (
+    CommitOffsets,
+    Done,
+    GroupCommand,
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
     LeaveGroup,
     LeaveGroupReply,
     LeavingMember,
+    OffsetToCommit,
+    Refusal,
     SyncGroup,
     SyncGroupReply,
 )
-from kohort.coordinator.commands.offsets import CommitOffsets, OffsetToCommit
-from kohort.coordinator.commands.replies import ReplyBody
 from kohort.coordinator.commandtable import check_group_id
-from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, TimerKey
+from kohort.coordinator.decision import Arm, Decision, Disarm, Reply, ReplyBody, TimerKey
 from kohort.coordinator.records.types import Record, VolatileRecord
 from kohort.coordinator.settings import GroupSettings
 from kohort.errors import ErrorCode, Refused

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.classic.join import NEW_MEMBER_TIMEOUT_MS
 from kohort.coordinator.classic.validation import (
     GROUP_METADATA_LIMIT_BYTES,
     MEMBER_METADATA_LIMIT_BYTES,
+    NEW_MEMBER_TIMEOUT_MS,
     PENDING_LIMIT,
     PROTOCOLS_LIMIT,
 )
-from kohort.coordinator.commands.groups import JoinGroupReply
+from kohort.coordinator.commands import JoinGroupReply
 from kohort.errors import ErrorCode
 
 BOTH = (("range", b"r"), ("roundrobin", b"rr"))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kohort.coordinator.commands.groups import LeavingMember
+from kohort.coordinator.commands import LeavingMember
 from kohort.errors import ErrorCode
 
 PROTOCOLS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kohort.coordinator.commands.groups import LeavingMember
+from kohort.coordinator.commands import LeavingMember
 from kohort.coordinator.records.types import ClassicGroupStored
 from kohort.errors import ErrorCode
 

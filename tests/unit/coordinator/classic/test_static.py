@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands.groups import LeavingMember
+from kohort.coordinator.commands import LeavingMember
 from kohort.coordinator.records.types import ClassicGroupStored
 from kohort.errors import ErrorCode
 from kohort.wire.embedded import encode_subscription

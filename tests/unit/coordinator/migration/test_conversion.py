@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
 from kohort.coordinator.commands.admin import DescribeClassicGroupReply
 from kohort.coordinator.records.types import (
     ClassicGroupForgotten,
@@ -18,8 +18,8 @@ from support.mixed_dialogue import MixedDialogue
 @pytest.fixture
 def classic(group: MixedDialogue) -> MixedDialogue:
     """The group has one classic member, "x", that is Stable."""
-    assert group.join(fresh="x").body_as(asked.JoinGroupReply).generation_id == 1
-    assert group.sync("x", 1, {"x": b"mine"}).body_as(asked.SyncGroupReply).assignment == b"mine"
+    assert group.join(fresh="x").body_as(commands.JoinGroupReply).generation_id == 1
+    assert group.sync("x", 1, {"x": b"mine"}).body_as(commands.SyncGroupReply).assignment == b"mine"
     group.new_records()
     return group
 
@@ -52,7 +52,7 @@ def test_consumer_group_knows_no_classic_members_that_did_not_join(group: MixedD
     group.stable(a=[0, 1])
     group.sync("x", 1, {"x": b"mine"}).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
     group.ask(
-        asked.Heartbeat(cause=group.cause(), request=group.request(), group_id="g", generation_id=1, member_id="x")
+        commands.Heartbeat(cause=group.cause(), request=group.request(), group_id="g", generation_id=1, member_id="x")
     ).is_refused(ErrorCode.UNKNOWN_MEMBER_ID)
     described = group.describe_classic().body_as(DescribeClassicGroupReply)
     assert (described.error, described.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
@@ -64,7 +64,7 @@ def test_empty_consumer_group_becomes_classic_and_keeps_its_offsets(group: Mixed
     group.commit({0: 5}, member_id="a", epoch=1)
     group.leave("a")
     group.new_records()
-    assert group.join(fresh="x").body_as(asked.JoinGroupReply).generation_id == 1
+    assert group.join(fresh="x").body_as(commands.JoinGroupReply).generation_id == 1
     assert group.new_records()[:2] == [
         TargetAssignmentEpochForgotten(group_id="g"),
         ConsumerGroupForgotten(group_id="g"),
@@ -145,5 +145,5 @@ def test_parked_join_is_answered_once_by_a_later_decision(classic: MixedDialogue
     waiting = classic.join(fresh="y")
     assert waiting.is_parked
     again = classic.join("x")
-    assert waiting.body_as(asked.JoinGroupReply).generation_id == 2
-    assert again.body_as(asked.JoinGroupReply).generation_id == 2
+    assert waiting.body_as(commands.JoinGroupReply).generation_id == 2
+    assert again.body_as(commands.JoinGroupReply).generation_id == 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
+from kohort.coordinator import commands
+from kohort.coordinator.commands import ClassicMemberFacts
 from kohort.coordinator.commands.admin import DescribeClassicGroupReply, DescribeConsumerGroupReply
-from kohort.coordinator.commands.values import ClassicMemberFacts
 from kohort.coordinator.records.types import (
     ClassicGroupForgotten,
     ClassicGroupStored,
@@ -64,8 +64,8 @@ def held(mixed: MixedDialogue) -> dict[str, set[int]]:
     return {name: {partition for _, partition in found} for name, found in mixed.holders().items()}
 
 
-def joined(answer: Answer) -> asked.JoinGroupReply:
-    reply: asked.JoinGroupReply = answer.body_as(asked.JoinGroupReply)
+def joined(answer: Answer) -> commands.JoinGroupReply:
+    reply: commands.JoinGroupReply = answer.body_as(commands.JoinGroupReply)
     assert reply.error == ErrorCode.NONE
     return reply
 
@@ -272,7 +272,7 @@ def test_a_parked_sync_is_told_to_rejoin(mixed: MixedDialogue) -> None:
     waiting = z.send_sync()
     assert waiting.is_parked
     mixed.heartbeat("a", epoch=0)
-    assert waiting.body_as(asked.SyncGroupReply).error == ErrorCode.REBALANCE_IN_PROGRESS
+    assert waiting.body_as(commands.SyncGroupReply).error == ErrorCode.REBALANCE_IN_PROGRESS
     # Until the leader had spoken, everybody owned what the generation before gave it.
     assert held(mixed) == {"x": {0, 1}, "y": {2, 3}, "z": set(), "a": set()}
     z.receive_sync(waiting)
@@ -328,7 +328,7 @@ def test_a_group_in_its_first_rebalance_is_moved(mixed: MixedDialogue) -> None:
 def test_id_that_was_handed_out_before_the_move_is_good_after_it(mixed: MixedDialogue) -> None:
     clients = mixed.classic_group(x=[0, 1, 2, 3])
     answer = mixed.join(fresh="z", requires_known_member_id=True)
-    assert answer.body_as(asked.JoinGroupReply).error == ErrorCode.MEMBER_ID_REQUIRED
+    assert answer.body_as(commands.JoinGroupReply).error == ErrorCode.MEMBER_ID_REQUIRED
     mixed.heartbeat("a", epoch=0)
     z = mixed.client("z", member_id="z")
     z.rejoin()
@@ -352,7 +352,7 @@ def test_classic_member_that_joins_gets_its_share_at_once(mixed: MixedDialogue) 
     x = mixed.client("x")
     x.send_join()
     reply = x.receive_join()
-    assert reply == asked.JoinGroupReply(
+    assert reply == commands.JoinGroupReply(
         error=ErrorCode.NONE,
         generation_id=2,
         protocol_type="consumer",
@@ -463,7 +463,7 @@ def test_sync_is_answered_in_the_version_of_the_subscription(mixed: MixedDialogu
         mixed.heartbeat("a", epoch=0)
         if x.waiting is not None:
             x.receive_join()
-        reply = x.send_sync().body_as(asked.SyncGroupReply)
+        reply = x.send_sync().body_as(commands.SyncGroupReply)
         assert reply.assignment[:2] == bytes([0, version])
 
 
@@ -477,7 +477,7 @@ def test_sync_checks_member_generation_and_protocol(mixed: MixedDialogue) -> Non
     mixed.sync("x", -1).is_refused(ErrorCode.ILLEGAL_GENERATION)
     mixed.sync("x", x.generation, protocol_type="connect").is_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     mixed.sync("x", x.generation, protocol_name="sticky").is_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    mixed.sync("x", x.generation, protocol_type="consumer", protocol_name="range").body_as(asked.SyncGroupReply)
+    mixed.sync("x", x.generation, protocol_type="consumer", protocol_name="range").body_as(commands.SyncGroupReply)
 
 
 def test_heartbeat_checks_member_and_generation(mixed: MixedDialogue) -> None:
@@ -497,7 +497,7 @@ def test_consumer_heartbeat_in_the_name_of_a_classic_member_is_fenced(mixed: Mix
 def test_id_is_required_of_dynamic_members_that_understand_that(mixed: MixedDialogue) -> None:
     """KIP-394; nothing is remembered, so a restart does not make the id a stranger's."""
     mixed.stable(a=[0, 1, 2, 3])
-    reply = mixed.join(fresh="x", requires_known_member_id=True).body_as(asked.JoinGroupReply)
+    reply = mixed.join(fresh="x", requires_known_member_id=True).body_as(commands.JoinGroupReply)
     assert (reply.error, reply.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "x")
     assert mixed.new_records() == []
     mixed.restart()

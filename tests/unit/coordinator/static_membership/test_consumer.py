@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.commands import admin as asked
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.describe import state_of
 from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode

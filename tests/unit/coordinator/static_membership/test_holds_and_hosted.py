@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kohort.coordinator.commands import groups as asked
-from kohort.coordinator.commands.base import Refusal
+from kohort.coordinator import commands
+from kohort.coordinator.commands import Refusal
 from kohort.errors import ErrorCode
 from kohort.wire import embedded
 from support.hold_dialogue import HoldDialogue
@@ -57,7 +57,7 @@ def test_who_joins_shortly_before_the_window_closes_is_within_reach_then(left_ms
     group = held_group()
     group.heartbeat("c", epoch=0, instance_id="c", hold_ms=0).replies(epoch=2, assigned=[])
     group.advance(5_000 - left_ms)
-    told = group.heartbeat("d", epoch=0, instance_id="d", hold_ms=0).body_as(asked.ConsumerGroupHeartbeatReply)
+    told = group.heartbeat("d", epoch=0, instance_id="d", hold_ms=0).body_as(commands.ConsumerGroupHeartbeatReply)
     group.advance(told.heartbeat_interval_ms)
     held = group.beat("d", hold_ms=told.heartbeat_interval_ms * 4 // 5)
     group.advance(left_ms - told.heartbeat_interval_ms - 1)
@@ -80,10 +80,10 @@ def hosted_group() -> MixedDialogue:
     return group
 
 
-def join_classic(group: MixedDialogue, name: str, member_id: str = "") -> asked.JoinGroupReply:
+def join_classic(group: MixedDialogue, name: str, member_id: str = "") -> commands.JoinGroupReply:
     protocols = (("range", subscription(generation=-1)),)
     answer = group.join(member_id, fresh=f"{name}-1", instance_id=name, protocols=protocols)
-    reply: asked.JoinGroupReply = answer.body_as(asked.JoinGroupReply)
+    reply: commands.JoinGroupReply = answer.body_as(commands.JoinGroupReply)
     return reply
 
 
@@ -92,7 +92,7 @@ def test_a_new_classic_member_waits_in_the_present_generation_with_an_empty_assi
     epoch = group.group.epoch
     joined = join_classic(group, "c")
     assert (joined.error, joined.generation_id) == (ErrorCode.NONE, epoch)
-    synced = group.sync(joined.member_id, epoch, instance_id="c").body_as(asked.SyncGroupReply)
+    synced = group.sync(joined.member_id, epoch, instance_id="c").body_as(commands.SyncGroupReply)
     assert embedded.decode_assignment(synced.assignment).partitions == {}
     assert group.group.epoch == epoch
     group.advance(ms=5_000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
+from kohort.coordinator.commands import ConsumerGroupHeartbeat
 from kohort.coordinator.static_membership.mode import NAMELESS_ERRORS
 from kohort.errors import ErrorCode
 from support.coordinator_dialogue import GroupDialogue

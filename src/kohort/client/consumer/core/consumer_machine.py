@@ -7,7 +7,9 @@ Source: architecture rules 1, 2 and 6; the consumer threading refactor (CTR).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import assert_never
 
 from kohort.base.timers import Schedule
@@ -19,6 +21,7 @@ from kohort.client.consumer.application_events import (
     ChunkTaken,
     CloseAsked,
     CommitAsked,
+    CommitEnded,
     Configured,
     ConsumerEvent,
     Fence,
@@ -38,7 +41,6 @@ from kohort.client.consumer.application_events import (
     Unsubscribed,
     Word,
 )
-from kohort.client.consumer.core.group import Group
 from kohort.client.consumer.core.lookups import Lookups
 from kohort.client.consumer.core.silence import Silence
 from kohort.client.consumer.core.subscription import Subscription
@@ -46,13 +48,15 @@ from kohort.client.consumer.fetch.fetch_sender import FetchSender
 from kohort.client.consumer.fetch.partition_state import Readings
 from kohort.client.consumer.membership.classic_member import ClassicMember
 from kohort.client.consumer.membership.consumer_member import ConsumerMember
-from kohort.client.consumer.membership.host import Later
-from kohort.client.consumer.membership.member import Member
-from kohort.client.consumer.membership.publishing import Publishing
+from kohort.client.consumer.membership.member import Later, Member
+from kohort.client.consumer.membership.publishing import MembershipMetadata
 from kohort.client.consumer.membership.states import MemberState
+from kohort.client.consumer.offsets.commits import Commits, Committer, Failed, build_error
+from kohort.client.consumer.offsets.committed import CommittedOffsets
 from kohort.client.consumer.offsets.queries import OffsetQueries
 from kohort.client.core.actions import Action, Lane, Stop
 from kohort.client.core.cluster import Cluster
+from kohort.client.core.coordinator_lookup import CoordinatorLookup
 from kohort.client.core.refusals import Absence
 from kohort.client.core.requests import DeadlineReached, DriverEvent, RequestFailed, Requests, ResponseReceived
 from kohort.client.options import ClientSettings, ConsumerSettings
@@ -78,38 +82,34 @@ class ConsumerMachine:
         self._client = client
         self._settings = settings
         self._member_id = member_id
-        self._requests = Requests(request_timeout_ms=client.options["request_timeout_ms"])
+        self._requests = Requests(request_timeout_ms=client.options["request_timeout_ms"], retry=client.retry)
         self._cluster = Cluster(
             self._requests,
             bootstrap=client.bootstrap,
-            retry=client.retry,
             max_age_ms=client.options["metadata_max_age_ms"],
             on_change=self._on_cluster_change,
             on_unreachable=self._on_unreachable,
         )
-        self._queries = OffsetQueries(
-            self._requests, self._cluster, is_read_committed=settings.is_read_committed, retry=client.retry
-        )
+        self._queries = OffsetQueries(self._requests, self._cluster, is_read_committed=settings.is_read_committed)
         self._silence = Silence(self._requests, self._cluster, settings)
-        self.publishing = Publishing(self._requests, group_id=settings.options["group_id"] or "")
+        self.publishing = MembershipMetadata(self._requests, group_id=settings.options["group_id"] or "")
         self._group: Group | None = None
         if settings.options["group_id"] is not None:
             asked = self._requests, self._cluster, self, settings
-            self._group = Group(*asked, retry=client.retry, on_refused=self._on_group_refused)
+            self._group = Group(*asked, on_refused=self._on_group_refused)
         committed = None if self._group is None else self._group.committed
         #: Partitions whose refusal has passed since the last line about it.
         self._back: list[TopicPartition] = []
         self._schedule = Schedule()
         self._readings = Readings(
+            self._requests,
+            self._cluster,
             self._queries,
-            known_id=self._cluster.known_id,
-            committed=committed,
+            committed,
             reset=settings.options["auto_offset_reset"],
-            retry=client.retry,
             on_trouble=self._on_partition_trouble,
             on_back=self._on_back,
             on_remade=self._on_remade,
-            deliver=self._requests.deliver,
             on_skipped=None if self._group is None or settings.is_reset_chosen else self._silence.tell_skipped,
         )
         self._sender = FetchSender(
@@ -118,11 +118,10 @@ class ConsumerMachine:
             self._readings,
             None if self._group is None else self._group.lookup,
             settings,
-            retry=client.retry,
             preference_ms=client.options["metadata_max_age_ms"],
         )
         looked_up = self._requests, self._cluster, self._queries, self._readings, committed
-        self._lookups = Lookups(*looked_up, retry=client.retry)
+        self._lookups = Lookups(*looked_up)
         self._member: Member | None = None
         may_create = settings.options["allow_auto_create_topics"]
         self._subscription = Subscription(self._requests, self._cluster, may_create=may_create)
@@ -313,7 +312,6 @@ class ConsumerMachine:
             self._group.lookup,
             self._settings,
             member_id="" if is_classic else self._member_id,
-            retry=self._client.retry,
         )
 
     def _assign(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
@@ -504,3 +502,81 @@ class ConsumerMachine:
         # The numbers of the callbacks go on, so that no late answer is taken for a new one.
         self._member.callbacks = before.callbacks  # Their numbers go on.
         self._member.subscribe(Subscribed(topics=before.topics, pattern=before.pattern), now_ms)
+
+
+class Group:
+    """The lookup of the coordinator, the commits, and the queries of committed offsets.
+
+    Args:
+        requests: the outbox of the machine.
+        cluster: the brokers and topics.
+        committer: in whose name offsets are committed and asked for.
+        settings: the consumer's options.
+        on_refused: called with the error and the time when the group may not be used at all.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        cluster: Cluster,
+        committer: Committer,
+        settings: ConsumerSettings,
+        *,
+        on_refused: Callable[[KohortError, int], None],
+    ) -> None:
+        options = settings.options
+        assert options["group_id"] is not None
+        group_id = self._group_id = options["group_id"]
+        self._requests = requests
+        #: Asynchronous commits whose end the application was not told yet, in order.
+        self._asynchronous: deque[AsynchronousCommitAsked] = deque()
+        #: Identity of those of them that have ended -> error.
+        self._ended: dict[int, KohortError | None] = {}
+        self.lookup = CoordinatorLookup(
+            requests,
+            cluster,
+            group_id=group_id,
+            on_refused=on_refused,
+            hears=options["fetch_carries_membership"],
+        )
+        self.commits = Commits(
+            requests,
+            self.lookup,
+            cluster,
+            committer,
+            group_id=group_id,
+            instance_id=options["group_instance_id"],
+            auto_interval_ms=options["auto_commit_interval_ms"] if options["enable_auto_commit"] else None,
+        )
+        self.committed = CommittedOffsets(requests, self.lookup, committer, group_id=group_id)
+
+    def on_commit_asked(self, asked: CommitAsked | AsynchronousCommitAsked) -> None:
+        """Commit for the application."""
+        if isinstance(asked, CommitAsked):
+            self.commits.commit(asked.offsets, partial(self._end_commit, asked), deadline_ms=asked.deadline_ms)
+            return
+        told = None
+        if asked.callback is not None:
+            self._asynchronous.append(asked)
+            told = partial(self._end_asynchronous_commit, asked)
+        self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
+
+    def _end_commit(self, asked: CommitAsked, failed: Failed, _: int) -> None:
+        error = build_error(self._group_id, asked.offsets, failed) if failed else None
+        if error is None:
+            self._requests.complete(asked.ticket)
+        else:
+            self._requests.fail(asked.ticket, error)
+
+    def _end_asynchronous_commit(self, asked: AsynchronousCommitAsked, failed: Failed, _: int) -> None:
+        self._ended[id(asked)] = build_error(self._group_id, asked.offsets, failed)
+        # Callbacks are called in the order of the calls, whichever commit has ended first.
+        while self._asynchronous and id(self._asynchronous[0]) in self._ended:
+            first = self._asynchronous.popleft()
+            error = self._ended.pop(id(first))
+            self._requests.deliver(CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
+
+    def fail_all(self, error: KohortError, now_ms: int) -> None:
+        """End every commit and query with that error."""
+        self.commits.fail_all(error, now_ms)
+        self.committed.fail_all(error, now_ms)

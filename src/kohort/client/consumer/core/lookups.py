@@ -24,7 +24,6 @@ from kohort.client.consumer.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, Offse
 from kohort.client.core.actions import Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.requests import Answer, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.client.records import ListedTopic
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError, StateError
 from kohort.ids import ZERO_TOPIC_ID, format_topic_id
@@ -43,8 +42,6 @@ class Lookups:
         queries: OffsetQueries,
         readings: Readings,
         committed: CommittedOffsets | None,
-        *,
-        retry: Backoff,
     ) -> None:
         self._requests = requests
         self._cluster = cluster
@@ -52,7 +49,7 @@ class Lookups:
         self._readings = readings
         self._committed = committed
         #: Questions for the cluster's topics.
-        self._listings = TopicListings(requests, cluster, retry=retry)
+        self._listings = TopicListings(requests, cluster)
         self._positions: list[PositionAsked] = []
         #: Questions with the time at which they came.
         self._partitions: list[tuple[PartitionsAsked, int]] = []
@@ -187,10 +184,9 @@ class _Question:
 class TopicListings:
     """The open questions for topics; any broker answers."""
 
-    def __init__(self, requests: Requests, cluster: Cluster, *, retry: Backoff) -> None:
+    def __init__(self, requests: Requests, cluster: Cluster) -> None:
         self._requests = requests
         self._cluster = cluster
-        self._retry = retry
         self._questions: list[_Question] = []
 
     @property
@@ -242,7 +238,7 @@ class TopicListings:
                     self._cluster.refresh(now_ms)
                 return
             question.is_sent = False
-            question.due_ms = now_ms + max(1, self._retry.delay_ms(question.attempts))
+            question.due_ms = now_ms + max(1, self._requests.retry.delay_ms(question.attempts))
             question.attempts += 1
 
         names = question.asked.topics

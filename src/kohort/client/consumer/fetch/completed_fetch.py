@@ -10,12 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kohort.client.consumer.application_events import Chunk, Fence, Watermarks
-from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
+from kohort.client.consumer.application_events import Chunk, Fence
+from kohort.client.records import ConsumerRecord
 from kohort.errors import CorruptRecordError
 from kohort.ids import TopicPartition
 from kohort.records.arrays import Allocate
@@ -39,7 +38,7 @@ class Taken(NamedTuple):
     size_bytes: int
 
 
-class Piece:
+class CompletedFetch:
     """One chunk of a partition's data; `position` is the offset of the next record to hand out."""
 
     __slots__ = (
@@ -163,50 +162,50 @@ class Piece:
         self.position = max(self.position, scanned.next_offset if self._parts else self.next_offset)
 
 
-class PieceQueue:
+class CompletedFetches:
     """The data of all partitions, in the order of arrival; that of paused ones waits aside."""
 
     __slots__ = ("_next", "_paused")
 
     def __init__(self) -> None:
-        self._next: deque[Piece] = deque()
-        self._paused: deque[Piece] = deque()
+        self._next: deque[CompletedFetch] = deque()
+        self._paused: deque[CompletedFetch] = deque()
 
     @property
-    def first(self) -> Piece | None:
-        """The piece of the next records; `None`: there is none."""
+    def first(self) -> CompletedFetch | None:
+        """The fetch of the next records; `None`: there is none."""
         return self._next[0] if self._next else None
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all pieces; may be asked from any thread."""
-        return sum(piece.size_bytes for piece in (*self._next, *self._paused))
+        """Bytes of all fetches; may be asked from any thread."""
+        return sum(fetch.size_bytes for fetch in (*self._next, *self._paused))
 
-    def of(self, partition: TopicPartition) -> Piece | None:
-        """Return the first piece of a partition; `None`: it has none."""
-        return next((piece for piece in (*self._next, *self._paused) if piece.partition == partition), None)
+    def of(self, partition: TopicPartition) -> CompletedFetch | None:
+        """Return the first fetch of a partition; `None`: it has none."""
+        return next((fetch for fetch in (*self._next, *self._paused) if fetch.partition == partition), None)
 
-    def add(self, piece: Piece, *, is_paused: bool) -> None:
-        """Append a piece behind all others."""
-        (self._paused if is_paused else self._next).append(piece)
+    def add(self, fetch: CompletedFetch, *, is_paused: bool) -> None:
+        """Append a fetch behind all others."""
+        (self._paused if is_paused else self._next).append(fetch)
 
     def divide(self, paused: Container[TopicPartition]) -> None:
-        """Set aside the pieces of these partitions, and only these."""
-        pieces = (*self._next, *self._paused)
-        self._next = deque(piece for piece in pieces if piece.partition not in paused)
-        self._paused = deque(piece for piece in pieces if piece.partition in paused)
+        """Set aside the fetches of these partitions, and only these."""
+        fetches = (*self._next, *self._paused)
+        self._next = deque(fetch for fetch in fetches if fetch.partition not in paused)
+        self._paused = deque(fetch for fetch in fetches if fetch.partition in paused)
 
     def remove_first(self) -> None:
-        """Remove the first piece, which is used up."""
+        """Remove the first fetch, which is used up."""
         self._next.popleft()
 
     def set_back(self, partition: TopicPartition) -> None:
-        """Move a partition's pieces behind all others, so that its damage does not hold them up."""
-        self._next = deque(sorted(self._next, key=lambda piece: piece.partition == partition))
+        """Move a partition's fetches behind all others, so that its damage does not hold them up."""
+        self._next = deque(sorted(self._next, key=lambda fetch: fetch.partition == partition))
 
-    def drop(self, is_wanted: Callable[[Piece], bool]) -> list[Piece]:
-        """Remove and return the pieces for which `is_wanted` is false."""
-        dropped = [piece for piece in (*self._next, *self._paused) if not is_wanted(piece)]
+    def drop(self, is_wanted: Callable[[CompletedFetch], bool]) -> list[CompletedFetch]:
+        """Remove and return the fetches for which `is_wanted` is false."""
+        dropped = [fetch for fetch in (*self._next, *self._paused) if not is_wanted(fetch)]
         self._next = deque(filter(is_wanted, self._next))
         self._paused = deque(filter(is_wanted, self._paused))
         return dropped
@@ -240,43 +239,6 @@ def _cut(scanned: ScannedRecords, start: int, stop: int, max_bytes: int) -> tupl
         if fitting < last:
             return fitting, size_bytes
     return stop, size_bytes
-
-
-# One held partition and how far it has been handed out.
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Held:
-    """A partition of the application's assignment."""
-
-    fence: Fence
-    #: Offset of the next record to hand out; `None` until the first data, unless the application has chosen it.
-    position: int | None
-    #: Leader epoch of the records before the position (KIP-320); -1 means unknown.
-    leader_epoch: int = -1
-    #: The timestamp that leads to the position, as in `Start`; `None`: the application has not given one.
-    timestamp: int | None = None
-    is_paused: bool = False
-    #: First and end offset of its log; `None` before the first answer.
-    watermarks: Watermarks | None = None
-
-    def with_epoch(self, offset: int) -> Committable:
-        """Return an offset with its leader epoch, if that is known."""
-        if self.position != offset or self.leader_epoch < 0:
-            return offset
-        return OffsetAndMetadata(offset, "", self.leader_epoch)
-
-    def end_offset(self, is_read_committed: bool) -> int | None:
-        """Return the end offset for an isolation level, as the last fetch has said; `None`: none has yet."""
-        if self.watermarks is None:
-            return None
-        end = self.watermarks.last_stable_offset if is_read_committed else self.watermarks.high_watermark
-        return None if end < 0 else end
-
-    def lag(self, is_read_committed: bool) -> int | None:
-        """Return position to end in offsets; `None`: one of them is not known."""
-        end, position = self.end_offset(is_read_committed), self.position
-        return None if end is None or position is None else max(0, end - position)
 
 
 # The batches without those of aborted transactions, for `isolation.level` read_committed.

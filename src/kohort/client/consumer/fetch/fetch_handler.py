@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kohort.client.consumer.application_events import Chunk, Fence, Start, Watermarks
-from kohort.client.consumer.fetch.completed_fetch import Held, Piece, PieceQueue, Taken, committed_parts
-from kohort.client.records import Committable, ConsumerRecord
+from kohort.client.consumer.fetch.completed_fetch import CompletedFetch, CompletedFetches, Taken, committed_parts
+from kohort.client.records import Committable, ConsumerRecord, OffsetAndMetadata
 from kohort.errors import CorruptRecordError, DeserializationError
 from kohort.ids import TopicPartition
 from kohort.records.arrays import Allocate, ArrayPool
@@ -25,6 +26,40 @@ Deserialize: TypeAlias = Callable[[list[ConsumerRecord]], tuple[list[ConsumerRec
 _READY_ROWS: Final = 256
 #: Memory for decoding that is kept for the next batch.
 _POOL_BYTES: Final = 12 * 1024 * 1024
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HeldPartition:
+    """A partition of the application's assignment."""
+
+    fence: Fence
+    #: Offset of the next record to hand out; `None` until the first data, unless the application has chosen it.
+    position: int | None
+    #: Leader epoch of the records before the position (KIP-320); -1 means unknown.
+    leader_epoch: int = -1
+    #: The timestamp that leads to the position, as in `Start`; `None`: the application has not given one.
+    timestamp: int | None = None
+    is_paused: bool = False
+    #: First and end offset of its log; `None` before the first answer.
+    watermarks: Watermarks | None = None
+
+    def with_epoch(self, offset: int) -> Committable:
+        """Return an offset with its leader epoch, if that is known."""
+        if self.position != offset or self.leader_epoch < 0:
+            return offset
+        return OffsetAndMetadata(offset, "", self.leader_epoch)
+
+    def end_offset(self, is_read_committed: bool) -> int | None:
+        """Return the end offset for an isolation level, as the last fetch has said; `None`: none has yet."""
+        if self.watermarks is None:
+            return None
+        end = self.watermarks.last_stable_offset if is_read_committed else self.watermarks.high_watermark
+        return None if end < 0 else end
+
+    def lag(self, is_read_committed: bool) -> int | None:
+        """Return position to end in offsets; `None`: one of them is not known."""
+        end, position = self.end_offset(is_read_committed), self.position
+        return None if end is None or position is None else max(0, end - position)
 
 
 class FetchHandler:
@@ -52,13 +87,13 @@ class FetchHandler:
         self._deserialize: Final = deserialize
         #: Allocates the arrays that fetched data is decoded to.
         self.allocate: Allocate = ArrayPool(limit_bytes=_POOL_BYTES).array
-        self._held: dict[TopicPartition, Held] = {}
+        self._held: dict[TopicPartition, HeldPartition] = {}
         #: Data of held partitions, under their latest fence.
-        self._pieces: Final = PieceQueue()
-        #: Decoded records of `_ready_piece`, the first piece; the next record is the last element. Popping hands it
+        self._fetches: Final = CompletedFetches()
+        #: Decoded records of `_ready_fetch`, the first fetch; the next record is the last element. Popping hands it
         #: out.
         self.ready: list[ConsumerRecord] = []
-        self._ready_piece: Piece | None = None
+        self._ready_fetch: CompletedFetch | None = None
         #: Their number at first: the missing ones have been handed out.
         self._ready_count = 0
         self._next_fence = 1
@@ -89,7 +124,7 @@ class FetchHandler:
         """Add partitions; those that are held already stay as they are."""
         for each in partitions:
             if each not in self._held:
-                self._held[each] = Held(fence=self._new_fence(), position=None)
+                self._held[each] = HeldPartition(fence=self._new_fence(), position=None)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Start]:
         """Return how the background is to read these partitions."""
@@ -137,7 +172,7 @@ class FetchHandler:
         self._settle()
         for each in partitions:
             self._held[each].is_paused = is_paused
-        self._pieces.divide(self.paused())
+        self._fetches.divide(self.paused())
 
     def give_way(self, partition: TopicPartition, fence: Fence) -> None:
         """Drop the data of a paused partition: it is read again from the application's position."""
@@ -174,7 +209,7 @@ class FetchHandler:
         held = self._held[partition]
         if held.position is not None:
             return held.position
-        first = self._pieces.of(partition)
+        first = self._fetches.of(partition)
         return None if first is None else first.position
 
     def positions(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
@@ -213,7 +248,7 @@ class FetchHandler:
     @property
     def held_bytes(self) -> int:
         """Bytes that have arrived and are not used up; may be asked from any thread."""
-        return self._pieces.size_bytes
+        return self._fetches.size_bytes
 
     @property
     def has_moved(self) -> bool:
@@ -248,7 +283,7 @@ class FetchHandler:
             self._release(chunk)
             return
         parts = committed_parts(chunk.records, chunk.aborted) if self._is_read_committed else [chunk.records]
-        self._pieces.add(Piece(chunk, parts), is_paused=held.is_paused)
+        self._fetches.add(CompletedFetch(chunk, parts), is_paused=held.is_paused)
 
     def begin(self) -> None:
         """Note that the application asks for more: the records before count as processed."""
@@ -258,7 +293,7 @@ class FetchHandler:
     @property
     def has_data(self) -> bool:
         """Whether `take` has data to look at."""
-        return bool(self.ready) or self._pieces.first is not None
+        return bool(self.ready) or self._fetches.first is not None
 
     def take(self, max_records: int) -> list[ConsumerRecord]:
         """Hand out up to so many records, in the order of arrival.
@@ -270,11 +305,11 @@ class FetchHandler:
         self._settle()
         records: list[ConsumerRecord] = []
         try:
-            while len(records) < max_records and (piece := self._first()) is not None:
-                rows = self._rows(piece, max_records - len(records))
-                self._in_work.setdefault(piece.partition, piece.position)
-                piece.advance(len(rows))
-                self._advanced(piece)
+            while len(records) < max_records and (fetch := self._first()) is not None:
+                rows = self._rows(fetch, max_records - len(records))
+                self._in_work.setdefault(fetch.partition, fetch.position)
+                fetch.advance(len(rows))
+                self._advanced(fetch)
                 records += rows
         except (CorruptRecordError, DeserializationError):
             # The records before it are handed out first. A later call meets the damage again.
@@ -287,12 +322,12 @@ class FetchHandler:
         """Hand out the next record that has arrived; otherwise like `take`."""
         if not self.ready:
             self._settle()
-            piece = self._first()
-            if piece is None:
+            fetch = self._first()
+            if fetch is None:
                 return None
-            ready = self._rows(piece, _READY_ROWS)
+            ready = self._rows(fetch, _READY_ROWS)
             ready.reverse()
-            self.ready, self._ready_piece, self._ready_count = ready, piece, len(ready)
+            self.ready, self._ready_fetch, self._ready_count = ready, fetch, len(ready)
         return self.ready.pop()
 
     def take_slices(self, *, max_records: int, max_bytes: int, at_least_one: bool) -> list[Taken]:
@@ -310,12 +345,12 @@ class FetchHandler:
         self._settle()
         slices: list[Taken] = []
         try:
-            while max_records > 0 and (piece := self._first()) is not None:
-                self._in_work.setdefault(piece.partition, piece.position)
-                taken = piece.take_slice(max_records, max_bytes, at_least_one=at_least_one and not slices)
+            while max_records > 0 and (fetch := self._first()) is not None:
+                self._in_work.setdefault(fetch.partition, fetch.position)
+                taken = fetch.take_slice(max_records, max_bytes, at_least_one=at_least_one and not slices)
                 if taken is None:
                     break
-                self._advanced(piece)
+                self._advanced(fetch)
                 slices.append(taken)
                 self.handed_out += taken.stop - taken.start
                 max_records -= taken.stop - taken.start
@@ -325,42 +360,42 @@ class FetchHandler:
                 raise
         return slices
 
-    def _rows(self, piece: Piece, count: int) -> list[ConsumerRecord]:
-        """Decode the next records of a piece, at least one; they do not count as handed out yet."""
-        rows = piece.peek_rows(count)
+    def _rows(self, fetch: CompletedFetch, count: int) -> list[ConsumerRecord]:
+        """Decode the next records of a fetch, at least one; they do not count as handed out yet."""
+        rows = fetch.peek_rows(count)
         if self._deserialize is not None:
             rows, error = self._deserialize(rows)
             if error is not None and not rows:
-                self._pieces.set_back(piece.partition)
+                self._fetches.set_back(fetch.partition)
                 raise error
         return rows
 
-    def _first(self) -> Piece | None:
-        """Return the piece of the next records, decoded; remove used-up pieces on the way."""
-        while (piece := self._pieces.first) is not None:
-            held = self._held[piece.partition]
-            before = piece.position
-            if not piece.is_begun:
-                piece.is_begun = True
+    def _first(self) -> CompletedFetch | None:
+        """Return the fetch of the next records, decoded; remove used-up fetches on the way."""
+        while (fetch := self._fetches.first) is not None:
+            held = self._held[fetch.partition]
+            before = fetch.position
+            if not fetch.is_begun:
+                fetch.is_begun = True
                 if held.position not in (None, before):
                     # Its offset did not exist: auto.offset.reset has moved the position, perhaps backwards.
-                    self._move(piece.partition, before, -1)
-            damage = piece.load(check_crcs=self._check_crcs, allocate=self.allocate)
-            if piece.position != before:
-                self._move(piece.partition, piece.position, piece.leader_epoch)
+                    self._move(fetch.partition, before, -1)
+            damage = fetch.load(check_crcs=self._check_crcs, allocate=self.allocate)
+            if fetch.position != before:
+                self._move(fetch.partition, fetch.position, fetch.leader_epoch)
             if damage is not None:
-                self._meet(piece.partition, damage)
-            elif piece.is_used_up:
-                self._finish(piece)
+                self._meet(fetch.partition, damage)
+            elif fetch.is_used_up:
+                self._finish(fetch)
             else:
-                return piece
+                return fetch
         return None
 
     def _meet(self, partition: TopicPartition, damage: CorruptRecordError) -> None:
         """Raise a damaged record's error, or read anew from the offset behind it."""
-        assert damage.next_offset is not None, "a piece says where to go on"
+        assert damage.next_offset is not None, "a fetch says where to go on"
         if not self._skips_corrupt:
-            self._pieces.set_back(partition)
+            self._fetches.set_back(partition)
             raise damage
         # The data behind it was located by a damaged length, so it is dropped, too.
         self._move(partition, damage.next_offset, -1)
@@ -373,22 +408,22 @@ class FetchHandler:
         skipped, self._skipped = self._skipped, []
         return skipped
 
-    def _advanced(self, piece: Piece) -> None:
-        self._move(piece.partition, piece.position, piece.leader_epoch)
-        if piece.is_used_up:
-            self._finish(piece)
+    def _advanced(self, fetch: CompletedFetch) -> None:
+        self._move(fetch.partition, fetch.position, fetch.leader_epoch)
+        if fetch.is_used_up:
+            self._finish(fetch)
 
-    def _finish(self, piece: Piece) -> None:
-        self._pieces.remove_first()
-        self._release(piece)
-        position = self._held[piece.partition].position
-        if position is None or position < piece.next_offset:
-            self._move(piece.partition, piece.next_offset, piece.leader_epoch)
+    def _finish(self, fetch: CompletedFetch) -> None:
+        self._fetches.remove_first()
+        self._release(fetch)
+        position = self._held[fetch.partition].position
+        if position is None or position < fetch.next_offset:
+            self._move(fetch.partition, fetch.next_offset, fetch.leader_epoch)
 
     def _settle(self) -> None:
         """Count the records that `take_one` has handed out, and forget the decoded rest."""
-        piece, self._ready_piece = self._ready_piece, None
-        if piece is not None:
+        fetch, self._ready_fetch = self._ready_fetch, None
+        if fetch is not None:
             left = 0
             with suppress(IndexError):
                 # One by one: a record that another thread pops at the same moment is either handed out or counted here.
@@ -399,10 +434,10 @@ class FetchHandler:
             self.handed_out += count
             if count:
                 # Each call took one record. The application may still be at the last of them.
-                piece.advance(count - 1)
-                self._in_work = {piece.partition: piece.position}
-                piece.advance(1)
-            self._advanced(piece)
+                fetch.advance(count - 1)
+                self._in_work = {fetch.partition: fetch.position}
+                fetch.advance(1)
+            self._advanced(fetch)
 
     def _move(self, partition: TopicPartition, position: int, leader_epoch: int) -> None:
         held = self._held[partition]
@@ -410,14 +445,14 @@ class FetchHandler:
         self._moved[partition] = position
 
     def _drop_outdated(self) -> None:
-        for piece in self._pieces.drop(self._is_current):
-            self._release(piece)
+        for fetch in self._fetches.drop(self._is_current):
+            self._release(fetch)
 
-    def _is_current(self, piece: Piece) -> bool:
-        held = self._held.get(piece.partition)
-        return held is not None and held.fence == piece.fence
+    def _is_current(self, fetch: CompletedFetch) -> bool:
+        held = self._held.get(fetch.partition)
+        return held is not None and held.fence == fetch.fence
 
-    def _release(self, data: Piece | Chunk) -> None:
+    def _release(self, data: CompletedFetch | Chunk) -> None:
         if data.size_bytes:
             self._released[data.partition] = self._released.get(data.partition, 0) + data.size_bytes
 

@@ -18,14 +18,13 @@ from typing import Final, NamedTuple
 
 from kohort.client.consumer.application_events import Chunk, GiveWay, Watermarks, WatermarksSeen
 from kohort.client.consumer.fetch.fetch_session import NO_SESSION, Asked, Contents, topics_of
-from kohort.client.consumer.fetch.fetch_targets import Fetch, FetchBuffer, Source, Sources
+from kohort.client.consumer.fetch.fetch_targets import Fetch, FetchBuffer, FetchTarget, FetchTargets
 from kohort.client.consumer.fetch.partition_state import Reading, Readings
 from kohort.client.core.actions import Disconnect, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.coordinator_lookup import CoordinatorLookup
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.client.options import ConsumerSettings
 from kohort.errors import CorruptRecordError, ErrorCode
 from kohort.ids import ZERO_TOPIC_ID, TopicPartition
@@ -67,17 +66,13 @@ class FetchAnswers:
         requests: takes deliveries to the application.
         cluster: the brokers and the leaders.
         readings: of all partitions.
-        retry: pauses after an error.
         preference_ms: how long a replica that the leader has named is preferred.
     """
 
-    def __init__(
-        self, requests: Requests, cluster: Cluster, readings: Readings, *, retry: Backoff, preference_ms: int
-    ) -> None:
+    def __init__(self, requests: Requests, cluster: Cluster, readings: Readings, *, preference_ms: int) -> None:
         self._requests = requests
         self._cluster = cluster
         self._readings = readings
-        self._retry = retry
         self._preference_ms = preference_ms
 
     def take(self, fetch: Fetch, response: FetchResponse, now_ms: int) -> Held:
@@ -146,7 +141,7 @@ class FetchAnswers:
 
     def _on_nothing_whole(self, reading: Reading, now_ms: int) -> None:
         """Pause a partition after an answer without a whole batch; report damage after several in a row."""
-        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
+        reading.not_before_ms = now_ms + max(1, self._requests.retry.delay_ms(reading.attempts))
         reading.attempts += 1
         if reading.attempts >= _TORN_ANSWERS:
             text = (
@@ -173,7 +168,7 @@ class FetchAnswers:
         # KIP-392: after an error the leader is asked next.
         reading.preferred_node = -1
         self._readings.rest(reading, now_ms)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetch.source.endpoint != self._cluster.leader_of(
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetch.target.endpoint != self._cluster.leader_of(
             reading.partition
         ):
             # A replica that lags behind may lack an offset. The leader is asked next.
@@ -249,7 +244,6 @@ class FetchSender:
         readings: of all partitions.
         lookup: finds the coordinator, whose answers to fetches may carry news for the member; `None` without a group.
         settings: limits of fetches and of the buffer.
-        retry: pauses after an error.
         preference_ms: how long a replica that the leader has named is preferred to it.
     """
 
@@ -261,7 +255,6 @@ class FetchSender:
         lookup: CoordinatorLookup | None,
         settings: ConsumerSettings,
         *,
-        retry: Backoff,
         preference_ms: int,
     ) -> None:
         self._requests = requests
@@ -269,46 +262,45 @@ class FetchSender:
         self._cluster = cluster
         self._readings = readings
         self._settings = settings
-        self._retry = retry
         self.buffer = FetchBuffer(limit_bytes=settings.options["fetch_buffer_bytes"])
         #: Bytes of records that have arrived since the start.
         self.fetched_bytes = 0
-        self._sources = Sources(cluster, readings, self.buffer)
+        self._targets = FetchTargets(cluster, readings, self.buffer)
         #: Wakes this part of the machine.
         self.wake: Callable[[], None] = lambda: None
-        self._answers = FetchAnswers(requests, cluster, readings, retry=retry, preference_ms=preference_ms)
+        self._answers = FetchAnswers(requests, cluster, readings, preference_ms=preference_ms)
 
     def next_deadline(self) -> int | None:
         """Return when a partition or broker may be asked again; 0 means at once."""
         if self._readings.has_touched:
             return 0
-        brokers = len(self._sources)
-        waiting = [self._sources.next_deadline()]
+        brokers = len(self._targets)
+        waiting = [self._targets.next_deadline()]
         waiting += [
-            self._not_before_ms(source)
-            for source in self._sources.all()
-            if source.askable() and self._room_for(source, brokers) > 0
+            self._not_before_ms(target)
+            for target in self._targets.all()
+            if target.askable() and self._room_for(target, brokers) > 0
         ]
         return min((instant for instant in waiting if instant is not None), default=None)
 
     @property
     def is_full(self) -> bool:
         """Whether the buffer has no room to ask any broker for more."""
-        return self.buffer.room < self._least(max(1, len(self._sources)))
+        return self.buffer.room < self._least(max(1, len(self._targets)))
 
     def on_cluster_change(self) -> None:
         """Find each partition's leader anew in new metadata."""
-        self._sources.look_at_all()
+        self._targets.look_at_all()
 
     def configure(self, settings: ConsumerSettings) -> None:
         """Take other limits, from the next fetch on; data beyond them is held until it is taken."""
         self._settings = settings
         self.buffer.limit_bytes = settings.options["fetch_buffer_bytes"]
-        self._sources.look_at_all()
+        self._targets.look_at_all()
 
     def end_sessions(self) -> None:
         """End the brokers' fetch sessions, without waiting for an answer."""
-        for endpoint, session in self._sources.sessions():
+        for endpoint, session in self._targets.sessions():
             session_id = session.end()
             if session_id:
                 request = FetchRequest(max_wait_ms=0, session_id=session_id, session_epoch=NO_SESSION)
@@ -316,28 +308,28 @@ class FetchSender:
 
     def work(self, now_ms: int) -> None:
         """Send the fetches that are due, and break off those that serve no reading any more."""
-        self._sources.place_due(now_ms)
-        for fetch in self._sources.under_way():
+        self._targets.place_due(now_ms)
+        for fetch in self._targets.under_way():
             if fetch.serves_nobody:
                 self._break_off(fetch)
-        if self._sources.are_leaders_missing:
+        if self._targets.are_leaders_missing:
             self._cluster.refresh_soon(now_ms)
-        brokers = len(self._sources)
+        brokers = len(self._targets)
         missing = 0
-        for source in self._sources.all():
+        for target in self._targets.all():
             # Through the first lane that is free, then through the other one.
-            while self._not_before_ms(source) <= now_ms and (due := source.askable()):
-                size = self._room_for(source, brokers)
+            while self._not_before_ms(target) <= now_ms and (due := target.askable()):
+                size = self._room_for(target, brokers)
                 if not size:
-                    missing += self._least(brokers) if self._share_left(source, brokers) else 0
+                    missing += self._least(brokers) if self._share_left(target, brokers) else 0
                     break
-                self._send(source, due, size)
+                self._send(target, due, size)
         if missing:
             self._make_room(missing)
 
-    def _not_before_ms(self, source: Source) -> int:
+    def _not_before_ms(self, target: FetchTarget) -> int:
         """Return when the broker may be asked again, after a failure or throttling."""
-        return max(source.not_before_ms, self._requests.not_before_ms(source.endpoint))
+        return max(target.not_before_ms, self._requests.not_before_ms(target.endpoint))
 
     # -- room -------------------------------------------------------------------------------------------------------
 
@@ -347,14 +339,14 @@ class FetchSender:
         quarter = max(1, self.buffer.share(brokers) // 4)
         return min(settings.options["fetch_max_bytes"], settings.options["max_partition_fetch_bytes"], quarter)
 
-    def _share_left(self, source: Source, brokers: int) -> int:
+    def _share_left(self, target: FetchTarget, brokers: int) -> int:
         """Return the bytes left of the broker's share; 0: too little for a fetch."""
-        left = self.buffer.share(brokers) - self.buffer.used(source.endpoint)
+        left = self.buffer.share(brokers) - self.buffer.used(target.endpoint)
         return left if left >= self._least(brokers) else 0
 
-    def _room_for(self, source: Source, brokers: int) -> int:
+    def _room_for(self, target: FetchTarget, brokers: int) -> int:
         """Return the most bytes that the broker can be asked for now; 0: too little for a fetch."""
-        size = min(self._share_left(source, brokers), self.buffer.room)
+        size = min(self._share_left(target, brokers), self.buffer.room)
         return size if size >= self._least(brokers) > 0 else 0
 
     def _make_room(self, missing: int) -> None:
@@ -377,15 +369,15 @@ class FetchSender:
 
     # -- the request ------------------------------------------------------------------------------------------------
 
-    def _send(self, source: Source, due: dict[TopicPartition, Reading], room: int) -> None:
+    def _send(self, target: FetchTarget, due: dict[TopicPartition, Reading], room: int) -> None:
         settings = self._settings
-        lane = Lane.FETCH if source.long is None else Lane.FETCH_AT_ONCE
+        lane = Lane.FETCH if target.long is None else Lane.FETCH_AT_ONCE
         size = min(settings.options["fetch_max_bytes"], len(due) * settings.options["max_partition_fetch_bytes"], room)
         if lane is Lane.FETCH:
             # The rest is for a short fetch of partitions that become ready while this one is under way.
             size = min(size, max(1, room * 3 // 4))
-            contents = self._renew(source)
-            asked, names = source.session.asked, source.session.names
+            contents = self._renew(target)
+            asked, names = target.session.asked, target.session.names
         else:
             asked = {partition: self._ask(reading) for partition, reading in due.items()}
             names = {bytes(each.topic_id): partition.topic for partition, each in asked.items()}
@@ -402,10 +394,10 @@ class FetchSender:
             topics=contents.topics,
             forgotten_topics_data=contents.forgotten,
             rack_id=settings.options["client_rack"],
-            member=self._say(source) if lane is Lane.FETCH else None,
+            member=self._say(target) if lane is Lane.FETCH else None,
         )
         token = self._requests.send(
-            source.endpoint,
+            target.endpoint,
             lane,
             request,
             lambda answer, now_ms: self._on_answer(fetch, answer, now_ms),
@@ -415,33 +407,33 @@ class FetchSender:
             timeout_ms=request.max_wait_ms + self._requests.request_timeout_ms,
             wake=self.wake,
         )
-        era = 0 if self._lookup is None else self._lookup.hearing.era
-        fetch = Fetch(source=source, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, era=era)
-        self._sources.begin(fetch)
-        self.buffer.reserve(source.endpoint, size)
+        era = 0 if self._lookup is None else self._lookup.updates.era
+        fetch = Fetch(target=target, lane=lane, token=token, reserved_bytes=size, asked=asked, names=names, era=era)
+        self._targets.begin(fetch)
+        self.buffer.reserve(target.endpoint, size)
 
-    def _say(self, source: Source) -> MemberWord | None:
+    def _say(self, target: FetchTarget) -> MemberWord | None:
         """Return the member's word for that broker if it was not sent in this session; otherwise `None`."""
-        lookup, session = self._lookup, source.session
-        if lookup is None or lookup.endpoint != source.endpoint:
+        lookup, session = self._lookup, target.session
+        if lookup is None or lookup.endpoint != target.endpoint:
             return None
-        word = lookup.hearing.say()
+        word = lookup.updates.say()
         if word is None or word is session.said:
             return None
         session.said = word
         return word
 
-    def _renew(self, source: Source) -> Contents:
+    def _renew(self, target: FetchTarget) -> Contents:
         """Build the contents of the next long fetch from the partitions that have changed."""
-        session = source.session
-        before = [asked for partition in source.changed if (asked := session.asked.get(partition)) is not None]
+        session = target.session
+        before = [asked for partition in target.changed if (asked := session.asked.get(partition)) is not None]
         changes = {
-            partition: None if (reading := source.ready.get(partition)) is None else self._ask(reading)
-            for partition in source.changed
+            partition: None if (reading := target.ready.get(partition)) is None else self._ask(reading)
+            for partition in target.changed
         }
         self._hand_down(before, changes)
         contents = session.renew(changes)
-        self._sources.note_asked(source, changes, before)
+        self._targets.note_asked(target, changes, before)
         return contents
 
     def _hand_down(self, before: list[Asked], changes: Mapping[TopicPartition, Asked | None]) -> None:
@@ -469,50 +461,50 @@ class FetchSender:
     # -- the answer -------------------------------------------------------------------------------------------------
 
     def _on_answer(self, fetch: Fetch, answer: Answer, now_ms: int) -> None:
-        source = fetch.source
+        target = fetch.target
         response = message_of(answer, FetchResponse)
         if response is None:
             self._on_failure(fetch, now_ms)
             return
         if fetch.lane is Lane.FETCH:
-            source.session.on_answer(response)
+            target.session.on_answer(response)
         if response.member_news is not None and self._lookup is not None:
             # Whether or not it is taken: the next fetch says what the member knows then.
-            source.session.said = None
-            self._lookup.hearing.hear(response.member_news, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
+            target.session.said = None
+            self._lookup.updates.hear(response.member_news, era=fetch.era, lane=fetch.lane, now_ms=now_ms)
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_LOST and fetch.lane is Lane.FETCH:
             self._end(fetch, _NOTHING)
         elif code is not ErrorCode.NONE:
             self._on_failure(fetch, now_ms)
         else:
-            source.attempts = 0
+            target.attempts = 0
             self._end(fetch, self._answers.take(fetch, response, now_ms))
 
     def _on_failure(self, fetch: Fetch, now_ms: int) -> None:
-        source = fetch.source
-        source.not_before_ms = now_ms + max(1, self._retry.delay_ms(source.attempts))
-        source.attempts += 1
+        target = fetch.target
+        target.not_before_ms = now_ms + max(1, self._requests.retry.delay_ms(target.attempts))
+        target.attempts += 1
         for asked in fetch.asked.values():
             if asked.reading.preferred_node >= 0:
                 asked.reading.preferred_node = -1
                 self._readings.touch(asked.reading)
         if fetch.lane is Lane.FETCH:
-            source.session.on_failure()
+            target.session.on_failure()
         self._end(fetch, _NOTHING)
         self._cluster.refresh(now_ms)
 
     def _break_off(self, fetch: Fetch) -> None:
         # The broker may hold it for fetch.max.wait.ms. Meanwhile it would serve nothing else on that connection.
         self._requests.forget(fetch.token)
-        self._requests.add(Disconnect(to=fetch.source.endpoint, lane=fetch.lane))
+        self._requests.add(Disconnect(to=fetch.target.endpoint, lane=fetch.lane))
         if fetch.lane is Lane.FETCH:
-            fetch.source.session.on_failure()
+            fetch.target.session.on_failure()
         self._end(fetch, _NOTHING)
 
     def _end(self, fetch: Fetch, held: Held) -> None:
-        self._sources.end(fetch)
+        self._targets.end(fetch)
         self.fetched_bytes += sum(held.pieces.values())
         self.buffer.settle(
-            fetch.source.endpoint, reserved=fetch.reserved_bytes, pinned_bytes=held.pinned_bytes, held=held.pieces
+            fetch.target.endpoint, reserved=fetch.reserved_bytes, pinned_bytes=held.pinned_bytes, held=held.pieces
         )

@@ -23,14 +23,14 @@ from kohort.ids import TopicPartition
 class Fetch:
     """One fetch request under way."""
 
-    source: Source
+    target: FetchTarget
     lane: Lane
     token: int
     reserved_bytes: int
     asked: Mapping[TopicPartition, Asked]
     #: topic id -> name, of the topics in the request.
     names: Mapping[bytes, str]
-    #: The number of the member's epoch of hearing when it was sent (see `membership_updates`).
+    #: `ReceivedUpdates.era` when it was sent.
     era: int = 0
     #: How many of its readings are over.
     over: int = 0
@@ -42,12 +42,12 @@ class Fetch:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Source:
+class FetchTarget:
     """One broker that partitions are read from."""
 
     endpoint: Endpoint
     session: FetchSession = field(default_factory=FetchSession)
-    #: Number of readings whose source this broker is, paused after an error or not.
+    #: Number of readings whose target this broker is, paused after an error or not.
     size: int = 0
     #: Partitions that could be asked for now and are in no short fetch.
     ready: dict[TopicPartition, Reading] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Source:
         return asked is not None and asked.reading is reading and asked.entry.fetch_offset == reading.offset
 
 
-class Sources:
+class FetchTargets:
     """All brokers that partitions are read from.
 
     Args:
@@ -105,10 +105,10 @@ class Sources:
         self._cluster = cluster
         self._readings = readings
         self._buffer = buffer
-        self._table: dict[Endpoint, Source] = {}
-        self._homes: dict[Reading, Source] = {}
-        #: reading -> the source whose session asks for it.
-        self._sessions: dict[Reading, Source] = {}
+        self._table: dict[Endpoint, FetchTarget] = {}
+        self._homes: dict[Reading, FetchTarget] = {}
+        #: reading -> the target whose session asks for it.
+        self._sessions: dict[Reading, FetchTarget] = {}
         #: Readings in short fetches.
         self._besides: dict[Reading, Fetch] = {}
         #: Readable readings without a known leader.
@@ -117,19 +117,19 @@ class Sources:
         self._timers: TimerTable[Reading] = TimerTable()
 
     def __len__(self) -> int:
-        return sum(source.size > 0 for source in self._table.values())
+        return sum(target.size > 0 for target in self._table.values())
 
     def sessions(self) -> list[tuple[Endpoint, FetchSession]]:
         """Return the session of each broker that was ever asked."""
-        return [(source.endpoint, source.session) for source in self._table.values()]
+        return [(target.endpoint, target.session) for target in self._table.values()]
 
-    def all(self) -> list[Source]:
+    def all(self) -> list[FetchTarget]:
         """Return the brokers with readings, the one that has waited longest first."""
-        return sorted((source for source in self._table.values() if source.size), key=lambda source: source.turn)
+        return sorted((target for target in self._table.values() if target.size), key=lambda target: target.turn)
 
     def under_way(self) -> list[Fetch]:
         """Return the fetches without an answer."""
-        both = [fetch for source in self._table.values() for fetch in (source.long, source.beside)]
+        both = [fetch for target in self._table.values() for fetch in (target.long, target.beside)]
         return [fetch for fetch in both if fetch is not None]
 
     @property
@@ -150,45 +150,45 @@ class Sources:
 
     def look_at_all(self) -> None:
         """Place every reading anew, because leaders or limits may have changed."""
-        for endpoint, source in list(self._table.items()):
-            if not source.size and source.long is None and source.beside is None:
+        for endpoint, target in list(self._table.items()):
+            if not target.size and target.long is None and target.beside is None:
                 del self._table[endpoint]
         for reading in self._readings.all():
             self._readings.touch(reading)
 
     # -- fetches ----------------------------------------------------------------------------------------------------
 
-    def note_asked(self, source: Source, partitions: Iterable[TopicPartition], before: Iterable[Asked]) -> None:
+    def note_asked(self, target: FetchTarget, partitions: Iterable[TopicPartition], before: Iterable[Asked]) -> None:
         """Note that a session asks for these partitions now, and no more for the readings in `before`."""
         for asked in before:
-            if self._sessions.get(asked.reading) is source:
+            if self._sessions.get(asked.reading) is target:
                 del self._sessions[asked.reading]
         for partition in partitions:
-            current = source.session.asked.get(partition)
+            current = target.session.asked.get(partition)
             if current is not None:
-                self._sessions[current.reading] = source
+                self._sessions[current.reading] = target
                 current.reading.is_waiting = False
-        source.changed.clear()
-        source.fresh.clear()
+        target.changed.clear()
+        target.fresh.clear()
 
     def begin(self, fetch: Fetch) -> None:
         """Note that a fetch was sent."""
-        source = fetch.source
-        source.turn = fetch.token
+        target = fetch.target
+        target.turn = fetch.token
         if fetch.lane is Lane.FETCH:
-            source.long = fetch
+            target.long = fetch
             return
-        source.beside = fetch
+        target.beside = fetch
         for partition, asked in fetch.asked.items():
             self._besides[asked.reading] = fetch
-            source.withdraw(partition)
+            target.withdraw(partition)
 
     def end(self, fetch: Fetch) -> None:
         """Note that a fetch has ended."""
         if fetch.lane is Lane.FETCH:
-            fetch.source.long = None
+            fetch.target.long = None
             return
-        fetch.source.beside = None
+        fetch.target.beside = None
         for asked in fetch.asked.values():
             if self._besides.pop(asked.reading, None) is not None:
                 self._readings.touch(asked.reading)
@@ -201,25 +201,25 @@ class Sources:
             return
         self._buffer.pause(reading.partition, is_paused=reading.is_paused)
         is_readable = reading.is_readable
-        source = self._source_of(reading, now_ms) if is_readable else None
+        target = self._target_of(reading, now_ms) if is_readable else None
         home = self._homes.get(reading)
-        if home is not source:
+        if home is not target:
             if home is not None:
                 home.size -= 1
                 home.withdraw(reading.partition)
                 del self._homes[reading]
-            if source is not None:
-                source.size += 1
-                self._homes[reading] = source
+            if target is not None:
+                target.size += 1
+                self._homes[reading] = target
         is_due = reading.not_before_ms <= now_ms
-        if is_readable and source is None and is_due:
+        if is_readable and target is None and is_due:
             self._leaderless[reading] = None
         else:
             self._leaderless.pop(reading, None)
-        if source is not None and is_due and reading not in self._besides:
-            source.offer(reading)
-        elif source is not None:
-            source.withdraw(reading.partition)
+        if target is not None and is_due and reading not in self._besides:
+            target.offer(reading)
+        elif target is not None:
+            target.withdraw(reading.partition)
         self._arm(reading, now_ms)
 
     def _arm(self, reading: Reading, now_ms: int) -> None:
@@ -249,7 +249,7 @@ class Sources:
         if self._readings.get(partition) is None:
             self._buffer.pause(partition, is_paused=False)
 
-    def _source_of(self, reading: Reading, now_ms: int) -> Source | None:
+    def _target_of(self, reading: Reading, now_ms: int) -> FetchTarget | None:
         endpoint = None
         if reading.preferred_node >= 0 and now_ms < reading.preferred_until_ms:
             # KIP-392: the replica that the leader has named, for a while.
@@ -259,7 +259,7 @@ class Sources:
         if endpoint is None:
             return None
         if endpoint not in self._table:
-            self._table[endpoint] = Source(endpoint=endpoint)
+            self._table[endpoint] = FetchTarget(endpoint=endpoint)
         return self._table[endpoint]
 
 

@@ -19,7 +19,6 @@ from typing import Final
 from kohort.client.consumer.application_events import (
     EARLIEST,
     LATEST,
-    Chunk,
     Fence,
     Sought,
     Start,
@@ -28,7 +27,8 @@ from kohort.client.consumer.application_events import (
 )
 from kohort.client.consumer.offsets.committed import Committed, CommittedOffsets
 from kohort.client.consumer.offsets.queries import Found, OffsetQueries, Result
-from kohort.client.core.retry import Backoff
+from kohort.client.core.cluster import Cluster
+from kohort.client.core.requests import Requests
 from kohort.errors import BrokerError, ErrorCode, KohortError, LogTruncationError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
 
@@ -100,42 +100,36 @@ class Readings:
     """The partitions that are being read.
 
     Args:
-        queries: looks up offsets by timestamp.
-        known_id: returns the id of an existing topic, as `Cluster.known_id`.
         committed: looks up committed offsets; `None` without a group.
         reset: `earliest`, `latest` or `none`.
-        retry: pauses after a refusal.
         on_trouble: called for a partition that cannot be read.
         on_back: called for a partition whose refusal has passed.
         on_remade: called for a partition whose topic was made again, unless a group assigned it by topic id.
-        deliver: takes the new offset of a reading to the application's side when the old one did not exist.
         on_skipped: called with the number of records before the ends at which partitions without a committed offset
             start; `None`: they are not counted.
     """
 
     def __init__(
         self,
+        requests: Requests,
+        cluster: Cluster,
         queries: OffsetQueries,
-        *,
-        known_id: Callable[[str], TopicId | None],
         committed: CommittedOffsets | None,
+        *,
         reset: str,
-        retry: Backoff,
         on_trouble: Callable[[TopicPartition, KohortError], None],
         on_back: Callable[[TopicPartition], None],
         on_remade: Callable[[TopicPartition, Fence], None],
-        deliver: Callable[[Chunk], None],
         on_skipped: Callable[[int], None] | None = None,
     ) -> None:
+        self._requests = requests
+        self._cluster = cluster
         self._queries = queries
-        self._known_id = known_id
         self._committed = committed
         self._reset: Final = reset
-        self._retry: Final = retry
         self._on_trouble = on_trouble
         self._on_back = on_back
         self._on_remade = on_remade
-        self._deliver = deliver
         self._on_skipped = on_skipped
         #: Partitions whose skipped records were told already: each rebalance starts there anew until an offset is
         #: committed.
@@ -272,7 +266,7 @@ class Readings:
 
     def rest(self, reading: Reading, now_ms: int) -> None:
         """Pause look-ups and fetches of a reading, for longer after each failure."""
-        reading.not_before_ms = now_ms + max(1, self._retry.delay_ms(reading.attempts))
+        reading.not_before_ms = now_ms + max(1, self._requests.retry.delay_ms(reading.attempts))
         reading.attempts += 1
         if reading.offset is None:
             self._resting[reading] = None
@@ -312,7 +306,7 @@ class Readings:
 
     def _compare(self, reading: Reading) -> None:
         """Compare a reading's topic id with the id in the metadata."""
-        known = self._known_id(reading.partition.topic)
+        known = self._cluster.known_id(reading.partition.topic)
         if known is None or known == reading.topic_id:
             return
         if reading.topic_id in (None, ZERO_TOPIC_ID):
@@ -365,7 +359,7 @@ class Readings:
             self.stick(reading, LogTruncationError(partition.topic, partition.partition, reading.offset, offset))
             return False
         reading.offset, reading.offset_epoch = offset, epoch
-        self._deliver(empty_chunk(reading.partition, reading.fence, offset))
+        self._requests.deliver(empty_chunk(reading.partition, reading.fence, offset))
         self.touch(reading)
         return True
 
@@ -468,7 +462,7 @@ class Readings:
         is_told = reading.is_sent_elsewhere or reading.timestamp is not None
         reading.must_reset, reading.is_sent_elsewhere, reading.timestamp = False, False, None
         if is_told:
-            self._deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
+            self._requests.deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
         return is_told
 
     def _count_skipped(self, begun: Mapping[TopicPartition, int], now_ms: int) -> None:

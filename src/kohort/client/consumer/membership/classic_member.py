@@ -16,9 +16,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Final
 
 from kohort.client.consumer.application_events import RebalanceEnforced, Word
-from kohort.client.consumer.membership.heartbeat_schedule import longest_interval_ms, patience_ms
-from kohort.client.consumer.membership.host import Later
-from kohort.client.consumer.membership.member import Member
+from kohort.client.consumer.membership.member import Later, Member, longest_interval_ms, patience_ms
 from kohort.client.consumer.membership.states import ACTIVE, MemberState, Step
 from kohort.client.core.actions import Disconnect, Endpoint, Lane
 from kohort.client.core.cluster import Cluster
@@ -56,13 +54,13 @@ class ClassicMember(Member):
     _is_beating: bool = False
     _protocol_name: str = ""
     #: The member's work as leader of the group.
-    _leading: Leading
+    _leader: LeaderAssignment
     #: Whether to join again: the group rebalances, or the subscription has changed.
     _must_rejoin: bool = False
     #: The new assignment, while partitions have to be given up for it first; `None` otherwise.
     _target: Set[TopicPartition] | None = None
     _attempts: int = 0
-    _matching: Matching
+    _matched: PatternSubscription
 
     # -- requests that are due ------------------------------------------------------------------------------------
 
@@ -71,15 +69,15 @@ class ClassicMember(Member):
         is_late = self._check_application(now_ms)
         if self.state not in ACTIVE or not self._knows_topics() or (is_late and self._give_up_silence(now_ms)):
             return
-        if self._leading.open is not None:
+        if self._leader.open is not None:
             self._compute(now_ms)
         if self.state is MemberState.STABLE:
             self._check_rejoin(now_ms)
 
     def speak(self, now_ms: int) -> None:
         """Send the JoinGroup or Heartbeat that is due."""
-        is_knowing = self.pattern is None or self._matching.is_known
-        is_busy = self._in_flight is not None or self._leading.open is not None
+        is_knowing = self.pattern is None or self._matched.is_known
+        is_busy = self._in_flight is not None or self._leader.open is not None
         if self.state not in ACTIVE or not is_knowing or is_busy or now_ms < self._due_ms:
             return
         endpoint = self._lookup.need(now_ms)
@@ -95,7 +93,7 @@ class ClassicMember(Member):
         """Return when the next request or a time limit is due."""
         deadlines = self._shared_deadlines()
         if self.state in ACTIVE:
-            is_idle = self._in_flight is None and self._leading.open is None and not self._is_waiting_for_poll
+            is_idle = self._in_flight is None and self._leader.open is None and not self._is_waiting_for_poll
             if is_idle and self._lookup.endpoint is not None:
                 deadlines.append(self._due_ms)
         return min(deadlines, default=None)
@@ -103,7 +101,7 @@ class ClassicMember(Member):
     def on_topics_changed(self, now_ms: int) -> None:
         """Join again with the new subscription."""
         self._must_rejoin, self._why = True, "the subscription has changed"
-        self._matching.restart()
+        self._matched.restart()
 
     def on_word(self, word: Word, now_ms: int) -> None:
         """Join again, with the application's reason, if it has asked for a rebalance."""
@@ -114,11 +112,11 @@ class ClassicMember(Member):
         """Match the pattern with the topics of the cluster; return whether all topics have been listed yet."""
         if self.pattern is None:
             return True
-        if (found := self._matching.look(self.pattern)) is not None:
+        if (found := self._matched.look(self.pattern)) is not None:
             if self.topics != found and self.epoch >= 0:
                 self._want_rejoin("other topics match the pattern")
             self.topics = found
-        return self._matching.is_known
+        return self._matched.is_known
 
     def _want_rejoin(self, why: str) -> None:
         """Join again when the member is at rest; an open callback ends first."""
@@ -127,7 +125,7 @@ class ClassicMember(Member):
 
     def followed_topics(self) -> set[str]:
         """Return its own topics; as leader, those of every member of the group."""
-        return {*self.topics, *self._leading.topics}
+        return {*self.topics, *self._leader.topics}
 
     @property
     def _is_cooperative(self) -> bool:
@@ -141,7 +139,7 @@ class ClassicMember(Member):
     def _is_watched(self) -> bool:
         # JoinGroup and SyncGroup under way have time limits of their own.
         if self.state in (MemberState.JOINING, MemberState.PREPARING_REBALANCE):
-            return bool(self.owned) and self._in_flight is None and self._leading.open is None
+            return bool(self.owned) and self._in_flight is None and self._leader.open is None
         return self.epoch >= 0
 
     @property
@@ -164,7 +162,7 @@ class ClassicMember(Member):
         self._on_heard(max(sent_ms, now_ms - self._session_ms // 2))
 
     def _check_rejoin(self, now_ms: int) -> None:
-        if self._leading.has_changed():
+        if self._leader.has_changed():
             self._want_rejoin("topics have changed, and this member leads")
         if not self._must_rejoin:
             return
@@ -204,13 +202,13 @@ class ClassicMember(Member):
         self.epoch = -1
         # Both hold the picture of the generation that has ended.
         self._target = None
-        self._leading, self._matching = Leading(self._cluster), Matching(self._cluster)
+        self._leader, self._matched = LeaderAssignment(self._cluster), PatternSubscription(self._cluster)
         self._must_rejoin = False
         self._due_ms = 0
         self._drop_request()
 
     def _drop_request(self) -> None:
-        self._leading.open = None
+        self._leader.open = None
         if self._in_flight is not None:
             self._requests.forget(self._in_flight)
             self._in_flight = None
@@ -275,10 +273,10 @@ class ClassicMember(Member):
         self.member_id = response.member_id
         self.epoch = response.generation_id
         self._protocol_name = response.protocol_name or ""
-        self._leading.stop()
+        self._leader.stop()
         # Only the leader gets the members' subscriptions, and computes from them.
         if response.leader == self.member_id:
-            self._leading.open = response
+            self._leader.open = response
         else:
             self._sync(endpoint, {}, now_ms)
 
@@ -306,7 +304,7 @@ class ClassicMember(Member):
             self._refuse(code, explain_refusal(self._settings, code), now_ms)
 
     def _again(self, now_ms: int) -> None:
-        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
 
     def _compute(self, now_ms: int) -> None:
@@ -315,9 +313,9 @@ class ClassicMember(Member):
         if endpoint is None:
             return
         try:
-            assignment = self._leading.compute()
+            assignment = self._leader.compute()
         except ProtocolError as error:
-            self._leading.stop()
+            self._leader.stop()
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"a member's subscription: {error}", now_ms)
             return
         if assignment is not None:
@@ -377,7 +375,7 @@ class ClassicMember(Member):
 
         def on_answer(answer: Answer, endpoint: Endpoint, answered_ms: int) -> None:
             is_cut = self._requests.is_followed(endpoint, token)
-            self._due_ms = self._beats.next_ms(now_ms, interval_ms, answered_ms, is_cut=is_cut)
+            self._due_ms = self._schedule.next_ms(now_ms, interval_ms, answered_ms, is_cut=is_cut)
             self._on_heartbeat(answer, endpoint, now_ms, answered_ms)
 
         patience = patience_ms(self._requests.request_timeout_ms, interval_ms, self._session_ms)
@@ -553,7 +551,7 @@ def explain_refusal(settings: ConsumerSettings, code: ErrorCode) -> str | None:
 # Source: Kafka's JoinGroup and SyncGroup; KIP-814 (a static leader that returns computes nothing, but watches).
 
 
-class Leading:
+class LeaderAssignment:
     """The leader's part of one member; empty while the member follows."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -616,7 +614,7 @@ class Leading:
 # Source: Kafka's subscriptions by pattern, which the classic protocol leaves to the client.
 
 
-class Matching:
+class PatternSubscription:
     """The topics that the pattern of one member matches."""
 
     def __init__(self, cluster: Cluster) -> None:

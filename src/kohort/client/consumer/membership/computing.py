@@ -11,18 +11,16 @@ Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstall
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from kohort.assign.interface import Assignable, AssignableMember
 from kohort.assign.ownership import PartitionSpace
 from kohort.assign.subscribers import subscribers_by_topic
 from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
-from kohort.client.consumer.membership.host import Later
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.coordinator_lookup import BUSY, MOVED, CoordinatorLookup
 from kohort.client.core.requests import Answer, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor, ConsumerGroupHeartbeatResponse
@@ -56,7 +54,7 @@ class _Result(NamedTuple):
     said: Sequence[tuple[str, int, bytes]]
 
 
-class Computing:
+class AssignmentComputation:
     """The computations of one membership.
 
     Args:
@@ -65,7 +63,6 @@ class Computing:
         assignors: in the order of preference; without any, the coordinator does not ask this member.
         group_id: its group.
         timeout_ms: for so long the result is sent again, if the coordinator does not take it at once.
-        retry: pauses between two attempts.
         on_begun: called with the time when the coordinator knows that this member computes: a heartbeat that is sent
             then
             is answered with the result's assignment.
@@ -79,15 +76,13 @@ class Computing:
         *,
         group_id: str,
         timeout_ms: int,
-        retry: Backoff,
-        on_begun: Later,
+        on_begun: Callable[[int], None],
     ) -> None:
         self._requests = requests
         self._lookup = lookup
         self._assignors: Final = assignors
         self._group_id: Final = group_id
         self._timeout_ms: Final = timeout_ms
-        self._retry = retry
         self._on_begun = on_begun
         #: Metadata by assignor; empty until the application has given them.
         self._metadata: tuple[bytes, ...] = ()
@@ -243,7 +238,7 @@ class Computing:
                 )
             return
         # For a stale epoch: the answer to a heartbeat under way brings the new one.
-        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
 
 

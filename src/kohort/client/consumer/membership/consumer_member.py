@@ -18,10 +18,8 @@ from typing import NamedTuple
 
 from kohort.client.consumer.application_events import CallbackKind, Subscribed, Word
 from kohort.client.consumer.local_assignors import ComputationDone
-from kohort.client.consumer.membership.computing import NOT_OFFERED, Computing
-from kohort.client.consumer.membership.heartbeat_schedule import longest_interval_ms, patience_ms, silence_ms
-from kohort.client.consumer.membership.host import Later
-from kohort.client.consumer.membership.member import Member
+from kohort.client.consumer.membership.computing import NOT_OFFERED, AssignmentComputation
+from kohort.client.consumer.membership.member import Later, Member, longest_interval_ms, patience_ms, silence_ms
 from kohort.client.consumer.membership.states import ACTIVE, MemberState
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.coordinator_lookup import BUSY, MOVED
@@ -168,11 +166,11 @@ class UnansweredMember(ReconcilingMember):
     def _retry_all(self, now_ms: int) -> None:
         """Send a full heartbeat after a pause: the coordinator may have missed any earlier field."""
         self._is_full = True
-        self._due_ms = now_ms + self._retry.delay_ms(self._attempts)
+        self._due_ms = now_ms + self._requests.retry.delay_ms(self._attempts)
         self._attempts += 1
 
 
-class _Beat(NamedTuple):
+class _AnsweredHeartbeat(NamedTuple):
     """An answered heartbeat: time of sending, interval by then (0: none yet), whether cut, whether full."""
 
     sent_ms: int
@@ -207,14 +205,13 @@ class ConsumerMember(UnansweredMember):
     _listing: tuple[int, ...] = ()
 
     @cached_property
-    def _computing(self) -> Computing:
-        return Computing(
+    def _computing(self) -> AssignmentComputation:
+        return AssignmentComputation(
             self._requests,
             self._lookup,
             self._settings.local_assignors,
             group_id=self.group_id,
             timeout_ms=self._settings.options["max_poll_interval_ms"],
-            retry=self._retry,
             on_begun=self._hurry,
         )
 
@@ -336,7 +333,7 @@ class ConsumerMember(UnansweredMember):
         for token in self._in_flight:
             self._requests.forget(token)
         self._in_flight = self._listing = ()
-        self._lookup.hearing.hearer = self
+        self._lookup.updates.member = self
 
     # -- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -364,7 +361,7 @@ class ConsumerMember(UnansweredMember):
             proposed_heartbeat_interval_ms=self._settings.proposed_heartbeat_interval_ms,
             registration_timeout_ms=self._settings.registration_timeout_ms if self.epoch == 0 else -1,
             expansion_timeout_ms=self._settings.expansion_timeout_ms if self.epoch == 0 else -1,
-            wants_numbers=self._lookup.hearing.is_on,
+            wants_numbers=self._lookup.updates.is_on,
             metadata=said.metadata,
             watched_version=said.watched_version,
             client_assignors=self._computing.take_words(is_full=is_full),
@@ -384,9 +381,9 @@ class ConsumerMember(UnansweredMember):
                 # It has heard of a newer epoch since: that one counts.
                 self._is_full, self._due_ms = True, answered_ms
             else:
-                beat = _Beat(now_ms, interval_ms, self._requests.is_followed(endpoint, token), is_full)
+                beat = _AnsweredHeartbeat(now_ms, interval_ms, self._requests.is_followed(endpoint, token), is_full)
                 self._on_answer(answer, response, endpoint, answered_ms, beat)
-            self._lookup.hearing.on_said(answered_ms)
+            self._lookup.updates.on_said(answered_ms)
 
         token = self._requests.send(
             endpoint,
@@ -428,7 +425,7 @@ class ConsumerMember(UnansweredMember):
         response: ConsumerGroupHeartbeatResponse | None,
         endpoint: Endpoint,
         now_ms: int,
-        beat: _Beat,
+        beat: _AnsweredHeartbeat,
     ) -> None:
         if response is None:
             assert isinstance(answer, RequestFailed)
@@ -441,7 +438,7 @@ class ConsumerMember(UnansweredMember):
         self._note(response, beat.sent_ms, was_full=beat.was_full)
         is_kohort = isinstance(answer, ResponseReceived) and answer.is_kohort
         if is_kohort:
-            self._lookup.hearing.begin()
+            self._lookup.updates.begin()
         elif self._settings.local_assignors:
             self._send_leave(None, now_ms)
             self._refuse(ErrorCode.UNSUPPORTED_VERSION, NOT_OFFERED, now_ms)
@@ -449,7 +446,7 @@ class ConsumerMember(UnansweredMember):
         if not self._follow(now_ms) and not (self._has_word or self._is_full):
             # An answer with an assignment has ended its hold by itself, not because of the request behind it.
             is_cut = beat.is_cut and response.assignment is None
-            due_ms = self._beats.next_ms(
+            due_ms = self._schedule.next_ms(
                 beat.sent_ms, self._interval_ms, now_ms, is_cut=is_cut, former_ms=beat.interval_ms
             )
             # A member that was told others' metadata heartbeats again at once, so that the broker can tell it the next
@@ -486,7 +483,7 @@ class ConsumerMember(UnansweredMember):
         is_told = bool(self._settings.local_assignors) or response.client_assignment is not None
         if self._asked is not None and is_told:
             self._computing.on_told(response, self._asked, (self.member_id, self.epoch))
-        if response.assignment is not None and self._lookup.hearing.takes(response.number):
+        if response.assignment is not None and self._lookup.updates.takes(response.number):
             # The coordinator waits for the list of owned partitions even if a heartbeat's answer assigns what the
             # member has.
             self._is_owed = self._is_owed or self.state is not MemberState.JOINING
@@ -501,20 +498,20 @@ class ConsumerMember(UnansweredMember):
         self._is_owed = self._is_owed or told != self._latest
         self._latest = told
 
-    # -- beside heartbeats: see `membership_updates` ----------------------------------------------------------------
+    # -- beside heartbeats: see `coordinator_lookup` ----------------------------------------------------------------
 
     def say(self) -> MemberWord | None:
-        """See `Hearer.say`."""
+        """See `UpdatedMember.say`."""
         if self.epoch <= 0 or self.state not in ACTIVE or self._is_full:
             return None
-        return self._lookup.hearing.build_word(self.group_id, self.member_id, self.epoch, self._latest)
+        return self._lookup.updates.build_word(self.group_id, self.member_id, self.epoch, self._latest)
 
     def has_list_to_say(self) -> bool:
-        """See `Hearer.has_list_to_say`."""
+        """See `UpdatedMember.has_list_to_say`."""
         return bool(self._listing) or self._has_word or self._is_full
 
     def take_news(self, news: MemberNews, now_ms: int) -> None:
-        """See `Hearer.take_news`."""
+        """See `UpdatedMember.take_news`."""
         if self.epoch <= 0 or self.state not in ACTIVE or news.member_id != self.member_id:
             return
         if news.assignment is not None:
@@ -524,7 +521,7 @@ class ConsumerMember(UnansweredMember):
             self._follow(now_ms)
 
     def take_refusal(self, news: MemberNews, lane: Lane, now_ms: int) -> None:
-        """See `Hearer.take_refusal`."""
+        """See `UpdatedMember.take_refusal`."""
         if news.member_id == self.member_id:
             self.on_refused(ErrorCode.of(news.error_code), news.member_epoch, lane, now_ms)
 

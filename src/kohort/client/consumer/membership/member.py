@@ -11,35 +11,73 @@ Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the me
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from kohort.client.consumer.application_events import (
     CallbackDone,
     CallbackKind,
     CallbackStarted,
-    CallbackWanted,
     Identity,
     OwnedUntil,
     Start,
     Subscribed,
     Word,
 )
-from kohort.client.consumer.membership.heartbeat_schedule import Beats, silence_ms
-from kohort.client.consumer.membership.host import Host, Later
-from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, MemberState, Step
+from kohort.client.consumer.membership.publishing import MembershipMetadata
+from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, Callbacks, MemberState, Step
 from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.coordinator_lookup import CoordinatorLookup
 from kohort.client.core.refusals import Absence, left_out
 from kohort.client.core.requests import Answer, RequestFailed, Requests
-from kohort.client.core.retry import Backoff
 from kohort.client.options import ConsumerSettings
-from kohort.errors import ErrorCode, InvariantViolation
+from kohort.errors import ErrorCode, InvariantViolation, KohortError
 from kohort.ids import TopicId, TopicPartition
 from kohort.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kohort.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+#: Continues the work at the given time, milliseconds.
+Later = Callable[[int], None]
+
+
+class MemberHost(Protocol):
+    """The calls by which a member starts and stops reading, commits, and reports to the application."""
+
+    #: The metadata that the consumer publishes to its group.
+    publishing: MembershipMetadata
+    #: Wakes the member, whose answers to heartbeats concern no other part unless its state changes.
+    wake_member: Callable[[], None]
+
+    def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
+        """Fetch these partitions from now on."""
+        ...
+
+    def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
+        """Stop fetching these partitions; their positions stay known."""
+        ...
+
+    def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
+        """Stop fetching these partitions and drop the fetches under way."""
+        ...
+
+    def commit_before_revocation(
+        self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
+    ) -> None:
+        """Commit the consumed offsets of partitions that are given up, if enabled; call `then` in any case."""
+        ...
+
+    def forget_consumed(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit nothing more of these partitions: other members own them."""
+        ...
+
+    def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
+        """Report an error to the application at its next poll."""
+        ...
+
+    def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
+        """Go on with the classic protocol, because the broker lacks KIP-848."""
+        ...
 
 
 class _Doubt(NamedTuple):
@@ -65,14 +103,13 @@ class Member(ABC):
 
     def __init__(
         self,
-        host: Host,
+        host: MemberHost,
         requests: Requests,
         cluster: Cluster,
         lookup: CoordinatorLookup,
         settings: ConsumerSettings,
         *,
         member_id: str,
-        retry: Backoff,
     ) -> None:
         assert settings.options["group_id"] is not None
         self.group_id = settings.options["group_id"]
@@ -90,14 +127,13 @@ class Member(ABC):
             timeout_ms=settings.options["max_poll_interval_ms"],
             policy=settings.options["revocation_timeout_policy"],
         )
-        self._beats = Beats()
+        self._schedule = HeartbeatSchedule()
         self._idleness = Idleness(requests, group_id=settings.options["group_id"], is_classic=self.is_classic)
         self._host = host
         self._requests = requests
         self._cluster = cluster
         self._lookup = lookup
         self._settings = settings
-        self._retry = retry
         #: Whether the member leaves for good when its consumer is closed; `None`: only a dynamic member does.
         self.goes_for_good: bool | None = None
         #: Called when the member has left; `None` unless it is leaving.
@@ -151,7 +187,7 @@ class Member(ABC):
 
     @abstractmethod
     def speak(self, now_ms: int) -> None:
-        """Send the heartbeat or join that is due, after all other requests of this round (see `heartbeat_schedule`)."""
+        """Send the heartbeat or join that is due, after all other requests of this round (see `HeartbeatSchedule`)."""
 
     @abstractmethod
     def next_deadline(self) -> int | None:
@@ -563,99 +599,6 @@ class Member(ABC):
         self._requests.wake_all()
 
 
-# The rebalance callback that the application has to answer before a member may go on.
-#
-# Laws: one callback at a time. An answer to an older one has no effect. While the application runs a callback,
-# max.poll.interval.ms does not run.
-# Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
-
-
-@dataclass(slots=True, kw_only=True)
-class _Open:
-    wanted: CallbackWanted
-    is_running: bool
-    deadline_ms: int
-    #: How often the deadline has passed.
-    overdue: int
-
-
-class Callbacks:
-    """Asks the application to run a callback, and waits for its answer.
-
-    Args:
-        requests: takes the callback to the application.
-        timeout_ms: how long a revocation may take.
-        policy: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
-    """
-
-    def __init__(self, requests: Requests, *, timeout_ms: int, policy: str) -> None:
-        self._requests = requests
-        self._timeout_ms: Final = timeout_ms
-        self._policy: Final = policy
-        #: The callback that the application has to answer, with its state; `None`: there is none.
-        self.opened: _Open | None = None
-        self._next_number = 1
-
-    @property
-    def open(self) -> CallbackWanted | None:
-        """The callback that the application has to answer; `None`: there is none."""
-        return None if self.opened is None else self.opened.wanted
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the application runs that callback now."""
-        return self.opened is not None and self.opened.is_running
-
-    def ask(self, kind: CallbackKind, partitions: set[TopicPartition], reason: str, now_ms: int) -> None:
-        """Ask for a callback; one that was open before is dropped."""
-        wanted = CallbackWanted(
-            number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)), reason=reason
-        )
-        self._next_number += 1
-        self.opened = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
-        self._requests.deliver(wanted)
-
-    def on_started(self, number: int, now_ms: int) -> CallbackWanted | None:
-        """Note that the application runs the callback, and start its time; `None`: it is not the open one."""
-        if self.opened is None or self.opened.wanted.number != number:
-            return None
-        self.opened.is_running = True
-        self.opened.deadline_ms = now_ms + self._timeout_ms
-        return self.opened.wanted
-
-    def on_done(self, number: int) -> CallbackWanted | None:
-        """Close the callback that the application has answered, and return it; `None`: it is not the open one."""
-        if self.opened is None or self.opened.wanted.number != number:
-            return None
-        wanted, self.opened = self.opened.wanted, None
-        return wanted
-
-    def drop(self) -> None:
-        """Drop the open callback: its answer will have no effect."""
-        self.opened = None
-
-    @property
-    def late_ms(self) -> int | None:
-        """When the time of a running revocation callback ends; `None`: none runs."""
-        each = self.opened
-        is_timed = each is not None and each.is_running and each.wanted.kind is CallbackKind.REVOKED
-        return each.deadline_ms if is_timed and each is not None else None
-
-    def must_leave(self, now_ms: int) -> bool:
-        """Return whether the revocation callback has run for so long that the member has to leave."""
-        if self.opened is None or self.late_ms is None or now_ms < self.late_ms:
-            return False
-        self.opened.overdue += 1
-        if self._policy == "leave" or (self._policy == "retry_then_leave" and self.opened.overdue > 1):
-            return True
-        self.opened.deadline_ms = now_ms + self._timeout_ms
-        self._requests.warn(
-            f"the revocation callback has been running for {self._timeout_ms * self.opened.overdue} ms, "
-            "which is as long as the group waits (max.poll.interval.ms); its partitions may go to others meanwhile"
-        )
-        return False
-
-
 # The warning for a member without partitions: one line that says why it has none.
 #
 # Laws: said once for as long as it lasts; a member that waits for others to give up their partitions is none.
@@ -723,3 +666,59 @@ class Idleness:
             if member_count:
                 why = f"{member_count} members share {partitions}"
         self._requests.warn(f"no partition for this member of group {self._group_id}: {why}")
+
+
+#: Added to the end of the longest hold: a broker may stand still for a moment before it answers.
+_MARGIN_MS: Final = 2_000
+#: Holds in a row that a member may cut before it heartbeats by `_PAUSE_MS`.
+_PROMPT_CUTS: Final = 2
+_PAUSE_MS: Final = 1_000
+#: Least heartbeats in a session, so that two that are held are answered before it ends.
+_BEATS_PER_SESSION: Final = 3
+#: The session is shortened by one part of this many, for clocks that differ.
+_CLOCK_PARTS: Final = 100
+
+
+class HeartbeatSchedule:
+    """The schedule of one member's heartbeats."""
+
+    __slots__ = ("_cuts",)
+
+    def __init__(self) -> None:
+        #: Holds in a row that were cut.
+        self._cuts = 0
+
+    def next_ms(self, sent_ms: int, interval_ms: int, now_ms: int, *, is_cut: bool, former_ms: int = 0) -> int:
+        """Return when to send the next heartbeat, now that the one of `sent_ms` is answered.
+
+        Args:
+            interval_ms: by that answer.
+            is_cut: something was asked behind it, by its connection, before it was answered.
+            former_ms: the interval by which it was held; 0: the same.
+        """
+        self._cuts = self._cuts + 1 if is_cut else 0
+        # No broker takes half of an interval for an answer, unless it holds it.
+        is_held = 2 * (now_ms - sent_ms) >= min(interval_ms, former_ms or interval_ms)
+        if is_held or 0 < self._cuts <= _PROMPT_CUTS:
+            # The broker can hold the next heartbeat, too, only once it has it.
+            return now_ms
+        return sent_ms + (min(interval_ms, _PAUSE_MS) if is_cut else interval_ms)
+
+
+def patience_ms(request_timeout_ms: int, interval_ms: int, session_ms: int) -> int:
+    """Return for how long to wait for the answer to a heartbeat, milliseconds.
+
+    That is the request timeout, or the longest hold if that is longer.
+    """
+    # A third of the session is left for a heartbeat by another connection.
+    return max(min(request_timeout_ms, session_ms * 2 // 3), interval_ms + _MARGIN_MS)
+
+
+def longest_interval_ms(interval_ms: int, session_ms: int) -> int:
+    """Return the longest time between two heartbeats for a member that shall send one in `interval_ms`."""
+    return min(interval_ms, session_ms // _BEATS_PER_SESSION)
+
+
+def silence_ms(session_ms: int) -> int:
+    """Return for how long after an answered heartbeat was sent a member surely keeps its partitions."""
+    return session_ms - session_ms // _CLOCK_PARTS

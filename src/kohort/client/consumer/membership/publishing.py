@@ -37,7 +37,7 @@ class Said(NamedTuple):
     watched_version: int
 
 
-class Publishing:
+class MembershipMetadata:
     """One consumer's published metadata, and that of the other members.
 
     Args:

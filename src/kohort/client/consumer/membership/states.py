@@ -7,8 +7,13 @@ the application's callbacks; KIP-848 and the classic protocol walk through the s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from kohort.client.consumer.application_events import CallbackKind, CallbackWanted
+from kohort.client.core.requests import Requests
+from kohort.ids import TopicPartition
 
 
 class MemberState(Enum):
@@ -105,3 +110,96 @@ TRANSITIONS: Final[dict[tuple[MemberState, Step], MemberState]] = {
     (_S.FENCED, Step.LEFT): _S.UNSUBSCRIBED,
     (_S.LEAVING, Step.LEFT): _S.UNSUBSCRIBED,
 }
+
+
+# The rebalance callback that the application has to answer before a member may go on.
+#
+# Laws: one callback at a time. An answer to an older one has no effect. While the application runs a callback,
+# max.poll.interval.ms does not run.
+# Source: the consumer threading refactor (CTR): awaiting callbacks, and what to do when a revocation times out.
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    wanted: CallbackWanted
+    is_running: bool
+    deadline_ms: int
+    #: How often the deadline has passed.
+    overdue: int
+
+
+class Callbacks:
+    """Asks the application to run a callback, and waits for its answer.
+
+    Args:
+        requests: takes the callback to the application.
+        timeout_ms: how long a revocation may take.
+        policy: `leave`, `retry` (wait for ever) or `retry_then_leave` (wait once more).
+    """
+
+    def __init__(self, requests: Requests, *, timeout_ms: int, policy: str) -> None:
+        self._requests = requests
+        self._timeout_ms: Final = timeout_ms
+        self._policy: Final = policy
+        #: The callback that the application has to answer, with its state; `None`: there is none.
+        self.opened: _Open | None = None
+        self._next_number = 1
+
+    @property
+    def open(self) -> CallbackWanted | None:
+        """The callback that the application has to answer; `None`: there is none."""
+        return None if self.opened is None else self.opened.wanted
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the application runs that callback now."""
+        return self.opened is not None and self.opened.is_running
+
+    def ask(self, kind: CallbackKind, partitions: set[TopicPartition], reason: str, now_ms: int) -> None:
+        """Ask for a callback; one that was open before is dropped."""
+        wanted = CallbackWanted(
+            number=self._next_number, kind=kind, partitions=tuple(sorted(partitions)), reason=reason
+        )
+        self._next_number += 1
+        self.opened = _Open(wanted=wanted, is_running=False, deadline_ms=now_ms + self._timeout_ms, overdue=0)
+        self._requests.deliver(wanted)
+
+    def on_started(self, number: int, now_ms: int) -> CallbackWanted | None:
+        """Note that the application runs the callback, and start its time; `None`: it is not the open one."""
+        if self.opened is None or self.opened.wanted.number != number:
+            return None
+        self.opened.is_running = True
+        self.opened.deadline_ms = now_ms + self._timeout_ms
+        return self.opened.wanted
+
+    def on_done(self, number: int) -> CallbackWanted | None:
+        """Close the callback that the application has answered, and return it; `None`: it is not the open one."""
+        if self.opened is None or self.opened.wanted.number != number:
+            return None
+        wanted, self.opened = self.opened.wanted, None
+        return wanted
+
+    def drop(self) -> None:
+        """Drop the open callback: its answer will have no effect."""
+        self.opened = None
+
+    @property
+    def late_ms(self) -> int | None:
+        """When the time of a running revocation callback ends; `None`: none runs."""
+        each = self.opened
+        is_timed = each is not None and each.is_running and each.wanted.kind is CallbackKind.REVOKED
+        return each.deadline_ms if is_timed and each is not None else None
+
+    def must_leave(self, now_ms: int) -> bool:
+        """Return whether the revocation callback has run for so long that the member has to leave."""
+        if self.opened is None or self.late_ms is None or now_ms < self.late_ms:
+            return False
+        self.opened.overdue += 1
+        if self._policy == "leave" or (self._policy == "retry_then_leave" and self.opened.overdue > 1):
+            return True
+        self.opened.deadline_ms = now_ms + self._timeout_ms
+        self._requests.warn(
+            f"the revocation callback has been running for {self._timeout_ms * self.opened.overdue} ms, "
+            "which is as long as the group waits (max.poll.interval.ms); its partitions may go to others meanwhile"
+        )
+        return False

@@ -25,7 +25,6 @@ from kohort.client.core.cluster import Cluster
 from kohort.client.core.coordinator_lookup import MOVED, CoordinatorLookup
 from kohort.client.core.refusals import Absence, refused
 from kohort.client.core.requests import Answer, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.client.records import Committable, with_metadata
 from kohort.errors import ErrorCode, FencedError, KohortError, KohortTimeoutError, PartlyDoneError, UnknownTopicError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
@@ -174,7 +173,6 @@ class Commits:
         group_id: the group.
         instance_id: the `group.instance.id` of a static member; `None` for a dynamic one.
         auto_interval_ms: pause between automatic commits; `None` switches them off.
-        retry: pauses between two attempts.
     """
 
     def __init__(
@@ -187,7 +185,6 @@ class Commits:
         group_id: str,
         instance_id: str | None,
         auto_interval_ms: int | None,
-        retry: Backoff,
     ) -> None:
         self._requests = requests
         self._lookup = lookup
@@ -196,7 +193,6 @@ class Commits:
         self._group_id = group_id
         self._instance_id = instance_id
         self._auto_interval_ms = auto_interval_ms
-        self._retry = retry
         #: partition -> offset below which the application has returned, if that is not committed yet; and the topic id.
         self._consumed: dict[TopicPartition, tuple[Committable, TopicId | None]] = {}
         self._auto_due_ms: int | None = None
@@ -553,10 +549,10 @@ class Commits:
             # A commit without a member id has no name to be fenced by.
             group_instance_id=self._instance_id if member_id else None,
             topics=list(topics.values()),
-            member=self._lookup.hearing.say(),
+            member=self._lookup.updates.say(),
         )
         sent = self._sent = _Sent(commit=commit, entries=entries, endpoint=endpoint, epoch=epoch, names=names)
-        era = self._lookup.hearing.era
+        era = self._lookup.updates.era
 
         def then(answer: Answer, now_ms: int) -> None:
             self._sent = None
@@ -566,7 +562,7 @@ class Commits:
             response = message_of(answer, OffsetCommitResponse)
             self._on_answer(sent, response, now_ms)
             if response is not None and response.member_news is not None:
-                self._lookup.hearing.hear(response.member_news, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
+                self._lookup.updates.hear(response.member_news, era=era, lane=Lane.COORDINATOR, now_ms=now_ms)
 
         most = LAST_BY_NAME if ZERO_TOPIC_ID in names else None
         self._requests.send(endpoint, Lane.COORDINATOR, request, then, max_version=most, wake=self.wake)
@@ -577,11 +573,12 @@ class Commits:
         for topic in () if response is None else response.topics:
             name = topic.name or sent.names.get(bytes(topic.topic_id), "")
             for row in topic.partitions:
-                codes[TopicPartition(name, row.partition_index)] = ErrorCode.of(row.error_code)
+                found = ErrorCode.of(row.error_code) if row.error_code else ErrorCode.NONE
+                codes[TopicPartition(name, row.partition_index)] = found
         seen = set(codes.values())
         if response is None or not MOVED.isdisjoint(seen):
             self._lookup.lost(sent.endpoint, now_ms)
-            self._due_ms = now_ms + max(1, self._retry.delay_ms(self._attempts))
+            self._due_ms = now_ms + max(1, self._requests.retry.delay_ms(self._attempts))
             self._attempts += 1
         else:
             self._attempts = 0
@@ -615,7 +612,7 @@ class Commits:
             self._end(commit, partition, self._refusal(partition, code))
             return
         entry.refusal = code
-        entry.due_ms = now_ms + max(1, self._retry.delay_ms(entry.attempts))
+        entry.due_ms = now_ms + max(1, self._requests.retry.delay_ms(entry.attempts))
         entry.attempts += 1
         if code in UNKNOWN_TOPIC:
             # Metadata that are newer than this answer tell whether the topic is gone.

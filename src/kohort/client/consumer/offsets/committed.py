@@ -16,7 +16,6 @@ from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.coordinator_lookup import MOVED, CoordinatorLookup
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
@@ -52,14 +51,11 @@ class _Query:
 class CommittedOffsets:
     """The OffsetFetch queries of one group."""
 
-    def __init__(
-        self, requests: Requests, lookup: CoordinatorLookup, committer: Committer, *, group_id: str, retry: Backoff
-    ) -> None:
+    def __init__(self, requests: Requests, lookup: CoordinatorLookup, committer: Committer, *, group_id: str) -> None:
         self._requests = requests
         self._lookup = lookup
         self._committer = committer
         self._group_id = group_id
-        self._retry = retry
         self._queries: list[_Query] = []
         #: Wakes this part of the machine.
         self.wake: Callable[[], None] = lambda: None
@@ -184,7 +180,7 @@ class CommittedOffsets:
             query.then(known, now_ms)
 
     def _ask_again(self, query: _Query, now_ms: int) -> None:
-        query.due_ms = now_ms + max(1, self._retry.delay_ms(query.attempts))
+        query.due_ms = now_ms + max(1, self._requests.retry.delay_ms(query.attempts))
         query.attempts += 1
 
     def _end_query(self, query: _Query, result: Committed, now_ms: int) -> None:

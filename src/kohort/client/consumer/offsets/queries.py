@@ -16,7 +16,6 @@ from kohort.client.core.actions import Endpoint, Lane
 from kohort.client.core.cluster import Cluster
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Requests, message_of
-from kohort.client.core.retry import Backoff
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
 from kohort.ids import TopicPartition
 from kohort.wire.messages.list_offsets import (
@@ -61,11 +60,10 @@ class _Query:
 class OffsetQueries:
     """The ListOffsets queries of one client; each partition's leader is asked."""
 
-    def __init__(self, requests: Requests, cluster: Cluster, *, is_read_committed: bool, retry: Backoff) -> None:
+    def __init__(self, requests: Requests, cluster: Cluster, *, is_read_committed: bool) -> None:
         self._requests = requests
         self._cluster = cluster
         self._is_read_committed = is_read_committed
-        self._retry = retry
         self._queries: list[_Query] = []
         #: Wakes this part of the machine, and the one that follows the queries' topics.
         self.wake: Callable[[], None] = lambda: None
@@ -181,7 +179,7 @@ class OffsetQueries:
         return UnknownTopicError(partition.topic)
 
     def _pause(self, query: _Query, now_ms: int) -> None:
-        query.due_ms = now_ms + max(1, self._retry.delay_ms(query.attempts))
+        query.due_ms = now_ms + max(1, self._requests.retry.delay_ms(query.attempts))
         query.attempts += 1
 
     def _send(self, query: _Query, leader: Endpoint, partitions: list[TopicPartition], now_ms: int) -> None:

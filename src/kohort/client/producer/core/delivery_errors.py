@@ -198,4 +198,4 @@ class Losses:
         if not count:
             return None
         were = "record was" if count == 1 else "records were"
-        return f"{count} {were} not stored, and nobody has asked what send returned for them: {self._last_error}"
+        return f"{count} {were} not stored, and the program has not asked their futures: {self._last_error}"

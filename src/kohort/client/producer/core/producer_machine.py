@@ -97,11 +97,10 @@ class ProducerMachine:
         self._batch_bytes = batch_bytes
         self._on_release = on_release
         self._is_room_wanted = is_room_wanted
-        self._requests = Requests(request_timeout_ms=client.options["request_timeout_ms"])
+        self._requests = Requests(request_timeout_ms=client.options["request_timeout_ms"], retry=client.retry)
         self._cluster = Cluster(
             self._requests,
             bootstrap=client.bootstrap,
-            retry=client.retry,
             max_age_ms=client.options["metadata_max_age_ms"],
             on_change=self._on_metadata,
             on_unreachable=self._on_unreachable,

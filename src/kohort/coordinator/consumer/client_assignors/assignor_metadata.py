@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kohort.assign.interface import Assignable
-from kohort.coordinator.commands.groups import ConsumerGroupHeartbeat
-from kohort.coordinator.commands.values import ClientAssignor
+from kohort.coordinator.commands import ClientAssignor, ConsumerGroupHeartbeat
 from kohort.coordinator.consumer.assignment.assignor_input import chosen_assignor
 from kohort.coordinator.consumer.client_assignors.state import Shape, shape_of, size_of
 from kohort.coordinator.consumer.subscription_metadata import NO_CHANGE, MembershipChange, count_members

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from kohort.coordinator.commands.values import ClientAssignment, ClientAssignor
+from kohort.coordinator.commands import ClientAssignment, ClientAssignor
 
 #: Name, lowest and highest version of each assignor of a member, in the order of its preference.
 Shape = tuple[tuple[str, int, int], ...]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from kohort.coordinator.commands.base import Partitions
+from kohort.coordinator.commands import Partitions
 from kohort.coordinator.model import NO_GRANTS, ConsumerMember, Grants
 from kohort.coordinator.records.types import CurrentAssignmentSet, MemberState
 from kohort.errors import ErrorCode, Refused
