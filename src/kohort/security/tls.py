@@ -125,13 +125,11 @@ def _reading(option: str, given: str, lack: str) -> Iterator[None]:
         yield
     except ConfigError:
         raise
-    except ssl.SSLError:
+    except (ssl.SSLError, TypeError, ValueError):
+        # The last two: text that is not ASCII, or a name that no file can have.
         raise ConfigError(f"{option}: {_named(given)} holds {lack}") from None
     except OSError as error:
         raise ConfigError(f"{option}: {_named(given)} cannot be read: {os.strerror(error.errno or 0)}") from None
-    except (TypeError, ValueError):
-        # Text that is not ASCII, or a name that no file can have.
-        raise ConfigError(f"{option}: {_named(given)} holds {lack}") from None
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str | None, password: str | None) -> None:
@@ -195,15 +193,10 @@ class _Files:
 
 def _path(given: str) -> str:
     """Return a path to look for; text that can name no file gives a path that does not exist."""
-    return given if "\0" not in given and _is_encodable(given) else ""
-
-
-def _is_encodable(given: str) -> bool:
     try:
-        os.fsencode(given)
+        return "" if b"\0" in os.fsencode(given) else given
     except UnicodeEncodeError:
-        return False
-    return True
+        return ""
 
 
 def _named(given: str) -> str:

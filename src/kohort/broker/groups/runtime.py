@@ -375,7 +375,7 @@ class Runtime:
         self, home: ShardLog, stimulus: Stimulus, decision: Decision, now_ms: int, *, is_new: bool = True
     ) -> bool:
         """Append a decision, journal and apply it, and send replies; `False` if the disk refused it."""
-        if decision.records and not append_decision(self._durability, home.log, decision, now_ms):
+        if decision.records and not self._append(home.log, decision, now_ms):
             return False
         shard = home.shard
         self._reporter.report(
@@ -396,6 +396,10 @@ class Runtime:
             # Later in this turn: several changes that are decided together are often one piece of news.
             self._loop.call_soon(self._tell_news, home)
         return True
+
+    def _append(self, partition: PartitionLog, decision: Decision, now_ms: int) -> bool:
+        """Append the records of a decision to its log; the runtime of a simulated broker has logs of its own."""
+        return append_decision(self._durability, partition, decision, now_ms)
 
     def _measured(self, home: ShardLog, errand: MeasureLogs) -> None:
         if home in self._homes:
