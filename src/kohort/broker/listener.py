@@ -2,9 +2,9 @@
 
 Laws: once `finish` was called no request is handled any more; once `wait_closed` has returned no connection is open.
 A crowd takes the descriptors of `max.connections` and a few, however many come at once.
-While the system has no descriptor for a connection nobody is let in, connected clients are served, and the loop does
-not turn for those who wait. A child that is forked beside a broker has none of its sockets: with them it would keep the
-port, and the clients waiting, after the broker has gone.
+While the system has no descriptor for a connection no client is let in, connected clients are served, and the loop does
+not turn for those that wait. A child that is forked beside a broker has none of its sockets: with them it would keep
+the port, and the clients waiting, after the broker has gone.
 Source: accept(2); an event loop that is told again and again of a socket from which it cannot accept does nothing else.
 """
 
@@ -109,7 +109,7 @@ class Listener:
         # Connections that are closed for new ones, and those without a transport yet, still have their descriptors.
         # With more of them at once the process would have none left for its files.
         # One is always accepted, since silent connections are closed for it.
-        room = self._context.admission.limit - len(self._accepted)
+        room = self._context.connection_quotas.limit - len(self._accepted)
         for _ in range(max(1, min(ACCEPTED_AT_ONCE, room))):
             try:
                 accepted, _address = listening.accept()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # `ReplyQueue` gives out the ready answers from its head only, and those that need no place in the order.
 #
 # Laws: each slot leaves exactly once, in the order in which the slots were added, unless it is unordered; a slot whose
-# connection is gone swallows whatever still comes. Nothing here knows sockets or clocks.
+# connection is gone discards answers that still come. Nothing here knows sockets or clocks.
 # Source: Kafka's clients match answers to requests by order, librdkafka by the numbers of its requests
 # (`rd_kafka_waitresp_find`); architecture: "keeps each socket's order".
 
@@ -241,7 +241,7 @@ class Peer(Protocol):
         """Write the ready answers, then close."""
 
 
-class Beat(Protocol):
+class HeldHeartbeat(Protocol):
     """A heartbeat whose answer may be held."""
 
     def release(self, is_cut: bool) -> None:
@@ -251,8 +251,8 @@ class Beat(Protocol):
         """Drop the heartbeat; its connection is closed."""
 
 
-class Standing(Protocol):
-    """A heartbeat that its client may repeat byte for byte; see `heartbeat_cache`."""
+class RepeatableHeartbeat(Protocol):
+    """A heartbeat that its client may repeat byte for byte; see `connections.heartbeats`."""
 
     def hold_ms(self) -> int:
         """Return how long its answer may be held now, ms; below 0: never, and `renew` answers."""
@@ -309,7 +309,7 @@ class Framing(Protocol):
 class Request(ReplySlot):
     """One request, and the place of its answer in the order of its connection."""
 
-    __slots__ = ("beat", "client_id", "connection", "correlation_id", "on_abandon", "route", "standing")
+    __slots__ = ("client_id", "connection", "correlation_id", "heartbeat", "on_abandon", "repeatable", "route")
 
     def __init__(self, connection: Peer, route: Framing, correlation_id: int, client_id: str) -> None:
         super().__init__()
@@ -323,9 +323,9 @@ class Request(ReplySlot):
         #: Called if the connection closes before the answer; removes the request from the queue in which it waits.
         self.on_abandon: Callable[[], None] | None = None
         #: Set for a heartbeat, before it is carried out.
-        self.beat: Beat | None = None
+        self.heartbeat: HeldHeartbeat | None = None
         #: Set for a request that its client may repeat byte for byte.
-        self.standing: Standing | None = None
+        self.repeatable: RepeatableHeartbeat | None = None
 
     @property
     def version(self) -> int:
@@ -364,8 +364,8 @@ class Request(ReplySlot):
     def abandon(self) -> None:
         """Drop the request; its connection is closed."""
         super().abandon()
-        if self.beat is not None:
-            self.beat.abandon()
+        if self.heartbeat is not None:
+            self.heartbeat.abandon()
         if self.on_abandon is not None:
             self.on_abandon()
             self.on_abandon = None

@@ -2,8 +2,9 @@
 
 Laws: the heartbeat of a member is held for less than the interval that the previous answer on its connection told it:
 some clients take that for the time in which this answer has to be there. What a client calls itself (KIP-511), what its
-members were told and when they cut a hold is known per connection, and goes with it. Who joins waits for its share, for
-less than its interval too if it was told one before, which a client that was fenced may still take for its time.
+members were told and when they cut a hold is known per connection, and goes with it. A joining member waits for its
+share, for less than its interval too if it was told one before, which a client that was fenced may still take for its
+time.
 Source: H1; the heartbeats of Java's and librdkafka's consumers.
 """
 
@@ -115,10 +116,10 @@ class DelayedHeartbeats:
                 interval_ms = min(interval_ms, session_ms // HEARTBEATS_PER_SESSION)
             told[member] = interval_ms
 
-    def attach(self, request: Request, beat: DelayedHeartbeat[Any]) -> None:
+    def attach(self, request: Request, heartbeat: DelayedHeartbeat[Any]) -> None:
         """Mark a request as a heartbeat, before it is carried out."""
-        request.beat = beat
-        request.is_unordered = beat.command.hold_ms >= 0 and request.connection.software.startswith(_MATCHING)
+        request.heartbeat = heartbeat
+        request.is_unordered = heartbeat.command.hold_ms >= 0 and request.connection.software.startswith(_MATCHING)
 
     def note_cut(self, connection: Peer, member: MemberKey) -> None:
         """Note that another request on a connection has ended the hold of a member's heartbeat."""
@@ -140,20 +141,20 @@ Told = TypeVar("Told", bound=AnyHeartbeat)
 class DelayedHeartbeat(Generic[Told]):
     """A heartbeat that may be held, and the ways in which its hold ends."""
 
-    __slots__ = ("_connection", "_coordination", "_pushing", "command")
+    __slots__ = ("_connection", "_coordination", "_rules", "command")
 
-    def __init__(self, pushing: DelayedHeartbeats, coordination: Coordination, connection: Peer, command: Told) -> None:
-        self._pushing: Final = pushing
+    def __init__(self, rules: DelayedHeartbeats, coordination: Coordination, connection: Peer, command: Told) -> None:
+        self._rules: Final = rules
         self._coordination: Final = coordination
         self._connection: Final = connection
         self.command: Final[Told] = command
 
     def release(self, is_cut: bool) -> None:
-        """Implement `Beat.release`."""
+        """Implement `HeldHeartbeat.release`."""
         if is_cut:
-            self._pushing.note_cut(self._connection, (self.command.group_id, self.command.member_id))
+            self._rules.note_cut(self._connection, (self.command.group_id, self.command.member_id))
         self._coordination.release(self.command, is_cut)
 
     def abandon(self) -> None:
-        """Implement `Beat.abandon`."""
+        """Implement `HeldHeartbeat.abandon`."""
         self._coordination.abandon(self.command)
