@@ -17,11 +17,10 @@ from kohort.coordinator.classic import join, sync
 from kohort.coordinator.classic.sessions import decide_heartbeat as decide_classic_heartbeat
 from kohort.coordinator.classic.sessions import decide_leave
 from kohort.coordinator.commands import JOIN_EPOCH, admin
-from kohort.coordinator.consumer import classicmembers, leave, moves, tombstones
+from kohort.coordinator.consumer import classicmembers, describe, leave, moves, tombstones
 from kohort.coordinator.consumer.assignment import async_assignor, batching_window
 from kohort.coordinator.consumer.client_assignors.assignment_request import decide_install, decide_prepare
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import tell
-from kohort.coordinator.consumer.describe import decide_describe
 from kohort.coordinator.consumer.heartbeat import decide_heartbeat
 from kohort.coordinator.consumer.member_metadata import add_metadata
 from kohort.coordinator.consumer.reconciliation.move_throttle import decide_measured
@@ -150,7 +149,9 @@ DECIDE: Final[dict[type[commands.Command], Callable[..., Decision]]] = {
     commands.ExpireOffsets: _with_settings(delete.decide_expire),
     admin.DeleteGroup: _of_groups(delete.decide_delete_group),
     admin.ListGroups: lambda known, command, _, __: listing.decide_list(known.groups, command, known.settings_for),
-    admin.DescribeConsumerGroup: lambda known, command, settings, _: decide_describe(known.groups, command, settings),
+    admin.DescribeConsumerGroup: lambda known, command, settings, _: describe.decide_describe(
+        known.groups, command, settings
+    ),
     admin.DescribeClassicGroup: lambda known, command, settings, _: listing.decide_describe_classic(
         known.groups, command, settings
     ),

@@ -13,12 +13,11 @@ Source: G3; users@kafka 2014 (failure detection); Apache Kafka's fixed limit for
 from __future__ import annotations
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import commands, model
+from kohort.coordinator import commands, liveness, model
 from kohort.coordinator.classic.state import ClassicConnectionLost, ClassicGroup
 from kohort.coordinator.classic.static import decide_connection_closed
 from kohort.coordinator.consumer.static import decide_connection_gone, is_away
 from kohort.coordinator.decision import Arm, Decision, Effect, Reply, TimerKey
-from kohort.coordinator.liveness import settled_interval_ms
 from kohort.coordinator.records.types import MemberConnectionSeen, Record
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import start_offline
@@ -71,7 +70,7 @@ def _of_consumer(
     heard_ms = deadline_ms - settings.group_consumer_session_timeout_ms
     # The grace begins when the member's next heartbeat is due: a client with a new connection sends nothing before.
     # Only a classic member itself knows its heartbeat interval, so its grace has to be longer.
-    told_ms = settled_interval_ms(settings, len(group.members), -1)
+    told_ms = liveness.settled_interval_ms(settings, len(group.members), -1)
     seen = MemberConnectionSeen(group_id=group.group_id, member_id=member_id, is_gone=True)
     return Decision((seen,), _earlier(member.session_key, timers, max(now_ms, heard_ms + told_ms) + grace_ms))
 

@@ -26,9 +26,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kohort.base.timers import TimerTable
-from kohort.coordinator import interning, model
+from kohort.coordinator import commands, interning, model
 from kohort.coordinator.classic.state import ClassicGroup, ClassicGroupState
-from kohort.coordinator.commands import LEAVE_STATIC_EPOCH
 from kohort.coordinator.consumer.assignment.balance import build_balance
 from kohort.coordinator.consumer.reconciliation.effective_target import (
     MovesBegun,
@@ -143,7 +142,7 @@ def check_step(before: Mapping[str, tuple[int, Mapping[str, int]]], groups: Grou
         for member_id, member_epoch in members.items():
             member = group.members.get(member_id)
             # A static member that leaves for a while is at -2 until its successor takes its place.
-            if member is not None and LEAVE_STATIC_EPOCH != member.member_epoch < member_epoch:
+            if member is not None and commands.LEAVE_STATIC_EPOCH != member.member_epoch < member_epoch:
                 now = member.member_epoch
                 raise InvariantViolation(
                     f"{law}: group {group_id}: the epoch of {member_id} fell from {member_epoch} to {now}"
@@ -358,7 +357,7 @@ def check_valid_partition_epoch(group: ConsumerGroup, member: ConsumerMember) ->
             raise _fail(group, law, f"{member.member_id} may use what it has to give up")
     for grants in (member.assigned, member.pending_revocation):
         for partitions in grants.values():
-            newest = group.target_epoch if member.member_epoch == LEAVE_STATIC_EPOCH else member.member_epoch
+            newest = group.target_epoch if member.member_epoch == commands.LEAVE_STATIC_EPOCH else member.member_epoch
             if any(not 1 <= epoch <= newest for epoch in partitions.values()):
                 raise _fail(group, law, f"{member.member_id} was granted a partition at an epoch that it never had")
 

@@ -19,7 +19,6 @@ from typing import Final
 from kohort.coordinator import commands, delayed_heartbeats
 from kohort.coordinator.classic import state as classic
 from kohort.coordinator.commands import (
-    JOIN_EPOCH,
     AnyHeartbeat,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatReply,
@@ -40,7 +39,6 @@ from kohort.coordinator.delayed_heartbeats import (
 )
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
-from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import is_offline
 from kohort.errors import ErrorCode, Refused
@@ -130,7 +128,7 @@ def _ended(command: WatchMember) -> tuple[WatchEnded, ...]:
     return () if command.is_look else (WatchEnded(group_id=command.group_id, command=command),)
 
 
-def _is_same(grants: Grants, known: commands.Partitions) -> bool:
+def _is_same(grants: facts.Grants, known: commands.Partitions) -> bool:
     return grants.keys() == known.keys() and all(
         found.keys() == set(known[topic_id]) for topic_id, found in grants.items()
     )
@@ -191,7 +189,7 @@ def find_freed(groups: GroupsState, records: Iterable[facts.Record]) -> list[tup
         if member is None:
             continue
         # A revoked partition of a member that is away blocks no one.
-        after: tuple[Grants, ...] = ()
+        after: tuple[facts.Grants, ...] = ()
         if isinstance(record, facts.CurrentAssignmentSet) and record.member_epoch > 0:
             after = record.assigned, record.pending_revocation
         for grants in (member.assigned, member.pending_revocation):
@@ -323,7 +321,7 @@ def _waiting(groups: GroupsState, group_id: str) -> Mapping[str, AnyHeartbeat | 
 def _waits_for_target(command: AnyHeartbeat | WatchMember) -> bool:
     """Whether a newer target may be news even if the member's own part is unchanged."""
     # It may complete the assignment of a joining member. A classic member rejoins once per target for free partitions.
-    return isinstance(command, commands.Heartbeat) or command.member_epoch == JOIN_EPOCH
+    return isinstance(command, commands.Heartbeat) or command.member_epoch == commands.JOIN_EPOCH
 
 
 def _spots(group: ConsumerGroup, member_id: str) -> Iterator[tuple[Spot, str]]:

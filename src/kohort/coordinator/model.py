@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Final, NamedTuple
 
+from kohort.coordinator import commands, interning
 from kohort.coordinator.classic.state import ClassicGroup, durable_view
-from kohort.coordinator.commands import AnyHeartbeat, ClassicMemberFacts, WatchMember
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
 from kohort.coordinator.consumer.client_assignors.state import ClientSide
 from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import ComputeTarget, TimerKey
-from kohort.coordinator.interning import Interning
 from kohort.coordinator.records import types as facts
 from kohort.coordinator.records.types import Grants, MemberState, MoveFacts, OffsetCommitted, Target
 from kohort.coordinator.static_membership.clock import StaticClock
@@ -62,7 +61,7 @@ class ConsumerMember:
     #: Server-side assignor that the member asks for; `None` leaves it to the broker.
     server_assignor: str | None = None
     #: Facts of its last JoinGroup; `None`: it speaks the consumer protocol.
-    classic: ClassicMemberFacts | None = None
+    classic: commands.ClassicMemberFacts | None = None
     #: Whether its connection is known to be closed and that matters (`liveness`); a restart forgets it.
     is_disconnected: bool = False
     #: Until when the coordinator waits for the member's list of its partitions, after it told it something new, ms;
@@ -237,10 +236,10 @@ class GroupsState:
     transactions: dict[int, OpenTransaction] = field(default_factory=dict)
     #: group id -> member id -> its held heartbeat; no empty inner mapping. A restart forgets them, as it closes
     #: their connections.
-    holds: dict[str, dict[str, AnyHeartbeat]] = field(default_factory=dict)
+    holds: dict[str, dict[str, commands.AnyHeartbeat]] = field(default_factory=dict)
     #: group id -> member id -> its watch, which gets news beside heartbeats; no empty inner mapping. A restart
     #: forgets them.
-    watches: dict[str, dict[str, WatchMember]] = field(default_factory=dict)
+    watches: dict[str, dict[str, commands.WatchMember]] = field(default_factory=dict)
     #: group id -> its own configs, also of groups that do not exist; no empty inner mapping.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: group id -> clock of a static group with offline members or waiting new members.
@@ -249,7 +248,7 @@ class GroupsState:
     #: last. A restart forgets them.
     ousted: dict[tuple[str, str], None] = field(default_factory=dict)
     #: Derived: pool that keeps equal values once.
-    sharing: Interning = field(default_factory=Interning)
+    sharing: interning.Interning = field(default_factory=interning.Interning)
 
     def find_member(self, group_id: str, member_id: str) -> ConsumerMember | None:
         """Return a member of a KIP-848 group, `None` if the id is not a member."""

@@ -16,7 +16,7 @@ from kohort.coordinator import commands, configs, delayed_heartbeats, model
 from kohort.coordinator.classic.apply import apply_classic
 from kohort.coordinator.classic.sessions import decide_expiry as decide_classic_expiry
 from kohort.coordinator.classic.sessions import decide_loaded
-from kohort.coordinator.commands import Command, CommitOffsets, GroupCommand, Refusal
+from kohort.coordinator.commands import CommitOffsets, GroupCommand
 from kohort.coordinator.commands.admin import SubmitMoves
 from kohort.coordinator.commandtable import DECIDE, Known, check_group_id
 from kohort.coordinator.consumer import classicmembers, leave, member_metadata
@@ -83,7 +83,7 @@ class Shard:
         """Return the settings of one group: the broker's, overridden by the group's own configs."""
         return self._known.settings_for(group_id)
 
-    def handle(self, command: Command, *, now_ms: int) -> Decision:
+    def handle(self, command: commands.Command, *, now_ms: int) -> Decision:
         """Decide one command; nothing changes before `commit`."""
         decide = DECIDE.get(type(command))
         assert decide is not None, f"not a command: {command!r}"
@@ -334,7 +334,7 @@ class Shard:
         """Return the durable state as one comparable value; a fold over the log gives the same."""
         return model.digest_state(self.groups)
 
-    def _completed(self, decision: Decision, command: Command | None, *, now_ms: int) -> Decision:
+    def _completed(self, decision: Decision, command: commands.Command | None, *, now_ms: int) -> Decision:
         """Add to a decision what follows from its records; `command`: `None` for a deadline."""
         if not decision.records:
             return decision
@@ -405,7 +405,7 @@ def _refuse(command: GroupCommand, refused: Refused) -> Decision:
     message = refused.message
     if message is not None and len(message) > _MESSAGE_LIMIT:
         message = f"{message[:_MESSAGE_LIMIT]}..."
-    return Decision(effects=(Reply(command.request, Refusal(code=refused.code, message=message)),))
+    return Decision(effects=(Reply(command.request, commands.Refusal(code=refused.code, message=message)),))
 
 
 def _apply_image(groups: model.GroupsState, record: facts.TopicImageReplaced) -> None:

@@ -25,7 +25,6 @@ from kohort.coordinator.decision import Additions, Arm, Decision, Effect, Reply
 from kohort.coordinator.liveness import pending_interval_ms, settled_interval_ms, waiting_interval_ms
 from kohort.coordinator.model import ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records import types as facts
-from kohort.coordinator.records.types import Grants
 from kohort.coordinator.settings import GroupSettings
 from kohort.coordinator.static_membership.mode import open_window, wait_ms
 from kohort.errors import ErrorCode, Refused
@@ -393,7 +392,7 @@ def _is_full_request(command: ConsumerGroupHeartbeat) -> bool:
     )
 
 
-def _as_partitions(grants: Grants) -> dict[TopicId, tuple[int, ...]]:
+def _as_partitions(grants: facts.Grants) -> dict[TopicId, tuple[int, ...]]:
     return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in grants.items()}
 
 

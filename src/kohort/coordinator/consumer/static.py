@@ -23,7 +23,6 @@ from kohort.coordinator.consumer.reconciliation import effective_target, reconci
 from kohort.coordinator.decision import Additions, Disarm, TimerKey, TimerKind
 from kohort.coordinator.model import NO_TARGET, ConsumerGroup, ConsumerMember
 from kohort.coordinator.records import types as facts
-from kohort.coordinator.records.types import Grants
 from kohort.errors import ErrorCode, Refused
 from kohort.ids import TopicId
 
@@ -175,7 +174,7 @@ def decide_release(
     return written, now
 
 
-def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> facts.CurrentAssignmentSet:
+def _build_absence(group_id: str, member: ConsumerMember, kept: facts.Grants) -> facts.CurrentAssignmentSet:
     return facts.CurrentAssignmentSet(
         group_id=group_id,
         member_id=member.member_id,
@@ -187,8 +186,8 @@ def _build_absence(group_id: str, member: ConsumerMember, kept: Grants) -> facts
     )
 
 
-def _within(grants: Grants, target: Mapping[TopicId, tuple[int, ...]]) -> Grants:
-    kept: Grants = {}
+def _within(grants: facts.Grants, target: Mapping[TopicId, tuple[int, ...]]) -> facts.Grants:
+    kept: facts.Grants = {}
     for topic_id, partitions in grants.items():
         wanted = frozenset(target.get(topic_id, ()))
         stay = {partition: epoch for partition, epoch in partitions.items() if partition in wanted}

@@ -11,8 +11,7 @@ from typing import Final
 
 from kohort.coordinator.classic import state as classic
 from kohort.coordinator.classic import subscriptions
-from kohort.coordinator.consumer.assignment.balance import load_of
-from kohort.coordinator.consumer.assignment.volatile import ComputationNoted
+from kohort.coordinator.consumer.assignment import balance, volatile
 from kohort.coordinator.consumer.client_assignors.assignment_request import ComputationFailed
 from kohort.coordinator.consumer.reconciliation.effective_target import MovesBegun, MovesHeldBack, places_of
 from kohort.coordinator.journal_events.decision_view import DecisionView
@@ -201,7 +200,7 @@ def _group_forgotten(view: DecisionView, _: facts.ConsumerGroupForgotten) -> Ite
     return (view.transition("group_forgotten"),)
 
 
-def _computation_noted(view: DecisionView, record: ComputationNoted) -> Iterable[Entry]:
+def _computation_noted(view: DecisionView, record: volatile.ComputationNoted) -> Iterable[Entry]:
     asked_of, failure = record.computing, record.failure
     if asked_of is not None:
         if asked_of.is_prepared:
@@ -245,7 +244,7 @@ def tell_short(view: DecisionView) -> Iterator[Entry]:
     if group is not None and group.classic_count:
         return
     targets = {} if group is None else group.targets
-    counts = {member_id: load_of(targets.get(member_id, {})) for member_id in view.members}
+    counts = {member_id: balance.load_of(targets.get(member_id, {})) for member_id in view.members}
     patterns = {} if group is None else {pattern: found.topics for pattern, found in group.regexes.items()}
     joined: dict[str, facts.ConsumerMemberSubscribed] = {}
     for record in view.records:
@@ -258,7 +257,7 @@ def tell_short(view: DecisionView) -> Iterator[Entry]:
             counts.pop(record.member_id, None)
     for record in view.records:
         if isinstance(record, facts.MemberTargetSet) and record.member_id in counts:
-            counts[record.member_id] = load_of(record.partitions)
+            counts[record.member_id] = balance.load_of(record.partitions)
     # An even share is defined only where all members have the same topics.
     is_alike = group is None or len(group.subscriptions) <= 1
     even = sum(counts.values()) // len(counts) if is_alike and counts else 0
@@ -298,7 +297,7 @@ CONSUMER_EVENTS: Final[dict[type[facts.Record], Callable[..., Iterable[Entry]]]]
     facts.CurrentAssignmentSet: _assignment_set,
     facts.CurrentAssignmentForgotten: _assignment_forgotten,
     facts.ConsumerGroupForgotten: _group_forgotten,
-    ComputationNoted: _computation_noted,
+    volatile.ComputationNoted: _computation_noted,
     ComputationFailed: lambda view, record: [
         view.decision("assignor_failed", record.member_id, assignor=record.assignor, why=record.why)
     ],

@@ -13,8 +13,7 @@ from kohort.coordinator.classic.state import ClassicGroupState
 from kohort.coordinator.classic.subscriptions import CONSUMER_PROTOCOL_TYPE, topics_of
 from kohort.coordinator.commands import Done, ExpireOffsets, ExpireOffsetsReply, TopicsChanged
 from kohort.coordinator.commands.admin import DeleteGroup, DeleteOffsets, DeleteOffsetsReply
-from kohort.coordinator.consumer.assignment import target
-from kohort.coordinator.consumer.assignment.batching_window import assignment_key
+from kohort.coordinator.consumer.assignment import batching_window, target
 from kohort.coordinator.consumer.tombstones import build_group_tombstones
 from kohort.coordinator.decision import Decision, Disarm, Effect, Reply
 from kohort.coordinator.model import GroupsState
@@ -61,7 +60,7 @@ def decide_delete_group(groups: GroupsState, command: DeleteGroup) -> Decision:
     effects: list[Effect] = [Reply(command.request, Done())]
     if group is not None:
         records.extend(build_group_tombstones(group))
-        effects.append(Disarm(assignment_key(group_id)))
+        effects.append(Disarm(batching_window.assignment_key(group_id)))
     if classic is not None:
         records.append(ClassicGroupForgotten(group_id=group_id))
     return Decision(tuple(records), tuple(effects))
@@ -181,7 +180,7 @@ def decide_expire(groups: GroupsState, command: ExpireOffsets, settings: GroupSe
         if tombstones:
             removed += 1
             records.extend(tombstones)
-            effects.append(Disarm(assignment_key(group_id)))
+            effects.append(Disarm(batching_window.assignment_key(group_id)))
     reply = ExpireOffsetsReply(unfinished=unfinished, expired=expired, removed=removed)
     return Decision(tuple(records), (Reply(command.request, reply), *effects))
 

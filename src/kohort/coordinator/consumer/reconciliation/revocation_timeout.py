@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kohort.coordinator import commands
-from kohort.coordinator.decision import Additions, Arm, Disarm, Effect, TimerKey
+from kohort.coordinator import commands, decision
 from kohort.coordinator.model import NO_GRANTS, ConsumerGroup, ConsumerMember, GroupsState
 from kohort.coordinator.records.types import CurrentAssignmentSet, Grants, MemberState, VolatileRecord
 from kohort.ids import TopicId
@@ -29,19 +28,19 @@ class HandOverTimed(VolatileRecord):
 
 def decide_times(
     member: ConsumerMember, step: CurrentAssignmentSet | None, command: commands.ConsumerGroupHeartbeat, *, now_ms: int
-) -> Additions:
+) -> decision.Additions:
     """Return the deadlines of a member after a heartbeat and its `step`, and arm the earliest one."""
     group_id = command.group_id
-    key = TimerKey("rebalance", group_id, member.member_id)
+    key = decision.TimerKey("rebalance", group_id, member.member_id)
     said_ms = command.rebalance_timeout_ms
     due_ms = now_ms + max(member.rebalance_timeout_ms if said_ms == -1 else said_ms, 0)
     pending = member.pending_revocation if step is None else step.pending_revocation
     revoke_by = _timed(pending, member.revoke_by, due_ms)
-    effects: list[Effect] = []
+    effects: list[decision.Effect] = []
     if not pending and member.state == MemberState.UNREVOKED_PARTITIONS:
-        effects.append(Disarm(key))
+        effects.append(decision.Disarm(key))
     elif revoke_by and revoke_by != member.revoke_by:
-        effects.append(Arm(key, min(min(times.values()) for times in revoke_by.values())))
+        effects.append(decision.Arm(key, min(min(times.values()) for times in revoke_by.values())))
     untaken = untaken_after(member, command, now_ms=now_ms)
     # Classic members learn of new partitions, and of nothing else in between.
     if step is not None and pending and command.classic is None:
