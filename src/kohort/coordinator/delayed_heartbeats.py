@@ -163,8 +163,8 @@ def apply_held(groups: model.GroupsState, record: HeartbeatHeld) -> None:
     groups.holds.setdefault(record.group_id, {})[record.command.member_id] = record.command
     group = groups.consumer.get(record.group_id)
     # A member with a held heartbeat can be asked to compute a target at once.
-    if group is not None and group.client_side is not None:
-        group.client_side.held.add(record.command.member_id)
+    if group is not None and group.client_assignors is not None:
+        group.client_assignors.held.add(record.command.member_id)
 
 
 def apply_released(groups: model.GroupsState, record: HeartbeatReleased) -> None:
@@ -174,8 +174,8 @@ def apply_released(groups: model.GroupsState, record: HeartbeatReleased) -> None
     if not held:
         groups.holds.pop(record.group_id, None)
     group = groups.consumer.get(record.group_id)
-    if group is not None and group.client_side is not None:
-        group.client_side.held.discard(record.member_id)
+    if group is not None and group.client_assignors is not None:
+        group.client_assignors.held.discard(record.member_id)
 
 
 def apply_list_awaited(groups: model.GroupsState, record: ListAwaited) -> None:
@@ -188,8 +188,8 @@ def apply_list_awaited(groups: model.GroupsState, record: ListAwaited) -> None:
 def apply_told(groups: model.GroupsState, record: AssignmentTold) -> None:
     """Mark the client-side assignor's message to a member as delivered."""
     group = groups.consumer.get(record.group_id)
-    if group is not None and group.client_side is not None:
-        group.client_side.untold.discard(record.member_id)
+    if group is not None and group.client_assignors is not None:
+        group.client_assignors.untold.discard(record.member_id)
 
 
 def is_held(groups: model.GroupsState, command: commands.AnyHeartbeat) -> bool:

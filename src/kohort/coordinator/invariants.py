@@ -32,10 +32,10 @@ from kohort.coordinator.consumer.assignment.balance import build_balance
 from kohort.coordinator.consumer.reconciliation.effective_target import (
     MovesBegun,
     MovesHeldBack,
+    effective_target_after,
+    effective_target_of,
     is_settled,
     places_of,
-    way_in,
-    way_of,
 )
 from kohort.coordinator.consumer.subscription_metadata import topics_of
 from kohort.coordinator.decision import Decision, TimerKey
@@ -108,7 +108,9 @@ def check_group(group: ConsumerGroup, image: TopicImage, clock: StaticClock | No
     _check_published(group)
     # Last, because an error in a member's state or epoch makes this fail as well.
     behind = {
-        member_id for member_id, member in group.members.items() if not is_settled(member, way_of(group, member_id))
+        member_id
+        for member_id, member in group.members.items()
+        if not is_settled(member, effective_target_of(group, member_id))
     }
     if behind != group.behind:
         raise _fail(group, "TypeOK", f"noted as behind are {group.behind}, and should be {behind}")
@@ -158,7 +160,7 @@ def check_untouched(groups: GroupsState, decision: Decision) -> None:
         member = group.members.get(record.member_id)
         if member is None or member.member_epoch <= 0 or record.member_epoch <= member.member_epoch:
             continue
-        target = way_in(decision.records, group, record.member_id)
+        target = effective_target_after(decision.records, group, record.member_id)
         if record.assigned == member.assigned and member.state == MemberState.STABLE and is_settled(record, target):
             why = f"{member.member_id} is taken to epoch {record.member_epoch}, which is no news to it"
             raise _fail(group, "NoEpochForNothing", why)
@@ -256,7 +258,7 @@ def _check_counts(group: ConsumerGroup) -> None:
     votes = Counter(name for member in group.members.values() if (name := member.server_assignor) is not None)
     if dict(votes) != group.assignor_votes:
         raise _fail(group, law, f"counted votes are {group.assignor_votes}, and should be {dict(votes)}")
-    fault = "" if group.client_side is None else group.client_side.fault()
+    fault = "" if group.client_assignors is None else group.client_assignors.fault()
     if fault:
         raise _fail(group, law, fault)
 
@@ -369,7 +371,7 @@ def check_valid_member_epoch(group: ConsumerGroup, member: ConsumerMember) -> No
         raise _fail(group, law, f"{member.member_id} is ahead of the target")
     if not member.member_epoch == group.target_epoch == group.epoch or _has_begun_since(group, member):
         return
-    target = way_of(group, member.member_id)
+    target = effective_target_of(group, member.member_id)
     for topic_id, partitions in member.assigned.items():
         if not partitions.keys() <= set(target.get(topic_id, ())):
             raise _fail(group, law, f"{member.member_id} is at the target epoch and may use what is not in its target")
@@ -386,7 +388,7 @@ def check_valid_stable_group_state(group: ConsumerGroup) -> None:
         is_settled = member.member_epoch == group.target_epoch == group.epoch and member.state == MemberState.STABLE
         if not is_settled or _has_begun_since(group, member):
             continue
-        for topic_id, wanted in way_of(group, member.member_id).items():
+        for topic_id, wanted in effective_target_of(group, member.member_id).items():
             if member.assigned.get(topic_id, {}).keys() != set(wanted):
                 raise _fail(group, law, f"{member.member_id} is STABLE and does not have all of its target")
 

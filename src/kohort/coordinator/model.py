@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kohort.coordinator import commands, interning
 from kohort.coordinator.classic.state import ClassicGroup, durable_view
 from kohort.coordinator.consumer.assignment.balance import TargetBalance
-from kohort.coordinator.consumer.client_assignors.state import ClientSide
+from kohort.coordinator.consumer.client_assignors.state import ClientAssignorState
 from kohort.coordinator.consumer.metadata_log import MetadataLog
 from kohort.coordinator.decision import ComputeTarget, TimerKey
 from kohort.coordinator.records import types as facts
@@ -102,7 +102,7 @@ class WaitingMove(NamedTuple):
     taker: str
 
 
-class Paced(NamedTuple):
+class ThrottleProgress(NamedTuple):
     """Progress of paced moves.
 
     `until_ms`: the time by which the pace allows as many moves as have begun. `gap_ms`: the pause between two moves
@@ -114,7 +114,7 @@ class Paced(NamedTuple):
 
 
 #: Progress of a group in which no move has begun at a pace; shared.
-UNPACED: Final = Paced(0.0, 0.0)
+NOT_THROTTLED: Final = ThrottleProgress(0.0, 0.0)
 
 
 class Weights(NamedTuple):
@@ -189,7 +189,7 @@ class ConsumerGroup:
     #: Whether moves may have waited, also before a restart: a mover may be behind at the target's own epoch.
     has_held_back: bool = False
     #: Progress of moves at the pace. A restart forgets it.
-    paced: Paced = UNPACED
+    throttle: ThrottleProgress = NOT_THROTTLED
     #: Published metadata of members (record 20,008); `None` if no member has ever published.
     published: MetadataLog | None = None
     #: Derived: name of an assignor -> number of members that ask for it; a restart keeps it.
@@ -197,7 +197,7 @@ class ConsumerGroup:
     #: Derived: balance of `targets`, in a large group; `None` until it is needed. A restart forgets it.
     balance: TargetBalance | None = None
     #: State of client-side assignors; `None` until a member has one.
-    client_side: ClientSide | None = None
+    client_assignors: ClientAssignorState | None = None
     #: Input of the assignor that runs beside the coordinator; `None` if none runs. A restart forgets it.
     computing: ComputeTarget | None = None
     #: Failure of the assignor that delays the target; `None` if it works. A restart forgets it.
@@ -318,7 +318,7 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         )
         for member in group.members.values()
     }
-    side = group.client_side
+    side = group.client_assignors
     if side is not None and not side.assignors and not side.said:
         side = None
     return {
@@ -331,5 +331,5 @@ def _digest_group(group: ConsumerGroup) -> dict[str, object]:
         "submitted": dict(group.submitted),
         "published": {} if group.published is None else group.published.living(),
         "members": members,
-        "client_side": {} if side is None else {"assignors": dict(side.assignors), "said": dict(side.said)},
+        "client_assignors": {} if side is None else {"assignors": dict(side.assignors), "said": dict(side.said)},
     }

@@ -22,7 +22,7 @@ from kohort.coordinator.commandtable import DECIDE, Known, check_group_id
 from kohort.coordinator.consumer import classicmembers, leave, member_metadata
 from kohort.coordinator.consumer.apply import CONSUMER_RECORDS
 from kohort.coordinator.consumer.assignment import batching_window, volatile
-from kohort.coordinator.consumer.client_assignors.assignment_request import CLIENT_SIDE_RECORDS
+from kohort.coordinator.consumer.client_assignors.assignment_request import CLIENT_ASSIGNOR_RECORDS
 from kohort.coordinator.consumer.client_assignors.heartbeat_fields import follow_assignors
 from kohort.coordinator.consumer.heartbeat import build_settled_reply, find_settled
 from kohort.coordinator.consumer.member_metadata import follow_published
@@ -420,7 +420,7 @@ _APPLY: Final[dict[type[facts.Record], Callable[..., None]]] = {
     facts.TransactionCompleted: offsets_apply.apply_transaction_completed,
     facts.OffsetForgotten: offsets_apply.apply_offset_forgotten,
     **CONSUMER_RECORDS,
-    **CLIENT_SIDE_RECORDS,
+    **CLIENT_ASSIGNOR_RECORDS,
     **volatile.VOLATILE_RECORDS,
     **clock_updates.CLOCK_RECORDS,
     member_metadata.EditionIssued: member_metadata.apply_edition_issued,

@@ -290,9 +290,9 @@ def _session(member: ConsumerMember, classic: commands.ClassicMemberFacts, *, no
 def _next_step(group: ConsumerGroup, member: ConsumerMember, image: TopicImage) -> CurrentAssignmentSet | None:
     """Return the member's state after a JoinGroup, if it revokes partitions only when told to."""
     by_name = image.by_name
-    goal = reconcile.Goal(
+    goal = reconcile.ReconciliationTarget(
         epoch=group.target_epoch,
-        target=effective_target.way_of(group, member.member_id),
+        target=effective_target.effective_target_of(group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in topics_of(group, member) if name in by_name),
         holders=group.holders,
         existing=image.by_id,

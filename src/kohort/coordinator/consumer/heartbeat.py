@@ -108,7 +108,7 @@ def _is_settled(group: ConsumerGroup, member: ConsumerMember, command: ConsumerG
         and command.subscribed_topic_regex is None
         and command.server_assignor is None
         and command.client_assignors is None
-        and (group.client_side is None or not has_word(group, member.member_id))
+        and (group.client_assignors is None or not has_word(group, member.member_id))
         and command.rack_id is None
         and (command.instance_id is None or command.instance_id == member.instance_id)
         and not member.is_disconnected
@@ -144,9 +144,9 @@ def _decide_full(draft: _Draft) -> Decision:
     # The subscription comes first: it may change the target that the member goes to.
     target_epoch, names = _decide_subscription(draft, group, member)
     by_name = draft.groups.image.by_name
-    goal = reconcile.Goal(
+    goal = reconcile.ReconciliationTarget(
         epoch=target_epoch,
-        target=effective_target.way_in(draft.records, group, member.member_id),
+        target=effective_target.effective_target_after(draft.records, group, member.member_id),
         subscribed=frozenset(by_name[name].topic_id for name in names if name in by_name),
         holders=group.holders,
         existing=draft.groups.image.by_id,
@@ -314,7 +314,7 @@ def _decide_subscription(draft: _Draft, group: ConsumerGroup, member: ConsumerMe
 
 
 def _decide_step(
-    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.Goal
+    draft: _Draft, group: ConsumerGroup, member: ConsumerMember, goal: reconcile.ReconciliationTarget
 ) -> facts.CurrentAssignmentSet | None:
     """Decide the member's next step on the way to its target."""
     owned = _owned(draft.command)

@@ -142,7 +142,7 @@ def decide_absence(group: ConsumerGroup, member: ConsumerMember) -> Additions:
 
 
 def decide_release(
-    group: ConsumerGroup, goal: reconcile.Goal, records: Collection[facts.Record]
+    group: ConsumerGroup, goal: reconcile.ReconciliationTarget, records: Collection[facts.Record]
 ) -> tuple[list[facts.Record], Mapping[TopicId, Mapping[int, str]]]:
     """Release partitions of members that are away, if `goal` has them and the members' targets do not.
 

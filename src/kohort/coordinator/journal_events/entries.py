@@ -29,7 +29,7 @@ NO_TOPIC: Final = "no topic"
 #: Fields of a member's subscription.
 _WISHES: Final = ("subscribed_topic_names", "subscribed_topic_regex", "server_assignor")
 #: Records that tell a member its assignment.
-_OF_STANDING: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
+_OF_ASSIGNMENTS: Final = (facts.CurrentAssignmentSet, facts.ConsumerMemberForgotten)
 
 
 def _epoch_set(view: DecisionView, record: facts.ConsumerGroupEpochSet) -> Iterable[Entry]:
@@ -57,7 +57,7 @@ def _target_computed(view: DecisionView, record: facts.TargetAssignmentEpochSet)
 
 def _plans(view: DecisionView) -> Iterator[Entry]:
     """Report members that have to revoke partitions by the new target, unless this decision tells them."""
-    told = {record.member_id for record in view.records if isinstance(record, _OF_STANDING)}
+    told = {record.member_id for record in view.records if isinstance(record, _OF_ASSIGNMENTS)}
     waiting: Mapping[Place, WaitingMove] = {} if view.consumer is None else view.consumer.waiting
     if MovesHeldBack in view.kinds:
         # This decision may hold back moves itself.

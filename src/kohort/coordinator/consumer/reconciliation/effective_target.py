@@ -31,23 +31,23 @@ class MovesHeldBack(facts.VolatileRecord):
 class MovesBegun(facts.VolatileRecord):
     """These moves wait no longer.
 
-    `paced`: the progress at the pace after them.
+    `throttle`: the progress at the pace after them.
     """
 
     places: tuple[Place, ...]
-    paced: model.Paced
+    throttle: model.ThrottleProgress
 
 
-def way_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
+def effective_target_of(group: ConsumerGroup, member_id: str) -> Mapping[TopicId, tuple[int, ...]]:
     """Return the present goal of a member."""
     target = group.targets.get(member_id, NO_TARGET)
     member = group.members.get(member_id)
     if not group.waiting or member is None:
         return target
-    return build_way(member_id, target, member.assigned, group.waiting)
+    return build_effective_target(member_id, target, member.assigned, group.waiting)
 
 
-def way_in(
+def effective_target_after(
     records: Collection[facts.Record], group: ConsumerGroup, member_id: str
 ) -> Mapping[TopicId, tuple[int, ...]]:
     """Return the goal of a member after `records`."""
@@ -57,7 +57,7 @@ def way_in(
     if not waiting:
         return target
     member = group.members.get(member_id)
-    return build_way(member_id, target, NO_GRANTS if member is None else member.assigned, waiting)
+    return build_effective_target(member_id, target, NO_GRANTS if member is None else member.assigned, waiting)
 
 
 def target_in(
@@ -71,7 +71,7 @@ def target_in(
     return group.targets.get(member_id, NO_TARGET)
 
 
-def build_way(
+def build_effective_target(
     member_id: str,
     target: Mapping[TopicId, tuple[int, ...]],
     assigned: facts.Grants,
@@ -115,9 +115,9 @@ def known_epoch(group: ConsumerGroup, member: ConsumerMember) -> int:
     return member.member_epoch if member.member_id in group.behind else group.target_epoch
 
 
-def note_standing(group: ConsumerGroup, member: ConsumerMember) -> None:
+def note_reconciled(group: ConsumerGroup, member: ConsumerMember) -> None:
     """Update `group.behind` for one member."""
-    if is_settled(member, way_of(group, member.member_id)):
+    if is_settled(member, effective_target_of(group, member.member_id)):
         group.behind.discard(member.member_id)
     else:
         group.behind.add(member.member_id)
@@ -158,7 +158,7 @@ def apply_begun(groups: model.GroupsState, record: MovesBegun) -> None:
     group = groups.consumer.get(record.group_id)
     if group is None:
         return
-    group.paced = record.paced
+    group.throttle = record.throttle
     _note(group, [group.waiting.pop(place) for place in record.places if place in group.waiting])
 
 
@@ -180,4 +180,4 @@ def _note(group: ConsumerGroup, moves: Iterable[WaitingMove]) -> None:
     for member_id in {member_id for move in moves for member_id in move}:
         member = group.members.get(member_id)
         if member is not None:
-            note_standing(group, member)
+            note_reconciled(group, member)

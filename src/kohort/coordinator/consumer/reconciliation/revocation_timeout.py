@@ -111,7 +111,7 @@ def move_times(group: ConsumerGroup, by_ms: int) -> None:
         shift_times(member, by_ms)
         if member.list_awaited_ms:
             member.list_awaited_ms += by_ms
-    group.paced = group.paced._replace(until_ms=group.paced.until_ms + by_ms)
+    group.throttle = group.throttle._replace(until_ms=group.throttle.until_ms + by_ms)
     if group.published is not None:
         group.published.not_before_ms += by_ms
     if group.failure is not None:
