@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple, NewType
 
 from kohort.base.values import value
-from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted
+from kohort.client.consumer.local_assignors import ComputationDone
 from kohort.client.options import ConsumerSettings
 from kohort.client.records import Committable
 from kohort.errors import KohortError
@@ -408,19 +408,3 @@ class CommitEnded:
     callback: object
     offsets: Mapping[TopicPartition, Committable]
     error: KohortError | None
-
-
-Delivery = (
-    CallbackWanted
-    | ComputationWanted
-    | AssignmentSaid
-    | Identity
-    | Chunk
-    | WatermarksSeen
-    | Trouble
-    | GiveWay
-    | Remade
-    | Recovered
-    | CommitEnded
-    | PublishedSeen
-)

@@ -20,15 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet, ref
 
 from kohort.client.arguments import to_seconds
-from kohort.client.consumer.application_events import (
-    ChunkTaken,
-    CloseAsked,
-    Configured,
-    ConsumerEvent,
-    GroupMembershipOperation,
-    Polled,
-    Sought,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import ChunkTaken, ConsumerEvent, Polled
 from kohort.client.consumer.deliveries import Deliveries, Signal
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.client.consumer.rebalancing import Progress, Rebalancing
@@ -52,7 +45,7 @@ _PROGRESS_S: Final = 0.1
 _RELEASE_S: Final = 0.005
 #: Seconds that `close` may take beyond its timeout, to end the thread.
 _GRACE_S: Final = 2.0
-_GOES_FOR_GOOD: Final[Mapping[GroupMembershipOperation, bool | None]] = {
+_GOES_FOR_GOOD: Final[Mapping[events.GroupMembershipOperation, bool | None]] = {
     "default": None,
     "leave_group": True,
     "remain_in_group": False,
@@ -114,7 +107,9 @@ class ConsumerContext:
             deliver=self.deliveries.deliver,
             what="consumer",
             on_crash=self.deliveries.fail,
-            farewell=lambda ticket, deadline_ms: CloseAsked(ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True),
+            farewell=lambda ticket, deadline_ms: events.CloseAsked(
+                ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True
+            ),
             counts_sleep=True,
         )
         self.progress: Final = Progress(self.handler, is_stored=not self.settings.options["enable_auto_offset_store"])
@@ -168,7 +163,7 @@ class ConsumerContext:
         """Change limits of fetching while it goes on."""
         self.check_open()
         self.settings = self.settings.changed(**changes)
-        self.host.post(Configured(settings=self.settings))
+        self.host.post(events.Configured(settings=self.settings))
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
@@ -198,12 +193,12 @@ class ConsumerContext:
             raise
         return False
 
-    async def ask(self, build: Callable[[Future[object], int], ConsumerEvent], timeout: float | None) -> object:
+    async def ask(self, build: Callable[..., ConsumerEvent], timeout: float | None) -> object:
         """Post the event that `build` makes of a ticket and a deadline; return or raise the ticket's result."""
         self.check_open()
         seconds = self.default_timeout_s if timeout is None else to_seconds(timeout)
         ticket: Future[object] = Future()
-        self.host.post(build(ticket, self.host.deadline_ms(seconds)))
+        self.host.post(build(ticket=ticket, deadline_ms=self.host.deadline_ms(seconds)))
         # The machine ends every ticket at its deadline; a moment more lets its own, better error arrive.
         return await Pause(seconds + 0.5, ticket)
 
@@ -215,7 +210,7 @@ class ConsumerContext:
         return passing is not None and passing is not self._handled
 
     async def close(
-        self, timeout: float, *, with_progress: bool, group_membership: GroupMembershipOperation = "default"
+        self, timeout: float, *, with_progress: bool, group_membership: events.GroupMembershipOperation = "default"
     ) -> None:
         """Commit, leave the group and end; `with_progress`: what was handed out last counts as done."""
         timeout = to_seconds(timeout)
@@ -260,7 +255,7 @@ class ConsumerContext:
             self.note_progress(but_the_last=not with_progress)
             ticket: Future[object] = Future()
             deadline_ms = self.host.deadline_ms(timeout)
-            self.host.post(CloseAsked(ticket=ticket, deadline_ms=deadline_ms, goes_for_good=self._goes_for_good))
+            self.host.post(events.CloseAsked(ticket=ticket, deadline_ms=deadline_ms, goes_for_good=self._goes_for_good))
             await self.serve(ticket, time.monotonic() + timeout + _GRACE_S, with_progress=with_progress)
         finally:
             self.progress.forget(self.handler.assignment)
@@ -312,7 +307,7 @@ class ConsumerContext:
             if start.offset is None:
                 # The topic was made again, so its stored offset belongs to the old one.
                 self.progress.drop(partition)
-            tell(self.host, Sought(partition=partition, fence=start.fence, offset=start.offset))
+            tell(self.host, events.Sought(partition=partition, fence=start.fence, offset=start.offset))
         for damage in self.handler.skipped():
             _LOG.warning("%s; it is skipped (on.corrupt.records)", damage)
         if taken_s is not None and not given_way and self.handler.has_data:

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from kohort.client.typed_options import ConsumerOptions
 
 
-# The metadata that a consumer publishes to its group, and those of the other members.
-#
-# Source: requirement G10; KIP-848's motivation: members tell each other of themselves without a rebalance.
-
 #: Called with the consumer and the metadata of the group's members, by name. With `kohort.aio` it may be a coroutine
 #: function.
 PublishedCallback: TypeAlias = Callable[[Any, dict[str, bytes]], Awaitable[None] | None]
@@ -38,7 +34,10 @@ LONGEST_METADATA: Final = 64 * 1024
 
 
 class Publications:
-    """What the members of a group publish."""
+    """The metadata that a consumer publishes to its group, and those of the other members.
+
+    Source: requirement G10; KIP-848's motivation: members tell each other of themselves without a rebalance.
+    """
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -201,22 +200,22 @@ class ConsumerDoor:
     @property
     def last_rebalance(self) -> Rebalance | None:
         """The latest change of the assignment and its reason; inside a callback the one it is called for."""
-        return self._subscriptions.last_rebalance
+        return self._context.rebalancing.last
 
     @property
     def member_id(self) -> str:
         """The id of this member; empty before a classic group has given one."""
-        return self._subscriptions.member_id
+        return self._context.deliveries.identity.member_id
 
     @property
     def group_epoch(self) -> int:
         """The epoch (classic: generation) of this member; -1 without a membership."""
-        return self._subscriptions.group_epoch
+        return self._context.deliveries.identity.epoch
 
     @property
     def has_assignment(self) -> bool:
         """Whether the group has assigned partitions to this member, even if none."""
-        return self._subscriptions.has_assignment
+        return self._context.deliveries.identity.has_assignment or self._subscriptions.is_assigned_by_hand
 
 
 def _divide(first: tuple[Any, ...]) -> tuple[Mapping[str, object] | None, tuple[str, ...]]:

@@ -15,13 +15,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from kohort.client.consumer.application_events import (
-    CallbackDone,
-    CallbackKind,
-    CallbackStarted,
-    CallbackWanted,
-    ConsumerEvent,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import CallbackKind, CallbackWanted
 from kohort.client.consumer.deliveries import Deliveries
 from kohort.client.consumer.fetch.fetch_handler import FetchHandler
 from kohort.client.records import Committable, Rebalance, with_metadata
@@ -59,7 +54,7 @@ class Rebalancing(Generic[C]):
         handler: FetchHandler,
         deliveries: Deliveries,
         progress: Progress,
-        post: Callable[[ConsumerEvent], None],
+        post: Callable[[events.ConsumerEvent], None],
         *,
         commits: bool,
     ) -> None:
@@ -106,7 +101,7 @@ class Rebalancing(Generic[C]):
                 if wanted.kind is not CallbackKind.ASSIGNED:
                     self._progress.forget(partitions)
                 starts = self._handler.starts(partitions)
-                self._post(CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
+                self._post(events.CallbackDone(number=wanted.number, consumed=consumed, starts=starts))
 
     async def tell_commits(self) -> None:
         """Call the callbacks of asynchronous commits that have ended."""
@@ -149,7 +144,7 @@ class Rebalancing(Generic[C]):
         if callback is None or not partitions:
             return
         gained = partitions if wanted.kind is CallbackKind.ASSIGNED else ()
-        self._post(CallbackStarted(number=wanted.number, starts=self._handler.starts(gained)))
+        self._post(events.CallbackStarted(number=wanted.number, starts=self._handler.starts(gained)))
         await self._call(partial(callback, consumer, partitions))
 
     async def _call(self, callback: Callable[[], object]) -> None:

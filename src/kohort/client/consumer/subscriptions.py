@@ -16,18 +16,11 @@ from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 
 from kohort.client.arguments import to_beginnings, to_callback, to_partitions, to_seconds, to_topics
-from kohort.client.consumer.application_events import (
-    ConsumerEvent,
-    PartitionsAssigned,
-    Paused,
-    RebalanceEnforced,
-    Subscribed,
-    Unsubscribed,
-)
+from kohort.client.consumer import application_events as events
 from kohort.client.consumer.context import ConsumerContext, tell
 from kohort.client.consumer.local_assignors import AssignmentSaid, ComputationDone, ComputationWanted, LocalAssignor
 from kohort.client.consumer.rebalancing import Callbacks
-from kohort.client.records import GroupMetadata, Rebalance
+from kohort.client.records import GroupMetadata
 from kohort.errors import ConfigError, StateError
 from kohort.ids import TopicPartition
 
@@ -96,7 +89,7 @@ class Subscriptions:
             self._topics = () if chosen is not None else tuple(sorted(set(names)))
             self._pattern = chosen
             self._context.deliveries.forget_trouble()
-            self._context.host.post(Subscribed(topics=self._topics, pattern=chosen, metadata=metadata))
+            self._context.host.post(events.Subscribed(topics=self._topics, pattern=chosen, metadata=metadata))
         finally:
             self._context.end()
 
@@ -109,7 +102,7 @@ class Subscriptions:
                 self._context.note_progress()
                 ticket: Future[object] = Future()
                 self._context.host.post(
-                    Unsubscribed(ticket=ticket, deadline_ms=self._context.host.deadline_ms(timeout))
+                    events.Unsubscribed(ticket=ticket, deadline_ms=self._context.host.deadline_ms(timeout))
                 )
                 await self._context.serve(ticket, time.monotonic() + timeout, with_progress=True)
             self._context.progress.forget(self._context.handler.assignment)
@@ -147,7 +140,7 @@ class Subscriptions:
             # An empty assignment frees the consumer for a subscription.
             self.is_assigned_by_hand = bool(chosen)
             self._context.deliveries.forget_trouble()
-            self._context.host.post(PartitionsAssigned(starts=self._context.handler.starts(sorted(chosen))))
+            self._context.host.post(events.PartitionsAssigned(starts=self._context.handler.starts(sorted(chosen))))
             self._context.report_released()
         finally:
             self._context.end()
@@ -190,7 +183,9 @@ class Subscriptions:
         if not self._is_subscribed:
             raise StateError("there is no group to rebalance: subscribe to topics first")
         metadata = self.assigning.metadata()
-        self._context.host.post(RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata))
+        self._context.host.post(
+            events.RebalanceEnforced(reason=reason or "enforced by the application", metadata=metadata)
+        )
 
     def group_metadata(self) -> GroupMetadata:
         """Return group, member id and generation of this member; the generation is -1 without a membership.
@@ -209,26 +204,6 @@ class Subscriptions:
         )
 
     @property
-    def last_rebalance(self) -> Rebalance | None:
-        """The latest change of the assignment and its reason; inside a callback the one it is called for."""
-        return self._context.rebalancing.last
-
-    @property
-    def member_id(self) -> str:
-        """The id of this member; empty before a classic group has given one."""
-        return self._context.deliveries.identity.member_id
-
-    @property
-    def group_epoch(self) -> int:
-        """The epoch (classic: generation) of this member; -1 without a membership."""
-        return self._context.deliveries.identity.epoch
-
-    @property
-    def has_assignment(self) -> bool:
-        """Whether the group has assigned partitions to this member, even if none."""
-        return self._context.deliveries.identity.has_assignment or self.is_assigned_by_hand
-
-    @property
     def is_reading(self) -> bool:
         """Whether topics are subscribed to, or partitions assigned by hand."""
         return self._is_subscribed or self.is_assigned_by_hand
@@ -243,7 +218,7 @@ class Subscriptions:
         try:
             self._context.check_held(chosen)
             self._context.handler.pause(chosen, is_paused=is_paused)
-            self._context.host.post(Paused(partitions=chosen, is_paused=is_paused))
+            self._context.host.post(events.Paused(partitions=chosen, is_paused=is_paused))
         finally:
             self._context.end(is_taken)
 
@@ -298,7 +273,7 @@ class Assigning:
         post: takes events for the machine.
     """
 
-    def __init__(self, assignors: tuple[LocalAssignor, ...], post: Callable[[ConsumerEvent], None]) -> None:
+    def __init__(self, assignors: tuple[LocalAssignor, ...], post: Callable[[events.ConsumerEvent], None]) -> None:
         self._assignors: Final = assignors
         self._post = post
 

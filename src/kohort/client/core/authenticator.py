@@ -19,15 +19,7 @@ from typing import Any, Final
 
 from kohort.client.securityoptions import SaslSettings
 from kohort.errors import ErrorCode
-from kohort.security.sasl import (
-    BearerExchange,
-    Exchange,
-    ExchangeFailed,
-    PlainExchange,
-    check_extensions,
-    check_token,
-    without_secrets,
-)
+from kohort.security import sasl
 from kohort.security.scram import ScramExchange
 from kohort.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -54,7 +46,7 @@ class Authenticator:
         exchange: its messages; used up by this.
     """
 
-    def __init__(self, mechanism: str, exchange: Exchange) -> None:
+    def __init__(self, mechanism: str, exchange: sasl.Exchange) -> None:
         self._mechanism: Final = mechanism
         self._exchange: Final = exchange
         #: How long the session lasts from now, ms; 0: for ever. Known when `on_answer` has returned `None`.
@@ -79,7 +71,7 @@ class Authenticator:
             raise AuthenticationRefused(f"the broker does not let this client in by {self._mechanism}: {said}")
         try:
             reply = self._exchange.reply(bytes(answer.auth_bytes))
-        except ExchangeFailed as why:
+        except sasl.ExchangeFailed as why:
             raise AuthenticationRefused(str(why)) from None
         if not self._exchange.is_done:
             return SaslAuthenticateRequest(auth_bytes=reply)
@@ -163,9 +155,9 @@ class Credentials:
         settings = self._settings
         match settings.mechanism:
             case "PLAIN":
-                return Authenticator("PLAIN", PlainExchange(settings.username, settings.password))
+                return Authenticator("PLAIN", sasl.PlainExchange(settings.username, settings.password))
             case "OAUTHBEARER":
-                return Authenticator("OAUTHBEARER", BearerExchange(*await self._fresh_token()))
+                return Authenticator("OAUTHBEARER", sasl.BearerExchange(*await self._fresh_token()))
             case scram:
                 exchange = ScramExchange(
                     scram,
@@ -198,7 +190,7 @@ class Credentials:
             except Exception as why:
                 error = why
         if error is not None:
-            said = f"{type(error).__name__}: {without_secrets(str(error))}"
+            said = f"{type(error).__name__}: {sasl.without_secrets(str(error))}"
             raise TokenFailed(f"sasl.oauth.token.provider made no token: {said}")
         return (token, extensions), until_s - max(_LEAST_LEFT_S, (until_s - time.time()) * _LEAST_LEFT)
 
@@ -240,7 +232,7 @@ def _read(made: object) -> tuple[str, float, dict[str, str]]:
     The end is in seconds since 1970. A token without an end is asked for anew with each login.
     """
     if not isinstance(made, tuple):
-        return check_token(made), -math.inf, {}
+        return sasl.check_token(made), -math.inf, {}
     if not 1 <= len(made) <= 4:
         raise ValueError("a token is expected, or a pair of token and end")
     token, until_s, _, extensions = (*made, *(None, None, None))[:4]
@@ -253,4 +245,4 @@ def _read(made: object) -> tuple[str, float, dict[str, str]]:
     if until_s is not None and not until_s > time.time():
         raise ValueError("the token has ended already")
     end_s = -math.inf if until_s is None else float(until_s)
-    return check_token(token), end_s, check_extensions(extensions or {})
+    return sasl.check_token(token), end_s, sasl.check_extensions(extensions or {})

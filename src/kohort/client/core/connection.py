@@ -19,16 +19,8 @@ from struct import Struct
 from typing import Final, cast
 
 from kohort.base import VERSION
+from kohort.client.core import authenticator
 from kohort.client.core.actions import Endpoint, Send
-from kohort.client.core.authenticator import (
-    AuthenticationRefused,
-    Authenticator,
-    Credentials,
-    Response,
-    TokenFailed,
-    renewal_ms,
-    repeat_ms,
-)
 from kohort.client.core.broker_version import software_of
 from kohort.client.core.requests import Failure
 from kohort.client.metrics import Traffic
@@ -107,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_limit_bytes: int,
         pool: BodyPool,
         traffic: Traffic,
-        sign_in: Authenticator | None = None,
+        sign_in: authenticator.Authenticator | None = None,
         on_ready: Callable[[], None],
         on_response: Callable[[int, int, Message], None],
         on_closed: Callable[[Connection, str, list[Send]], None],
@@ -157,12 +149,12 @@ class Connection(asyncio.BufferedProtocol):
     def renew_at_ms(self) -> int | None:
         """When to renew the login, before its session ends; `None`: it does not end."""
         began_ms, lifetime_ms = self._session
-        return began_ms + renewal_ms(lifetime_ms, id(self) >> 4) if lifetime_ms > 0 else None
+        return began_ms + authenticator.renewal_ms(lifetime_ms, id(self) >> 4) if lifetime_ms > 0 else None
 
     def renew_again_ms(self, now_ms: int) -> int | None:
         """Return when to try a failed renewal again; `None`: the session will have ended."""
         began_ms, lifetime_ms = self._session
-        pause_ms = repeat_ms(began_ms + lifetime_ms - now_ms)
+        pause_ms = authenticator.repeat_ms(began_ms + lifetime_ms - now_ms)
         return None if pause_ms is None else now_ms + pause_ms
 
     def next_deadline(self) -> int | None:
@@ -180,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own_deadline_ms = deadline_ms
         self._ask_versions(_API_VERSIONS_FIRST)
 
-    def sign_in_again(self, sign_in: Authenticator, *, deadline_ms: int) -> None:
+    def sign_in_again(self, sign_in: authenticator.Authenticator, *, deadline_ms: int) -> None:
         """Renew the login, behind the requests under way; no request may be sent until `on_ready`."""
         assert self.is_ready, "a session is begun anew where there is one"
         self._own_deadline_ms = deadline_ms
@@ -359,8 +351,8 @@ class Connection(asyncio.BufferedProtocol):
     def _on_said(self, message: Message) -> None:
         assert self._sign_in is not None, "a login is under way"
         try:
-            request = self._sign_in.on_answer(cast(Response, message))
-        except AuthenticationRefused as why:
+            request = self._sign_in.on_answer(cast(authenticator.Response, message))
+        except authenticator.AuthenticationRefused as why:
             self._refuse(str(why))
             return
         if request is not None:
@@ -576,9 +568,9 @@ class Opener:
         self._settings: Final = settings
         self._tls: Final = settings.security.tls
         sasl = settings.security.sasl
-        self._credentials: Final = None if sasl is None else Credentials(sasl)
+        self._credentials: Final = None if sasl is None else authenticator.Credentials(sasl)
 
-    async def sign_in(self) -> Authenticator | None:
+    async def sign_in(self) -> authenticator.Authenticator | None:
         """Return a login for one connection; `None`: none is wanted. Raise `Unopened` without a token."""
         if self._credentials is None:
             return None
@@ -586,7 +578,7 @@ class Opener:
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 return await self._credentials.sign_in()
-        except TokenFailed as why:
+        except authenticator.TokenFailed as why:
             raise Unopened(Failure.NOT_AUTHENTICATED, str(why)) from None
         except TimeoutError:
             reason = f"sasl.oauth.token.provider made no token within {limit_ms / 1000:g} s"
@@ -598,7 +590,7 @@ class Opener:
             self._credentials.forget_token()
 
     async def open(
-        self, to: Endpoint, build: Callable[[Authenticator | None], Connection], *, timeout_ms: int
+        self, to: Endpoint, build: Callable[[authenticator.Authenticator | None], Connection], *, timeout_ms: int
     ) -> Connection:
         """Connect the connection that `build` makes of a login. Raise `Unopened` if that fails."""
         connection = build(await self.sign_in())

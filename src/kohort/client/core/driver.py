@@ -1,41 +1,15 @@
 """The driver of a client machine: connections, clock and timers on one side, `handle` on the other.
 
-How a machine plugs in
-----------------------
-A machine is any object with `handle(event, now_ms) -> list[Action]` and `next_deadline() -> int | None` (see
-`Machine`). It lives in the client's core: no clock, no loop, no thread. The recipe for a new one (producer, admin):
+A machine is any object with `handle` and `next_deadline` (see `Machine`). It has no clock, no loop and no thread. A new
+one is made of these:
 
-1. Declare what the application may ask as frozen dataclasses, e.g. `TopicsAsked(ticket=..., deadline_ms=...)`. These,
-   together with `events.DriverEvent`, are the machine's events. A *ticket* is opaque to the machine: it only comes
-   back in `Complete(ticket, value)` or `Fail(ticket, error)`. A deadline is an instant in milliseconds of the driver's
-   clock (`IoThread.deadline_ms(timeout)` makes one).
-2. Build the machine from `requests.Requests` (outbox and answers), `cluster.Cluster` (metadata, leaders, bootstrap)
-   and its own parts. To talk to a broker: `requests.send(endpoint, lane, Request(...), then)`; `then(answer, now_ms)`
-   is called once, with a `ResponseReceived` or a `RequestFailed`. The connection is opened, versions are negotiated and
-   the request encoded by the driver; `min_version`/`max_version` bound the version, the answer tells which it was.
-   A field that the agreed version lacks is dropped, so a request may fill the fields of several versions at once.
-3. `handle` ends with `return requests.drain()`. Its shape:
-
-       def handle(self, event, now_ms):
-           match event:
-               case ResponseReceived() | RequestFailed():
-                   self.requests.answer(event, now_ms)
-               case DeadlineReached():
-                   pass
-               case TopicsAsked():
-                   ...
-               case _:
-                   assert_never(event)
-           self.cluster.work(now_ms)             # and every other part that has deadlines
-           return self.requests.drain()
-
-   `next_deadline()` is the minimum over its parts. A deadline that is due must be gone after `handle`. A machine of
-   many parts has a `timers.Schedule`, which lets those work that an event has woken or whose deadline has come.
-4. The door owns an `io.thread.IoThread(machine, settings, deliver=...)`. `thread.post(event)` is for events without an
-   answer, `thread.call(lambda ticket: Event(ticket=ticket), timeout)` waits for the answer and raises what `Fail`
-   carries. `deliver(item)` is called on the I/O thread for each `Deliver`: it must be quick and must not wait.
-   A ticket may be any object with `set_result` and `set_exception`, a `concurrent.futures.Future` for one.
-5. At its end the machine returns `Stop()`; the driver closes every connection and the thread ends.
+- Events of the application, as frozen values. A *ticket* in one is opaque to the machine: it comes back in
+  `Complete(ticket, value)` or `Fail(ticket, error)`. A deadline is an instant of the driver's clock, milliseconds.
+- `requests.Requests`, its outbox: `requests.send(endpoint, lane, request, then)` calls `then` once, with the answer.
+  The driver opens the connection, agrees the version and encodes. A field that the version lacks is dropped.
+- `cluster.Cluster`: metadata, leaders, bootstrap. A machine of many parts has a `timers.Schedule`.
+- `handle` ends with `return requests.drain()`. A deadline that is due is gone after it. `Stop()` ends the driver.
+- A door with a host (`thread.IoThread`, `in_loop.InLoop`): `post(event)` expects no answer, `call` waits for it.
 
 Laws: a machine sees one event at a time; actions are carried out in order; a request ends in exactly one event; what
 the machine raises is a bug: it is logged and the driver stops. With the driver every ticket ends that it was given.

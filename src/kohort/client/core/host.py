@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
@@ -21,6 +22,8 @@ from kohort.errors import StateError
 from kohort.records.kernel_form import log_kernels
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from kohort.client.core.driver import Driver, Machine
 
 
@@ -79,6 +82,10 @@ class Host(ABC, Generic[E]):
         #: The client is being ended, since nobody has closed it; done with the host at the latest.
         self._retirement: Future[object] | None = None
         self._is_unclosed_said = False
+        #: Events that were posted and not handed to the driver yet; whether the loop knows of them.
+        self._inbox: deque[E] = deque()
+        self._is_woken = False
+        self._loop: AbstractEventLoop | None = None
 
     @property
     @abstractmethod

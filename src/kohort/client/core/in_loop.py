@@ -11,19 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from kohort.client.core.host import Farewell, Host
-from kohort.client.options import ClientSettings
+from kohort.client.core.host import Host
 from kohort.errors import KohortError, KohortTimeoutError, StateError
-
-if TYPE_CHECKING:
-    from kohort.client.core.driver import Machine
-
 
 E = TypeVar("E")
 #: What a client that nobody has closed may take when its loop ends.
@@ -33,32 +27,9 @@ _FAREWELL_S: Final = 5.0
 class InLoop(Host[E]):
     """Runs a machine on the running loop; starts with the first event. Arguments as those of `Host`."""
 
-    def __init__(
-        self,
-        machine: Machine[E],
-        settings: ClientSettings,
-        *,
-        deliver: Callable[[object], None],
-        what: str,
-        on_crash: Callable[[StateError], None] = lambda _: None,
-        farewell: Farewell[E] | None = None,
-        counts_sleep: bool = False,
-    ) -> None:
-        super().__init__(
-            machine,
-            settings,
-            deliver=deliver,
-            what=what,
-            on_crash=on_crash,
-            farewell=farewell,
-            counts_sleep=counts_sleep,
-        )
-        self._inbox: deque[E] = deque()
-        self._is_woken = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        #: Done when the driver has ended.
-        self._ended: asyncio.Event = asyncio.Event()
-        self._last_round: AsyncGenerator[None, None] | None = None
+    #: Done when the driver has ended; made with it.
+    _ended: asyncio.Event
+    _last_round: AsyncGenerator[None, None] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -127,7 +98,7 @@ class InLoop(Host[E]):
     def check(self) -> None:
         """Raise `StateError` if nothing can be posted (any more), or not from here."""
         self._check_process()
-        if self._bug is not None or self._ended.is_set():
+        if self._bug is not None or (self._loop is not None and self._ended.is_set()):
             raise self._refusal()
         self._check_place()
 
@@ -150,7 +121,7 @@ class InLoop(Host[E]):
             raise StateError(f"this {self._what} belongs to another event loop; create one for each loop")
 
     def _start(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         self._driver = self._build_driver(self._ended.set)
         self._last_round = self._await_the_end()
         with suppress(StopIteration):

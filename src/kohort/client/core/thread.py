@@ -12,15 +12,14 @@ import atexit
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kohort.client.core import own_threads
-from kohort.client.core.host import Farewell, Host
+from kohort.client.core.host import Host
 from kohort.client.options import ClientSettings
 from kohort.errors import KohortTimeoutError, StateError
 
@@ -40,8 +39,7 @@ class IoThread(Host[E]):
 
     Args:
         holds: whether a future is one that this client has to end itself; see `own_threads`.
-
-    The other arguments are those of `Host`; what runs where the machine runs, runs on this thread.
+        shared: the other arguments of `Host`; its functions run on this thread.
     """
 
     def __init__(
@@ -49,26 +47,11 @@ class IoThread(Host[E]):
         machine: Machine[E],
         settings: ClientSettings,
         *,
-        deliver: Callable[[object], None],
-        what: str,
-        on_crash: Callable[[StateError], None] = lambda _: None,
-        farewell: Farewell[E] | None = None,
-        counts_sleep: bool = False,
         holds: Callable[[object], bool] = lambda _: False,
+        **shared: Any,
     ) -> None:
-        super().__init__(
-            machine,
-            settings,
-            deliver=deliver,
-            what=what,
-            on_crash=on_crash,
-            farewell=farewell,
-            counts_sleep=counts_sleep,
-        )
+        super().__init__(machine, settings, **shared)
         self._holds = holds
-        self._inbox: deque[E] = deque()
-        self._is_woken = False
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._finished = threading.Event()

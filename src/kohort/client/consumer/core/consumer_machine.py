@@ -13,34 +13,8 @@ from functools import partial
 from typing import assert_never
 
 from kohort.base.timers import Schedule
-from kohort.client.consumer.application_events import (
-    AsynchronousCommitAsked,
-    CallbackDone,
-    CallbackStarted,
-    Change,
-    ChunkTaken,
-    CloseAsked,
-    CommitAsked,
-    CommitEnded,
-    Configured,
-    ConsumerEvent,
-    Fence,
-    OffsetsStored,
-    PartitionsAssigned,
-    Paused,
-    Polled,
-    Progress,
-    Publication,
-    Question,
-    Recovered,
-    Remade,
-    Sought,
-    Start,
-    Subscribed,
-    Trouble,
-    Unsubscribed,
-    Word,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import Change, ChunkTaken, OffsetsStored, Polled, Progress
 from kohort.client.consumer.core.lookups import Lookups
 from kohort.client.consumer.core.silence import Silence
 from kohort.client.consumer.core.subscription import Subscription
@@ -128,7 +102,7 @@ class ConsumerMachine:
         self._is_unreachable = self._is_over = False
         #: topic -> id of the topic made again that was reported last.
         self._told_remade: dict[str, TopicId] = {}
-        self._closing: CloseAsked | None = None
+        self._closing: events.CloseAsked | None = None
         self._add_parts()
 
     def _add_parts(self) -> None:
@@ -160,7 +134,7 @@ class ConsumerMachine:
 
     # -- the driver -------------------------------------------------------------------------------------------------
 
-    def handle(self, event: ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
+    def handle(self, event: events.ConsumerEvent | DriverEvent, now_ms: int) -> list[Action]:
         """Take one event; return the actions that follow from it."""
         if isinstance(event, ResponseReceived | RequestFailed):
             self._requests.answer(event, now_ms)
@@ -173,12 +147,12 @@ class ConsumerMachine:
             self._schedule.wake_all()
             if isinstance(event, Change):
                 self._on_change(event, now_ms)
-            elif isinstance(event, Question):
+            elif isinstance(event, events.Question):
                 self._lookups.on_question(event, now_ms)
-            elif isinstance(event, Publication):
+            elif isinstance(event, events.Publication):
                 self.publishing.take(event)
             else:
-                assert isinstance(event, Word), f"no part takes {event!r}"
+                assert isinstance(event, events.Word), f"no part takes {event!r}"
                 if self._member is not None:
                     self._member.on_word(event, now_ms)
         if self._closing is not None and not self._is_over:
@@ -254,16 +228,16 @@ class ConsumerMachine:
             case ChunkTaken(sizes=sizes):
                 self._sender.buffer.release(sizes)
                 self._sender.wake()
-            case CallbackStarted():
+            case events.CallbackStarted():
                 self._schedule.wake_all()
                 if self._member is not None:
                     self._member.on_callback_started(event, now_ms)
-            case CallbackDone():
+            case events.CallbackDone():
                 self._schedule.wake_all()
                 self._note_consumed(event.consumed, now_ms)
                 if self._member is not None:
                     self._member.on_callback_done(event, now_ms)
-            case CommitAsked() | AsynchronousCommitAsked():
+            case events.CommitAsked() | events.AsynchronousCommitAsked():
                 assert self._group is not None, "the door refuses this"
                 self._group.on_commit_asked(event)
             case _:
@@ -271,21 +245,21 @@ class ConsumerMachine:
 
     def _on_change(self, event: Change, now_ms: int) -> None:
         match event:
-            case Subscribed():
+            case events.Subscribed():
                 self._subscribe(event, now_ms)
-            case Unsubscribed(ticket=ticket):
+            case events.Unsubscribed(ticket=ticket):
                 self._leave(lambda _: self._requests.complete(ticket), now_ms)
-            case PartitionsAssigned(starts=starts):
+            case events.PartitionsAssigned(starts=starts):
                 self._assign(starts, now_ms)
-            case Sought():
+            case events.Sought():
                 self._readings.seek(event)
-            case Paused(partitions=partitions, is_paused=is_paused):
+            case events.Paused(partitions=partitions, is_paused=is_paused):
                 # Partitions of an open callback stay paused until the application has answered it.
                 moving = () if is_paused or self._member is None else self._member.moving
                 self._readings.pause([each for each in partitions if each not in moving], is_paused=is_paused)
-            case Configured(settings=settings):
+            case events.Configured(settings=settings):
                 self._sender.configure(settings)
-            case CloseAsked():
+            case events.CloseAsked():
                 self._closing = event
                 # The close gives up once every address was tried in vain from now on.
                 self._cluster.forget_absent()
@@ -295,7 +269,7 @@ class ConsumerMachine:
             case _:
                 assert_never(event)
 
-    def _subscribe(self, wanted: Subscribed, now_ms: int) -> None:
+    def _subscribe(self, wanted: events.Subscribed, now_ms: int) -> None:
         assert self._settings.options["group_id"] is not None, "the door refuses this"
         self._subscription.replace(wanted.topics, wanted.pattern)
         if self._member is None:
@@ -314,7 +288,7 @@ class ConsumerMachine:
             member_id="" if is_classic else self._member_id,
         )
 
-    def _assign(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
+    def _assign(self, starts: Mapping[TopicPartition, events.Start], now_ms: int) -> None:
         gone = [reading.partition for reading in self._readings.all() if reading.partition not in starts]
         if self._group is not None:
             deadline_ms = now_ms + self._requests.request_timeout_ms
@@ -372,7 +346,7 @@ class ConsumerMachine:
         self._sender.on_cluster_change()
         if self._is_unreachable and not self._cluster.is_cut_off:
             self._is_unreachable = False
-            self._requests.deliver(Recovered())
+            self._requests.deliver(events.Recovered())
         # A group takes partitions of a deleted topic back by itself, with a pattern, too.
         by_hand = self._readings.topics if self._member is None else frozenset()
         missing = self._subscription.find_missing(by_hand, now_ms)
@@ -412,14 +386,14 @@ class ConsumerMachine:
     def _on_partition_trouble(self, partition: TopicPartition, error: KohortError) -> None:
         reading = self._readings.get(partition)
         fence = None if reading is None else reading.fence
-        self._requests.deliver(Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
+        self._requests.deliver(events.Trouble(error=error, is_fatal=False, partition=partition, fence=fence))
 
-    def _on_remade(self, partition: TopicPartition, fence: Fence) -> None:
+    def _on_remade(self, partition: TopicPartition, fence: events.Fence) -> None:
         topic_id = self._cluster.topic_id(partition.topic)
         if self._told_remade.get(partition.topic) != topic_id:
             self._told_remade[partition.topic] = topic_id
             self._requests.warn(f"topic {partition.topic} was deleted and made again: it is read anew")
-        self._requests.deliver(Remade(partition=partition, fence=fence))
+        self._requests.deliver(events.Remade(partition=partition, fence=fence))
 
     # -- membership's Host, commits' Committer ----------------------------------------------------------------------
 
@@ -460,7 +434,7 @@ class ConsumerMachine:
         """Return whether a join is under way that ends the present generation."""
         return self._member is not None and self._member.is_rejoining
 
-    def start_reading(self, starts: Mapping[TopicPartition, Start], now_ms: int) -> None:
+    def start_reading(self, starts: Mapping[TopicPartition, events.Start], now_ms: int) -> None:
         """Fetch these partitions from now on."""
         ids = {} if self._member is None else self._member.topic_ids
         self._readings.start(starts, are_given=True, ids=ids)
@@ -489,7 +463,7 @@ class ConsumerMachine:
 
     def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
         """Report an error to the application at its next poll."""
-        self._requests.deliver(Trouble(error=error, is_fatal=is_fatal))
+        self._requests.deliver(events.Trouble(error=error, is_fatal=is_fatal))
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
         """Go on with the classic protocol."""
@@ -501,7 +475,7 @@ class ConsumerMachine:
         before, self._member = self._member, self._build_member(is_classic=True)
         # The numbers of the callbacks go on, so that no late answer is taken for a new one.
         self._member.callbacks = before.callbacks  # Their numbers go on.
-        self._member.subscribe(Subscribed(topics=before.topics, pattern=before.pattern), now_ms)
+        self._member.subscribe(events.Subscribed(topics=before.topics, pattern=before.pattern), now_ms)
 
 
 class Group:
@@ -529,7 +503,7 @@ class Group:
         group_id = self._group_id = options["group_id"]
         self._requests = requests
         #: Asynchronous commits whose end the application was not told yet, in order.
-        self._asynchronous: deque[AsynchronousCommitAsked] = deque()
+        self._asynchronous: deque[events.AsynchronousCommitAsked] = deque()
         #: Identity of those of them that have ended -> error.
         self._ended: dict[int, KohortError | None] = {}
         self.lookup = CoordinatorLookup(
@@ -550,9 +524,9 @@ class Group:
         )
         self.committed = CommittedOffsets(requests, self.lookup, committer, group_id=group_id)
 
-    def on_commit_asked(self, asked: CommitAsked | AsynchronousCommitAsked) -> None:
+    def on_commit_asked(self, asked: events.CommitAsked | events.AsynchronousCommitAsked) -> None:
         """Commit for the application."""
-        if isinstance(asked, CommitAsked):
+        if isinstance(asked, events.CommitAsked):
             self.commits.commit(asked.offsets, partial(self._end_commit, asked), deadline_ms=asked.deadline_ms)
             return
         told = None
@@ -561,20 +535,20 @@ class Group:
             told = partial(self._end_asynchronous_commit, asked)
         self.commits.commit_asynchronously(asked.offsets, told, deadline_ms=asked.deadline_ms)
 
-    def _end_commit(self, asked: CommitAsked, failed: Failed, _: int) -> None:
+    def _end_commit(self, asked: events.CommitAsked, failed: Failed, _: int) -> None:
         error = build_error(self._group_id, asked.offsets, failed) if failed else None
         if error is None:
             self._requests.complete(asked.ticket)
         else:
             self._requests.fail(asked.ticket, error)
 
-    def _end_asynchronous_commit(self, asked: AsynchronousCommitAsked, failed: Failed, _: int) -> None:
+    def _end_asynchronous_commit(self, asked: events.AsynchronousCommitAsked, failed: Failed, _: int) -> None:
         self._ended[id(asked)] = build_error(self._group_id, asked.offsets, failed)
         # Callbacks are called in the order of the calls, whichever commit has ended first.
         while self._asynchronous and id(self._asynchronous[0]) in self._ended:
             first = self._asynchronous.popleft()
             error = self._ended.pop(id(first))
-            self._requests.deliver(CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
+            self._requests.deliver(events.CommitEnded(callback=first.callback, offsets=first.offsets, error=error))
 
     def fail_all(self, error: KohortError, now_ms: int) -> None:
         """End every commit and query with that error."""

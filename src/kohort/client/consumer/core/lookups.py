@@ -10,14 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from kohort.client.consumer.application_events import (
-    CommittedAsked,
-    OffsetsAsked,
-    PartitionsAsked,
-    PositionAsked,
-    Question,
-    TopicsAsked,
-)
+from kohort.client.consumer import application_events as events
 from kohort.client.consumer.fetch.partition_state import Readings
 from kohort.client.consumer.offsets.committed import Committed, CommittedOffsets
 from kohort.client.consumer.offsets.queries import UNKNOWN_TOPIC_GRACE_MS, OffsetQueries, Result
@@ -50,9 +43,9 @@ class Lookups:
         self._committed = committed
         #: Questions for the cluster's topics.
         self._listings = TopicListings(requests, cluster)
-        self._positions: list[PositionAsked] = []
+        self._positions: list[events.PositionAsked] = []
         #: Questions with the time at which they came.
-        self._partitions: list[tuple[PartitionsAsked, int]] = []
+        self._partitions: list[tuple[events.PartitionsAsked, int]] = []
 
     def topics(self) -> set[str]:
         """Return the topics of open questions, so that the metadata include them."""
@@ -63,24 +56,24 @@ class Lookups:
         """Whether a question waits for its answer here."""
         return bool(self._positions or self._partitions or self._listings.are_open)
 
-    def on_question(self, asked: Question, now_ms: int) -> None:
+    def on_question(self, asked: events.Question, now_ms: int) -> None:
         """Answer a question as soon as that is possible."""
         match asked:
-            case CommittedAsked():
+            case events.CommittedAsked():
                 self._on_committed(asked, now_ms)
-            case OffsetsAsked():
+            case events.OffsetsAsked():
                 self._on_offsets(asked, now_ms)
-            case PositionAsked():
+            case events.PositionAsked():
                 self._on_position(asked)
-            case PartitionsAsked():
+            case events.PartitionsAsked():
                 # It waits until the metadata show the topic.
                 self._partitions.append((asked, now_ms))
-            case TopicsAsked():
+            case events.TopicsAsked():
                 self._listings.ask(asked, now_ms)
             case _:
                 assert_never(asked)
 
-    def _on_offsets(self, asked: OffsetsAsked, now_ms: int) -> None:
+    def _on_offsets(self, asked: events.OffsetsAsked, now_ms: int) -> None:
         """Ask the leaders for the offsets."""
 
         def then(result: Result, _: int) -> None:
@@ -88,7 +81,7 @@ class Lookups:
 
         self._queries.ask(asked.timestamps, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
-    def _on_committed(self, asked: CommittedAsked, now_ms: int) -> None:
+    def _on_committed(self, asked: events.CommittedAsked, now_ms: int) -> None:
         """Ask the coordinator for the committed offsets."""
         if self._committed is None:
             self._requests.fail(asked.ticket, StateError("there are no committed offsets without group_id"))
@@ -100,7 +93,7 @@ class Lookups:
         wanted = dict.fromkeys(asked.partitions, ZERO_TOPIC_ID)
         self._committed.ask(wanted, then, deadline_ms=asked.deadline_ms, now_ms=now_ms)
 
-    def _on_position(self, asked: PositionAsked) -> None:
+    def _on_position(self, asked: events.PositionAsked) -> None:
         """Wait until the first offset is found."""
         self._positions.append(asked)
         reading = self._readings.get(asked.partition)
@@ -131,7 +124,7 @@ class Lookups:
         self._partitions = [entry for entry in self._partitions if not self._try_partitions(*entry, now_ms)]
         self._listings.send_due(now_ms)
 
-    def _try_position(self, asked: PositionAsked, now_ms: int) -> bool:
+    def _try_position(self, asked: events.PositionAsked, now_ms: int) -> bool:
         reading = self._readings.get(asked.partition)
         if reading is None:
             self._requests.fail(asked.ticket, StateError(f"{asked.partition} is not assigned"))
@@ -144,7 +137,7 @@ class Lookups:
             return False
         return True
 
-    def _try_partitions(self, asked: PartitionsAsked, since_ms: int, now_ms: int) -> bool:
+    def _try_partitions(self, asked: events.PartitionsAsked, since_ms: int, now_ms: int) -> bool:
         topic = self._cluster.topics.get(asked.topic)
         if topic is not None and topic.error is ErrorCode.NONE:
             self._requests.complete(asked.ticket, list(topic.partitions))
@@ -174,7 +167,7 @@ class Lookups:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Question:
-    asked: TopicsAsked
+    asked: events.TopicsAsked
     since_ms: int
     is_sent: bool = False
     due_ms: int
@@ -194,7 +187,7 @@ class TopicListings:
         """Whether a question waits for its answer."""
         return bool(self._questions)
 
-    def ask(self, asked: TopicsAsked, now_ms: int) -> None:
+    def ask(self, asked: events.TopicsAsked, now_ms: int) -> None:
         """Ask for the topics."""
         if self._cluster.generation == 0:
             # No broker has answered yet. If none ever does, the metadata request says why.

@@ -16,15 +16,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from kohort.client.consumer.application_events import (
-    EARLIEST,
-    LATEST,
-    Fence,
-    Sought,
-    Start,
-    Watermarks,
-    empty_chunk,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import EARLIEST, LATEST, Fence, Sought, Start, Watermarks
 from kohort.client.consumer.offsets.committed import Committed, CommittedOffsets
 from kohort.client.consumer.offsets.queries import Found, OffsetQueries, Result
 from kohort.client.core.cluster import Cluster
@@ -359,7 +352,7 @@ class Readings:
             self.stick(reading, LogTruncationError(partition.topic, partition.partition, reading.offset, offset))
             return False
         reading.offset, reading.offset_epoch = offset, epoch
-        self._requests.deliver(empty_chunk(reading.partition, reading.fence, offset))
+        self._requests.deliver(events.empty_chunk(reading.partition, reading.fence, offset))
         self.touch(reading)
         return True
 
@@ -462,7 +455,7 @@ class Readings:
         is_told = reading.is_sent_elsewhere or reading.timestamp is not None
         reading.must_reset, reading.is_sent_elsewhere, reading.timestamp = False, False, None
         if is_told:
-            self._requests.deliver(empty_chunk(reading.partition, reading.fence, reading.offset))
+            self._requests.deliver(events.empty_chunk(reading.partition, reading.fence, reading.offset))
         return is_told
 
     def _count_skipped(self, begun: Mapping[TopicPartition, int], now_ms: int) -> None:

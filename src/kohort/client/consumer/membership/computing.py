@@ -23,16 +23,9 @@ from kohort.client.core.coordinator_lookup import BUSY, MOVED, CoordinatorLookup
 from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.errors import ErrorCode
 from kohort.ids import TopicId
+from kohort.wire.messages import consumer_group_install_assignment as install
+from kohort.wire.messages import consumer_group_prepare_assignment as prepare
 from kohort.wire.messages.consumer_group_heartbeat import ClientAssignor, ConsumerGroupHeartbeatResponse
-from kohort.wire.messages.consumer_group_install_assignment import (
-    AssignmentToInstall,
-    ConsumerGroupInstallAssignmentRequest,
-    ConsumerGroupInstallAssignmentResponse,
-)
-from kohort.wire.messages.consumer_group_prepare_assignment import (
-    ConsumerGroupPrepareAssignmentRequest,
-    ConsumerGroupPrepareAssignmentResponse,
-)
 
 #: The reason of a heartbeat by which the application asks for a computation.
 _WANTED: Final = 1
@@ -153,7 +146,7 @@ class AssignmentComputation:
             if self._preparing != number:
                 return
             self._preparing = None
-            response = message_of(answer, ConsumerGroupPrepareAssignmentResponse)
+            response = message_of(answer, prepare.ConsumerGroupPrepareAssignmentResponse)
             # Without an answer, or with an error, the next heartbeat says whether this is still to be done.
             if response is not None and response.error_code == ErrorCode.NONE:
                 self._group_epoch = response.group_epoch
@@ -162,7 +155,7 @@ class AssignmentComputation:
                 self._requests.deliver(wanted)
                 self._on_begun(now_ms)
 
-        request = ConsumerGroupPrepareAssignmentRequest(
+        request = prepare.ConsumerGroupPrepareAssignmentRequest(
             group_id=self._group_id, member_id=member_id, member_epoch=epoch
         )
         # Not by the heartbeats' connection: there it would wait behind a hold, or cut it.
@@ -201,7 +194,7 @@ class AssignmentComputation:
             if self._number == number:
                 self._on_brought(answer, endpoint, now_ms)
 
-        request = ConsumerGroupInstallAssignmentRequest(
+        request = install.ConsumerGroupInstallAssignmentRequest(
             group_id=self._group_id,
             member_id=member_id,
             member_epoch=epoch,
@@ -209,7 +202,7 @@ class AssignmentComputation:
             error=result.error,
             owners=list(result.owners),
             members=[
-                AssignmentToInstall(member_id=each, metadata_version=version, metadata_bytes=told)
+                install.AssignmentToInstall(member_id=each, metadata_version=version, metadata_bytes=told)
                 for each, version, told in result.said
             ],
         )
@@ -224,7 +217,7 @@ class AssignmentComputation:
 
     def _on_brought(self, answer: Answer, endpoint: Endpoint, now_ms: int) -> None:
         self._is_bringing = False
-        response = message_of(answer, ConsumerGroupInstallAssignmentResponse)
+        response = message_of(answer, install.ConsumerGroupInstallAssignmentResponse)
         code = None if response is None else ErrorCode.of(response.error_code)
         if code is None or code in MOVED:
             self._lookup.lost(endpoint, now_ms)
@@ -242,7 +235,7 @@ class AssignmentComputation:
         self._attempts += 1
 
 
-def read_group(response: ConsumerGroupPrepareAssignmentResponse) -> Assignable:
+def read_group(response: prepare.ConsumerGroupPrepareAssignmentResponse) -> Assignable:
     """Build the assignor's input from the coordinator's answer, as a broker builds it for its own."""
     names = tuple(topic.topic_name for topic in response.topics)
     wanted = [tuple(names[place] for place in each.topics) for each in response.subscriptions]

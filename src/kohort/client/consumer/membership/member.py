@@ -14,16 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from kohort.client.consumer.application_events import (
-    CallbackDone,
-    CallbackKind,
-    CallbackStarted,
-    Identity,
-    OwnedUntil,
-    Start,
-    Subscribed,
-    Word,
-)
+from kohort.client.consumer import application_events as events
+from kohort.client.consumer.application_events import Identity, OwnedUntil, Start
 from kohort.client.consumer.membership.publishing import MembershipMetadata
 from kohort.client.consumer.membership.states import ACTIVE, TRANSITIONS, Callbacks, MemberState, Step
 from kohort.client.core.actions import Endpoint, Lane
@@ -198,7 +190,7 @@ class Member(ABC):
         """Take over that the application subscribes to other topics."""
 
     @abstractmethod
-    def on_word(self, word: Word, now_ms: int) -> None:
+    def on_word(self, word: events.Word, now_ms: int) -> None:
         """Take a request to rebalance from the application, or the assignment that it has computed."""
 
     @property
@@ -241,7 +233,7 @@ class Member(ABC):
 
     # -- the application ------------------------------------------------------------------------------------------
 
-    def subscribe(self, wanted: Subscribed, now_ms: int) -> None:
+    def subscribe(self, wanted: events.Subscribed, now_ms: int) -> None:
         """Join the group with these topics or this pattern, or change the member's subscription."""
         is_new = self.pattern != wanted.pattern or (wanted.pattern is None and self.topics != wanted.topics)
         self.topics, self.pattern = wanted.topics, wanted.pattern
@@ -263,12 +255,12 @@ class Member(ABC):
             self._is_waiting_for_poll = False
             self._requests.wake_all()
 
-    def on_callback_started(self, started: CallbackStarted, now_ms: int) -> None:
+    def on_callback_started(self, started: events.CallbackStarted, now_ms: int) -> None:
         """Read the assigned partitions, paused, so that the callback can ask for their positions."""
         wanted = self.callbacks.on_started(started.number, now_ms)
         if wanted is None:
             return
-        if wanted.kind is CallbackKind.ASSIGNED:
+        if wanted.kind is events.CallbackKind.ASSIGNED:
             starts = {
                 each: Start(fence=start.fence, offset=start.offset, is_paused=True, timestamp=start.timestamp)
                 for each, start in started.starts.items()
@@ -277,18 +269,18 @@ class Member(ABC):
         elif self.state is MemberState.PREPARE_REVOCATION:
             self._move(Step.CALLED)
 
-    def on_callback_done(self, done: CallbackDone, now_ms: int) -> None:
+    def on_callback_done(self, done: events.CallbackDone, now_ms: int) -> None:
         """Carry on after the application has dealt with a callback."""
         self._polled_ms = now_ms
         wanted = self.callbacks.on_done(done.number)
         if wanted is None:
             return
-        if wanted.kind is CallbackKind.REVOKED:
+        if wanted.kind is events.CallbackKind.REVOKED:
             if self.state is MemberState.PREPARE_REVOCATION:
                 # The application has no callback for it, so none has begun.
                 self._move(Step.CALLED)
             self._on_revoked(set(wanted.partitions), now_ms)
-        elif wanted.kind is CallbackKind.ASSIGNED:
+        elif wanted.kind is events.CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
             self._host.start_reading(done.starts, now_ms)
             self._move(Step.ACKNOWLEDGED)
@@ -299,7 +291,7 @@ class Member(ABC):
     def answer_for_nobody(self, now_ms: int) -> None:
         """Count every open callback as answered, without progress, because the application is gone."""
         while (wanted := self.callbacks.open) is not None:
-            self.on_callback_done(CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
+            self.on_callback_done(events.CallbackDone(number=wanted.number, consumed={}, starts={}), now_ms)
 
     def leave(self, then: Later, now_ms: int) -> None:
         """Give every partition up and leave the group; call `then` at the end, at once without a membership."""
@@ -383,7 +375,7 @@ class Member(ABC):
         # Without partitions, or before the coordinator has given an epoch, there is nothing to limit.
         until_ms = self._heard_ms + self._silence_ms if self.owned and self._has_epoch else None
         opened = self.callbacks.opened
-        is_loss = opened is not None and opened.wanted.kind is CallbackKind.LOST
+        is_loss = opened is not None and opened.wanted.kind is events.CallbackKind.LOST
         if is_loss or (self.owned and self._doubt is not None):
             until_ms = 0
         if until_ms != self._told_until_ms:
@@ -398,7 +390,7 @@ class Member(ABC):
         # The partitions are not dropped: a callback that asks for positions has to find them. Nor are they given back
         # # when the coordinator assigns them again meanwhile: the application may be in the callback already.
         self._host.pause_reading(sorted(partitions))
-        self.callbacks.ask(CallbackKind.REVOKED, partitions, self._why, now_ms)
+        self.callbacks.ask(events.CallbackKind.REVOKED, partitions, self._why, now_ms)
 
     def _on_revoked(self, partitions: set[TopicPartition], now_ms: int) -> None:
         self._move(Step.ACKNOWLEDGED)
@@ -453,14 +445,14 @@ class Member(ABC):
         if partitions:
             self._round += 1
             self._move(Step.GAINED)
-            self.callbacks.ask(CallbackKind.ASSIGNED, partitions, self._why, now_ms)
+            self.callbacks.ask(events.CallbackKind.ASSIGNED, partitions, self._why, now_ms)
         elif self.state is not MemberState.STABLE:
             self._move(Step.SETTLED)
 
     def _take_half_gained(self) -> None:
         """Count the partitions of an open callback as owned: the application may hold them already."""
         wanted = self.callbacks.open
-        if wanted is not None and wanted.kind is CallbackKind.ASSIGNED:
+        if wanted is not None and wanted.kind is events.CallbackKind.ASSIGNED:
             self.owned.update(wanted.partitions)
         self.callbacks.drop()
 
@@ -479,7 +471,7 @@ class Member(ABC):
         self._drop_everything(Step.LOST)
         self._why = f"after a loss: {why}"
         if self.owned:
-            self.callbacks.ask(CallbackKind.LOST, self.owned, why, now_ms)
+            self.callbacks.ask(events.CallbackKind.LOST, self.owned, why, now_ms)
         else:
             self._on_loss_acknowledged(now_ms)
 
@@ -514,7 +506,7 @@ class Member(ABC):
         self._absence = Absence(self.member_id, self.epoch, str(message or code.name))
         self._drop_everything(Step.REFUSED)
         if self.owned:
-            self.callbacks.ask(CallbackKind.LOST, self.owned, code.name, now_ms)
+            self.callbacks.ask(events.CallbackKind.LOST, self.owned, code.name, now_ms)
             self.owned.clear()
         self._host.on_trouble(error, is_fatal=True)
         self._finish_leave(now_ms)

@@ -12,13 +12,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kohort.client.consumer.application_events import (
-    MetadataPublished,
-    MetadataWatched,
-    Publication,
-    PublishedSeen,
-    Trouble,
-)
+from kohort.client.consumer import application_events as events
 from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Requests
 from kohort.errors import ErrorCode, KohortError, UnsupportedFeatureError
@@ -71,13 +65,13 @@ class MembershipMetadata:
             return 0
         return self._sent_ms + COALESCED_MS if self._number > self._sent else None
 
-    def take(self, event: Publication) -> None:
+    def take(self, event: events.Publication) -> None:
         """Take metadata to publish, or the wish to watch the others' metadata."""
         match event:
-            case MetadataPublished(metadata=metadata):
+            case events.MetadataPublished(metadata=metadata):
                 self._metadata = metadata
                 self._number += 1
-            case MetadataWatched():
+            case events.MetadataWatched():
                 self._watches = True
         if self._is_classic:
             self._tell_lack()
@@ -136,7 +130,7 @@ class MembershipMetadata:
                 self._members[each.member_id] = each.instance_id or each.member_id, bytes(each.metadata)
         self._version = news.version
         if not news.has_more and (news.members or news.is_whole):
-            self._requests.deliver(PublishedSeen(published=dict(self._members.values())))
+            self._requests.deliver(events.PublishedSeen(published=dict(self._members.values())))
 
     def _tell_lack(self) -> None:
         self._metadata, self._watches, self._has_asked = None, False, False
@@ -151,4 +145,4 @@ class MembershipMetadata:
         )
 
     def _tell(self, error: KohortError) -> None:
-        self._requests.deliver(Trouble(error=error, is_fatal=False))
+        self._requests.deliver(events.Trouble(error=error, is_fatal=False))

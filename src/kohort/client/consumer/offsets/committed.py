@@ -19,17 +19,9 @@ from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.client.records import OffsetAndMetadata
 from kohort.errors import ErrorCode, KohortError, KohortTimeoutError
 from kohort.ids import ZERO_TOPIC_ID, TopicId, TopicPartition
-from kohort.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-)
+from kohort.wire.messages import offset_fetch
 
-_Row = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+_Row = offset_fetch.OffsetFetchResponsePartition | offset_fetch.OffsetFetchResponsePartitions
 #: The committed offset of each partition, `None`: it has none; or the error that ended the query.
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None] | KohortError
 FetchThen = Callable[[Committed, int], None]
@@ -115,18 +107,21 @@ class CommittedOffsets:
         for each, topic_id in query.open.items():
             topics.setdefault((each.topic, topic_id), []).append(each.partition)
         names = {bytes(topic_id): name for name, topic_id in topics}
-        group = OffsetFetchRequestGroup(
+        group = offset_fetch.OffsetFetchRequestGroup(
             group_id=self._group_id,
             member_id=member_id or None,
             member_epoch=epoch if member_id else -1,
             topics=[
-                OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=each)
+                offset_fetch.OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=each)
                 for (name, topic_id), each in topics.items()
             ],
         )
-        request = OffsetFetchRequest(
+        request = offset_fetch.OffsetFetchRequest(
             group_id=self._group_id,
-            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=each) for (name, _), each in topics.items()],
+            topics=[
+                offset_fetch.OffsetFetchRequestTopic(name=name, partition_indexes=each)
+                for (name, _), each in topics.items()
+            ],
             groups=[group],
             # An offset of a transaction that may yet be aborted must not be read past.
             require_stable=True,
@@ -144,7 +139,7 @@ class CommittedOffsets:
     def _on_query_answer(
         self, query: _Query, answer: Answer, endpoint: Endpoint, names: Mapping[bytes, str], now_ms: int
     ) -> None:
-        response = message_of(answer, OffsetFetchResponse)
+        response = message_of(answer, offset_fetch.OffsetFetchResponse)
         if response is None:
             self._lookup.lost(endpoint, now_ms)
             self._ask_again(query, now_ms)
@@ -190,7 +185,7 @@ class CommittedOffsets:
 
 
 def _read_offsets(
-    response: OffsetFetchResponse, names: Mapping[bytes, str]
+    response: offset_fetch.OffsetFetchResponse, names: Mapping[bytes, str]
 ) -> tuple[ErrorCode, dict[TopicPartition, _Row]]:
     """Return the first error except for unknown topics, and the rows; `names` maps topic ids to names."""
     rows: list[tuple[str, _Row]]

@@ -18,13 +18,8 @@ from kohort.client.core.refusals import refused
 from kohort.client.core.requests import Answer, Requests, message_of
 from kohort.errors import BrokerError, ErrorCode, KohortError, KohortTimeoutError, UnknownTopicError
 from kohort.ids import TopicPartition
-from kohort.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from kohort.wire.messages import list_offsets
+from kohort.wire.messages.list_offsets import ListOffsetsPartition
 
 #: A topic that was just created may be unknown to a broker for a moment.
 UNKNOWN_TOPIC_GRACE_MS: Final = 1_000
@@ -183,7 +178,7 @@ class OffsetQueries:
         query.attempts += 1
 
     def _send(self, query: _Query, leader: Endpoint, partitions: list[TopicPartition], now_ms: int) -> None:
-        request = ListOffsetsRequest(
+        request = list_offsets.ListOffsetsRequest(
             replica_id=-1,
             isolation_level=1 if self._is_read_committed else 0,
             topics=_by_topic(
@@ -209,7 +204,7 @@ class OffsetQueries:
         )
 
     def _on_answer(self, query: _Query, answer: Answer, now_ms: int) -> None:
-        response = message_of(answer, ListOffsetsResponse)
+        response = message_of(answer, list_offsets.ListOffsetsResponse)
         if response is None:
             self._cluster.refresh(now_ms)
             self._pause(query, now_ms)
@@ -227,7 +222,7 @@ class OffsetQueries:
             query.then(partial, now_ms)
 
     def _on_partition(
-        self, query: _Query, partition: TopicPartition, found: ListOffsetsPartitionResponse, now_ms: int
+        self, query: _Query, partition: TopicPartition, found: list_offsets.ListOffsetsPartitionResponse, now_ms: int
     ) -> None:
         code = ErrorCode.of(found.error_code)
         if partition not in query.open:
@@ -257,8 +252,8 @@ class OffsetQueries:
         query.then(result, now_ms)
 
 
-def _by_topic(entries: Iterable[tuple[str, ListOffsetsPartition]]) -> list[ListOffsetsTopic]:
+def _by_topic(entries: Iterable[tuple[str, ListOffsetsPartition]]) -> list[list_offsets.ListOffsetsTopic]:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for name, entry in entries:
         topics.setdefault(name, []).append(entry)
-    return [ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+    return [list_offsets.ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
