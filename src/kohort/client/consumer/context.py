@@ -72,9 +72,6 @@ class ConsumerContext:
         config: options by Kafka's dotted names.
         options: options as keywords.
         host: class or function that makes the host of the machine.
-        signal: ends waits for deliveries.
-        is_on_loop: whether its calls are awaited. Tasks change places where they await only: a call that awaits nothing
-            disturbs no other.
     """
 
     def __init__(
@@ -95,7 +92,10 @@ class ConsumerContext:
         client = client_settings(values, seed=identity.int & 0xFFFFFFFF)
         #: The consumer, which is there while a call of it is under way.
         self.door: Final = ref(door)
+        #: Ends waits for deliveries.
         self._signal: Final[Any] = signal
+        #: Whether its calls are awaited. Tasks change places where they await only: a call that awaits nothing disturbs
+        #: no other.
         self._is_on_loop = is_on_loop
         self.settings = consumer_settings(values, given)
         self.default_timeout_s: Final[float] = values["default.api.timeout.ms"] / 1000
@@ -107,9 +107,7 @@ class ConsumerContext:
             deliver=self.deliveries.deliver,
             what="consumer",
             on_crash=self.deliveries.fail,
-            farewell=lambda ticket, deadline_ms: events.CloseAsked(
-                ticket=ticket, deadline_ms=deadline_ms, is_forgotten=True
-            ),
+            farewell=partial(events.CloseAsked, is_forgotten=True),
             counts_sleep=True,
         )
         self.progress: Final = Progress(self.handler, is_stored=not self.settings.options["enable_auto_offset_store"])
@@ -299,8 +297,7 @@ class ConsumerContext:
 
         Args:
             taken_s: time of the call that has just taken data, `None` for other calls: bytes of calls in a row are
-                given back
-                together.
+                given back together.
         """
         given_way = self.handler.given_way()
         for partition, start in given_way.items():
@@ -387,16 +384,12 @@ def tell(host: Any, event: ConsumerEvent) -> None:
             raise
 
 
-# The turn of a call: a consumer belongs to one thread at a time.
-#
-# Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued: two threads
-# that
-# poll would divide the records between them without knowing.
-# Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
-
-
 class Turn:
-    """The right to use the consumer."""
+    """The right to use the consumer, which belongs to one thread at a time.
+
+    Laws: taking and giving back never wait. A call that finds the consumer taken is refused, not queued.
+    Source: Kafka's consumer, which is not safe for threads except for `wakeup`.
+    """
 
     __slots__ = ("_lock", "_owner", "_waiting")
 
@@ -428,6 +421,7 @@ class Turn:
         Raises:
             StateError: another call has it.
         """
+        # Two threads that wait for each other to poll would divide the records between them without knowing.
         if not self.try_take():
             raise StateError(
                 f"{what} was called while another call of this consumer is under way, in another thread or task, or "
@@ -457,18 +451,15 @@ class Turn:
         return self._waiting
 
 
-# The application's deserializers, applied when a record is handed out.
-#
-# Laws: a record whose key or value cannot be read is not handed out; those before it are. `None`, a missing key or a
-# tombstone, stays `None`.
-# Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
-
 #: Converts the bytes of a key or a value to an object of the application's.
 Deserializer = Callable[[bytes], Any]
 
 
 class Deserializing:
-    """The two deserializers of a consumer; `None` leaves bytes as they are."""
+    """The two deserializers of a consumer; `None` leaves bytes as they are.
+
+    Source: Kafka's key.deserializer and value.deserializer; KIP-334 for the content of the error.
+    """
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         self._key = key
@@ -486,6 +477,7 @@ class Deserializing:
 
     def _read(self, record: ConsumerRecord) -> ConsumerRecord:
         topic, partition, offset, time, time_kind, key, value, headers, epoch = record
+        # `None`, a missing key or a tombstone, stays `None`.
         if self._key is not None and key is not None:
             key = _applied(self._key, key, record, "key")
         if self._value is not None and value is not None:

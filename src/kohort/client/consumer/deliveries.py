@@ -35,14 +35,13 @@ class Deliveries:
     """The queues between the background and the application's side.
 
     Args:
-        handler: takes the fetched data.
         member_id: id of the member before a group has given one.
-        signal: set with each delivery, cleared by each drain.
     """
 
     def __init__(self, handler: FetchHandler, *, member_id: str, signal: Signal) -> None:
         self._handler = handler
         self._delivered: deque[object] = deque()
+        #: Set with each delivery, cleared by each drain.
         self._signal = signal
         #: Callbacks that the machine waits for, in order.
         self.asked: deque[events.CallbackWanted] = deque()

@@ -117,11 +117,6 @@ def _checked_bytes(given: object, what: str) -> bytes:
     return told
 
 
-# The messages between a consumer's two sides about assignments that the application computes.
-#
-# Source: KIP-848 as drafted (client-side assignors).
-
-
 @value
 class ComputationWanted:
     """The coordinator's request to compute an assignment, by the assignor of that name."""

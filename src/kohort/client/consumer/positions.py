@@ -1,6 +1,7 @@
-"""The calls about positions and lag.
+"""The calls about positions and lag, and those that commit and ask for offsets.
 
-Laws: a call that looks at the application's positions belongs to the thread that polls. A seek takes effect with the
+Laws: a call that looks at the application's positions belongs to the thread that polls. One that only asks the
+background may come from any thread. A seek takes effect with the
 next record that is handed out. The offset of a seek by time, to the beginning or to the end is looked up when it is
 needed.
 Source: Kafka's consumer API.
@@ -38,8 +39,7 @@ class Positions:
         Args:
             partition: one that is assigned; what confluent-kafka calls TopicPartition brings its offset along.
             offset: of the next record to read; or the answer of `committed(..., metadata=True)`, by whose leader epoch
-                a
-                truncated log is noticed.
+                a truncated log is noticed.
 
         Raises:
             StateError: the partition is not assigned.
@@ -200,13 +200,6 @@ def _several(partitions: tuple[Any, ...]) -> tuple[TopicPartition, ...]:
 def _behind(position: int | None, end: int | None) -> int | None:
     return None if position is None or end is None else max(0, end - position)
 
-
-# The calls that commit and ask for offsets.
-#
-# Laws: a call that only asks the background may come from any thread; one that looks at the application's positions
-# may
-# not.
-# Source: Kafka's consumer API.
 
 #: Arguments of a commit: offsets by partition; a record or several, which stand for the offsets behind them; or `None`
 #: for all processed offsets.

@@ -39,15 +39,7 @@ class Callbacks(NamedTuple, Generic[C]):
 
 
 class Rebalancing(Generic[C]):
-    """Answers the machine's callbacks by those of the application.
-
-    Args:
-        handler: holds the assignment and the positions.
-        deliveries: brings the machine's callbacks.
-        progress: the processed offsets.
-        post: takes events for the machine.
-        commits: whether the processed offsets of revoked partitions are committed automatically.
-    """
+    """Answers the machine's callbacks by those of the application."""
 
     def __init__(
         self,
@@ -62,6 +54,7 @@ class Rebalancing(Generic[C]):
         self._deliveries = deliveries
         self._progress = progress
         self._post = post
+        #: Whether the processed offsets of revoked partitions are committed automatically.
         self._commits = commits
         self.callbacks: Callbacks[C] = Callbacks()
         #: Called with the metadata of the group's members.
@@ -157,26 +150,17 @@ class Rebalancing(Generic[C]):
             self.is_in_callback = False
 
 
-# The progress of the application in its partitions: the offsets that may be committed for it.
-#
-# Laws: by default the application has processed all records that it was handed before it came back for more. With
-# `enable.auto.offset.store` off, only stored offsets count. Offsets are stored of held partitions only, and are
-# forgotten
-# when their partition is given up. The background gets them in the order in which they were stored, by whichever
-# thread.
-# Source: Kafka's auto-commit; librdkafka's offset store.
-
-
 class Progress:
-    """The consumed positions, or the offsets that are stored in their place.
+    """The offsets that may be committed: consumed positions, or offsets that are stored in their place.
 
-    Args:
-        handler: knows which partitions are held, and their positions.
-        is_stored: whether the application stores its offsets itself, from any thread.
+    Laws: by default the application has processed all records that it was handed before it came back for more. The
+    background gets stored offsets in the order in which they were stored, by whichever thread.
+    Source: Kafka's auto-commit; librdkafka's offset store (`enable.auto.offset.store` off).
     """
 
     def __init__(self, handler: FetchHandler, *, is_stored: bool) -> None:
         self._handler = handler
+        #: Whether the application stores its offsets itself, from any thread.
         self.is_stored: Final = is_stored
         self._lock = threading.Lock()
         #: Stored offsets of held partitions.

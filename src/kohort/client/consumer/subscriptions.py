@@ -28,6 +28,9 @@ from kohort.ids import TopicPartition
 Callback: TypeAlias = Callable[[Any, list[TopicPartition]], Awaitable[None] | None]
 
 
+_LOG: Final = logging.getLogger("kohort.client")
+
+
 class Subscriptions:
     """What a consumer reads, and what its group has given it."""
 
@@ -223,13 +226,10 @@ class Subscriptions:
             self._context.end(is_taken)
 
 
-# The pattern of a subscription, from the names or the expression that the application gives.
-#
-# Source: KIP-848 (whole names match a pattern); librdkafka (a name that begins with ^ is a pattern of beginnings).
-
-
 def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) -> str | None:
     """Return the expression that whole topic names have to match; `None`: all of `names` are plain.
+
+    Source: KIP-848 (whole names match a pattern); librdkafka (a name that begins with ^ is a pattern of beginnings).
 
     >>> choose_pattern(["orders"], None)
     >>> choose_pattern(["^or", "refunds"], None)
@@ -255,22 +255,10 @@ def choose_pattern(names: Sequence[str], pattern: str | re.Pattern[str] | None) 
     return chosen
 
 
-# The application's assignors, which run in the application's thread when the machine asks.
-#
-# Laws: an assignor's exception or invalid result is reported to the coordinator and never raised by `poll`: the group
-# asks another member then. An exception that ends the thread, as Ctrl-C does, is raised, and reported as well: the
-# application may go on. A result is checked before it is sent, so that the message names the culprit.
-# Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
-
-_LOG: Final = logging.getLogger("kohort.client")
-
-
 class Assigning:
-    """Runs assignors for the machine.
+    """The application's assignors, which run in the application's thread when the machine asks.
 
-    Args:
-        assignors: of the option group.local.assignors, in the order of preference.
-        post: takes events for the machine.
+    Source: KIP-848 as drafted; Kafka's assignors run in the polling thread, too.
     """
 
     def __init__(self, assignors: tuple[LocalAssignor, ...], post: Callable[[events.ConsumerEvent], None]) -> None:
@@ -305,8 +293,10 @@ class Assigning:
         try:
             owner, said = chosen.assign(wanted.group)
         except Exception as raised:
+            # Reported to the coordinator and never raised by `poll`: the group asks another member then.
             _LOG.exception("the assignor %s failed", chosen.name)
             return _failed(wanted, f"raised {type(raised).__name__}: {raised}")
+        # Before the result is sent, so that the message names the culprit.
         fault = find_fault(wanted.group, owner)
         if fault:
             return _failed(wanted, fault)

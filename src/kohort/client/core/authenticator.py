@@ -39,12 +39,7 @@ class AuthenticationRefused(Exception):
 
 
 class Authenticator:
-    """One login.
-
-    Args:
-        mechanism: its name.
-        exchange: its messages; used up by this.
-    """
+    """One login."""
 
     def __init__(self, mechanism: str, exchange: sasl.Exchange) -> None:
         self._mechanism: Final = mechanism
@@ -115,12 +110,6 @@ def repeat_ms(left_ms: int) -> int | None:
     return pause_ms if pause_ms >= LEAST_REPEAT_MS else None
 
 
-# The logins of one client's connections, with their nonces and tokens.
-#
-# Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused. The
-# application's function runs in a thread of its own, so that no heartbeat waits for it. No text has a secret.
-# Source: KIP-255 (tokens from the application), KIP-368; librdkafka's oauth_cb, kafka-python's token provider.
-
 #: A token with so little time left, in seconds or as a part of its life, is not used any more.
 _LEAST_LEFT_S: Final = 10.0
 _LEAST_LEFT: Final = 0.2
@@ -135,7 +124,11 @@ class TokenFailed(Exception):
 
 
 class Credentials:
-    """The logins of one client."""
+    """The logins of one client's connections, with their nonces and tokens.
+
+    Laws: one token is asked for at a time, for all connections. It is used until it is about to end or is refused.
+    Source: KIP-255 (tokens from the application); librdkafka's oauth_cb, kafka-python's token provider.
+    """
 
     def __init__(self, settings: SaslSettings) -> None:
         self._settings: Final = settings
@@ -196,7 +189,7 @@ class Credentials:
 
     async def _in_thread(self, call: Callable[[], object]) -> tuple[Any, BaseException | None]:
         """Call a function in a daemon thread; return its result or its exception."""
-        # The end of the client does not wait for a call that hangs.
+        # In a thread of its own, so that no heartbeat waits for it. The end of the client waits for no call that hangs.
         self._calls = [each for each in self._calls if each.is_alive()]
         if len(self._calls) >= _MOST_HANGING:
             return None, RuntimeError(f"{len(self._calls)} calls of it have not returned")

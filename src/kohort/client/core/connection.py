@@ -75,19 +75,7 @@ class _InFlight:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol object of one socket.
-
-    Args:
-        client_id: sent with every request.
-        frame_limit_bytes: longest answer that is accepted.
-        pool: memory for large answers.
-        traffic: counts.
-        sign_in: the login; `None` if none is wanted.
-        on_ready: versions are agreed and the login has succeeded, so requests may be sent; called again after each
-            login.
-        on_response: (token, version, message), in the order of the requests.
-        on_closed: (itself, reason, sends that were not answered); called once, if it was ever open.
-    """
+    """The protocol object of one socket."""
 
     #: Exists as long as the socket is open.
     _receiver: FrameReceiver
@@ -109,8 +97,11 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_limit_bytes = frame_limit_bytes
         self._traffic = traffic
         self._sign_in = sign_in
+        #: Versions are agreed and the login has succeeded, so requests may be sent; called again after each login.
         self._on_ready = on_ready
+        #: (token, version, message), in the order of the requests.
         self._on_response = on_response
+        #: (itself, reason, sends that were not answered); called once, if it was ever open.
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._in_flight: deque[_InFlight] = deque()
@@ -415,13 +406,6 @@ async def connect(
     raise failure or OSError("the name has no address")
 
 
-# The cutting of a broker's bytes into frames, with little copying and bounded memory.
-#
-# Laws: a large frame is received straight into a buffer of its own. The decoded message refers to that without a copy.
-# No
-# frame longer than the limit is given memory.
-# Source: Kafka's wire protocol: each answer follows its size as int32.
-
 _SCRATCH_BYTES: Final = 128 * 1024
 #: Buffers of large answers that are kept to be used again, by all connections of a client together: as much as a
 #: consumer holds by default.
@@ -480,6 +464,9 @@ def _is_unseen(buffer: bytearray) -> bool:
 
 class FrameReceiver:
     """Cuts a stream into frames: small ones are copied out of a scratch buffer, large ones stay in place.
+
+    Law: no frame longer than the limit is given memory.
+    Source: Kafka's wire protocol: each answer follows its size as int32.
 
     >>> receiver = FrameReceiver(limit_bytes=100)
     >>> space = receiver.buffer()
@@ -543,11 +530,6 @@ class FrameReceiver:
         self._filled, self._scratch_filled = held, 0
 
 
-# The opening of connections to brokers: a socket, TLS around it, and the login to begin with.
-#
-# Laws: an attempt ends in time, in a connection or in one sentence that says what failed and what to set.
-# Source: Kafka's `socket.connection.setup.timeout.ms` and `security.protocol`.
-
 #: TLS errors for a peer that does not speak TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
 
@@ -562,7 +544,11 @@ class Unopened(Exception):
 
 
 class Opener:
-    """Opens the connections of one client."""
+    """Opens the connections of one client: a socket, TLS around it, and the login to begin with.
+
+    Law: an attempt ends in time, in a connection or in one sentence that says what failed and what to set.
+    Source: Kafka's `socket.connection.setup.timeout.ms` and `security.protocol`.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings: Final = settings

@@ -32,10 +32,6 @@ class CoordinatorLookup:
     """Finds the coordinator of one group.
 
     Args:
-        requests: sends requests.
-        cluster: the brokers.
-        group_id: the group.
-        on_refused: called with the error and the time when the group may not be looked up at all.
         hears: whether the member takes news that the coordinator sends with other answers.
     """
 
@@ -51,6 +47,7 @@ class CoordinatorLookup:
         self._requests = requests
         self._cluster = cluster
         self._group_id = group_id
+        #: Called with the error and the time when the group may not be looked up at all.
         self._on_refused = on_refused
         #: News of the coordinator beside its answers to heartbeats.
         self.updates: Final = ReceivedUpdates(is_wanted=hears)
@@ -150,11 +147,7 @@ class UpdatedMember(Protocol):
 
 
 class ReceivedUpdates:
-    """The way of news from fetches and commits to the member, and of its word back.
-
-    Args:
-        is_wanted: whether the member takes news this way.
-    """
+    """The way of news from fetches and commits to the member, and of its word back."""
 
     __slots__ = ("_heard", "_is_heard", "_is_wanted", "_number", "_said", "_word", "era", "member")
 

@@ -59,17 +59,7 @@ class Machine(Protocol[E_contra]):
 
 
 class Driver(Generic[E]):
-    """Carries out the actions of one machine; every method runs on the event loop.
-
-    Args:
-        machine: takes the decisions.
-        settings: buffers, timeouts and pauses; the machine chooses the addresses.
-        clock: tells milliseconds.
-        traffic: counts.
-        deliver: takes the item of each `Deliver`.
-        on_stopped: called once at the end, with the bug that ended it or `None`.
-        refusal: makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
-    """
+    """Carries out the actions of one machine; every method runs on the event loop."""
 
     def __init__(
         self,
@@ -88,7 +78,9 @@ class Driver(Generic[E]):
         self._traffic = traffic
         self._pool = BodyPool(limit_bytes=POOL_BYTES)
         self._deliver = deliver
+        #: Called once at the end, with the bug that ended it or `None`.
         self._on_stopped = on_stopped
+        #: Makes the error for each ticket that is open at the end or comes later; asked after `on_stopped`.
         self._refusal = refusal
         self._tickets = Tickets()
         self._connections: dict[tuple[Endpoint, Lane], BrokerConnection] = {}
@@ -377,33 +369,15 @@ class Driver(Generic[E]):
         link.failures += 1
 
 
-# The tickets of calls that have not ended: each ends once, by the machine or with the driver.
-#
-# Laws: whoever has given a call up is not told; nothing breaks by it. Those that came first end first.
-# Source: architecture rule 6.
-
-
-class Ticket(Protocol):
-    """Where the end of a call goes."""
-
-    def set_result(self, result: object, /) -> None:
-        """The call is done."""
-        ...
-
-    def set_exception(self, exception: BaseException | None, /) -> None:
-        """The call has failed."""
-        ...
-
-
 class Tickets:
-    """Those that a machine was given."""
+    """The tickets of calls that have not ended: each ends once, by the machine or with the driver."""
 
     def __init__(self) -> None:
         #: By identity: a ticket need not be hashable.
-        self.open: dict[int, Ticket] = {}
+        self.open: dict[int, object] = {}
 
     def end(self, ticket: object, value: object, error: Exception | None) -> None:
-        """The machine has ended a ticket, well if `error` is `None`."""
+        """End a ticket by its value, or by `error` if that is not `None`."""
         self.open.pop(id(ticket), None)
         try:
             # Machines carry tickets without knowing what they are.
@@ -415,19 +389,11 @@ class Tickets:
             _LOG.debug("the end of a call came after its caller had given up")
 
     def refuse(self, build: Callable[[], Exception]) -> None:
-        """All that are open end, each with an error of its own."""
+        """End every open ticket, oldest first, each with an error of its own."""
         tickets, self.open = self.open, {}
         for ticket in tickets.values():
             self.end(ticket, None, build())
 
-
-# The brokers that can be reached at present, over all connections to each: log lines and timeouts.
-#
-# Laws: an address that stays unreachable is one line per reason, and one when it is reached again, however many
-# connections try. An address that a broker has named and that was never reached gets little time at first: it may be
-# one
-# that no client reaches.
-# Source: Kafka's `socket.connection.setup.timeout.ms`, `advertised.listeners`.
 
 #: Failed attempts of one connection in a row that are worth a line in the log.
 _WORTH_A_LINE: Final = 4
@@ -438,7 +404,12 @@ _FIRST_ANSWER_MS: Final = 5_000
 
 
 class Addresses:
-    """The reachability of one client's brokers."""
+    """The brokers that can be reached at present, over all connections to each: log lines and timeouts.
+
+    Laws: an address that stays unreachable is one line per reason, and one when it is reached again, however many
+    connections try.
+    Source: Kafka's `socket.connection.setup.timeout.ms`, `advertised.listeners`.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -450,6 +421,7 @@ class Addresses:
     def connect_timeout_ms(self, to: Endpoint, failures: int) -> int:
         """Return the timeout of an attempt to connect, after so many failures in a row."""
         limit_ms = self._settings.options["socket_connection_setup_timeout_ms"]
+        # An address that a broker has named and that was never reached may be one that no client reaches.
         is_doubtful = to not in self._known and to not in self._settings.bootstrap
         return min(limit_ms, _NAMED_CONNECT_MS) if is_doubtful and failures == 0 else limit_ms
 
@@ -470,14 +442,9 @@ class Addresses:
             _LOG.warning("broker %s cannot be reached (%s); retrying", to, reason)
 
 
-# The state that the driver keeps for one broker and lane, over all connections to it.
-#
-# Laws: there is one connection at most, or the attempt to open one. Requests wait here until it is ready.
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class BrokerConnection:
-    """The broker and lane of a connection, with its state over all reconnects."""
+    """The broker and lane of a connection, with its state over all reconnects: at most one is open or being opened."""
 
     to: Endpoint
     lane: Lane

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 E = TypeVar("E")
-#: Makes of a ticket and a deadline the event that ends a machine.
-Farewell = Callable[[object, int], E]
+#: Makes of a `ticket` and a `deadline_ms` the event that ends a machine.
+Farewell = Callable[..., E]
 
 
 def refuse_copies(client: object) -> NoReturn:
@@ -44,13 +44,6 @@ class Host(ABC, Generic[E]):
     """What both hosts have in common.
 
     Args:
-        machine: run by the driver.
-        settings: of the client.
-        deliver: called where the machine runs, for each `Deliver`.
-        what: for messages, e.g. "consumer".
-        on_crash: called where the machine runs, with what to tell the application, if the machine has failed.
-        farewell: makes of a ticket and a deadline the event that ends the machine when nobody has closed the client;
-            `None` for one that has nothing to finish.
         counts_sleep: whether deadlines pass while the machine sleeps, as those of a member's session do at its broker.
     """
 
@@ -68,8 +61,12 @@ class Host(ABC, Generic[E]):
         log_kernels()
         self._machine = machine
         self._settings = settings
+        #: Called where the machine runs, for each `Deliver`.
         self._deliver = deliver
+        #: Called where the machine runs, with what to tell the application, if the machine has failed.
         self._on_crash = on_crash
+        #: Makes of a ticket and a deadline the event that ends the machine when nobody has closed the client; `None`
+        #: for one that has nothing to finish.
         self._farewell = farewell
         self._what = what
         self._clock = ElapsedClock(counts_sleep=counts_sleep)
@@ -128,7 +125,7 @@ class Host(ABC, Generic[E]):
         ticket: Future[object] = Future()
         self._retirement = ticket
         try:
-            self.post(self._farewell(ticket, self.deadline_ms(seconds)))
+            self.post(self._farewell(ticket=ticket, deadline_ms=self.deadline_ms(seconds)))
         except (StateError, RuntimeError):
             self._retirement = None
             return None

@@ -142,7 +142,9 @@ class InLoop(Host[E]):
         farewell = self._farewell
         if farewell is not None:
             with suppress(KohortError):
-                await self.call(lambda ticket: farewell(ticket, self.deadline_ms(_FAREWELL_S)), _FAREWELL_S)
+                await self.call(
+                    lambda ticket: farewell(ticket=ticket, deadline_ms=self.deadline_ms(_FAREWELL_S)), _FAREWELL_S
+                )
 
     async def _settle(self) -> None:
         # Aborted transports and cancelled tasks report their end in the loop's next rounds.
@@ -156,14 +158,12 @@ class InLoop(Host[E]):
             self._driver.handle(self._inbox.popleft())
 
 
-# Rounds of the loop for its other tasks, while one client goes on and on and awaits nothing.
-
 #: Seconds between two rounds: a task that takes ready records, or sends without a wait, awaits nothing by itself.
 _ROUND_S: Final = 0.005
 
 
 class Rounds:
-    """The rounds that one client gives to the loop's other tasks."""
+    """The rounds that one client gives to the loop's other tasks, while it goes on and on and awaits nothing."""
 
     __slots__ = ("_last_s",)
 

@@ -15,13 +15,6 @@ from kohort.client.core.actions import Action, Complete, Deliver, Endpoint, Fail
 from kohort.client.core.retry import Backoff
 from kohort.wire.schema import Message
 
-# The events that a driver hands to a client machine.
-#
-# The application's calls are events, too; they are declared beside each machine.
-#
-# Laws: events are values; the driver hands them over one at a time, in the order in which they happened.
-# Source: architecture rule 6.
-
 
 class Failure(Enum):
     """The reason why a request got no answer."""

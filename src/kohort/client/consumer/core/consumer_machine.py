@@ -46,10 +46,7 @@ def _no_work(_: int) -> None:
 class ConsumerMachine:
     """The background of a consumer.
 
-    Args:
-        client: addresses, pauses and timeouts.
-        settings: the consumer's own options.
-        member_id: made by the client for KIP-848, kept for its lifetime.
+    `member_id`: made by the client for KIP-848, kept for its lifetime.
     """
 
     def __init__(self, client: ClientSettings, settings: ConsumerSettings, *, member_id: str) -> None:
@@ -69,8 +66,7 @@ class ConsumerMachine:
         self.publishing = MembershipMetadata(self._requests, group_id=settings.options["group_id"] or "")
         self._group: Group | None = None
         if settings.options["group_id"] is not None:
-            asked = self._requests, self._cluster, self, settings
-            self._group = Group(*asked, on_refused=self._on_group_refused)
+            self._group = Group(self._requests, self._cluster, self, settings, on_refused=self._on_group_refused)
         committed = None if self._group is None else self._group.committed
         #: Partitions whose refusal has passed since the last line about it.
         self._back: list[TopicPartition] = []
@@ -94,8 +90,7 @@ class ConsumerMachine:
             settings,
             preference_ms=client.options["metadata_max_age_ms"],
         )
-        looked_up = self._requests, self._cluster, self._queries, self._readings, committed
-        self._lookups = Lookups(*looked_up)
+        self._lookups = Lookups(self._requests, self._cluster, self._queries, self._readings, committed)
         self._member: Member | None = None
         may_create = settings.options["allow_auto_create_topics"]
         self._subscription = Subscription(self._requests, self._cluster, may_create=may_create)
@@ -398,7 +393,6 @@ class ConsumerMachine:
     # -- membership's Host, commits' Committer ----------------------------------------------------------------------
 
     def identity(self) -> tuple[str, int] | None:
-        """Return member id and epoch for commits; `("", -1)` without membership, `None` while it is lost."""
         member = self._member
         if member is None or member.state is MemberState.UNSUBSCRIBED:
             return ("", -1)
@@ -406,12 +400,10 @@ class ConsumerMachine:
         return (member.member_id, member.epoch) if is_member else None
 
     def absence(self) -> Absence:
-        """Return why there is no identity."""
         assert self._member is not None, "otherwise there is one"
         return self._member.absence
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Return whether this consumer may commit offsets of the partition."""
         if self._member is None or self._member.state is MemberState.UNSUBSCRIBED:
             return True
         return self.identity() is not None and partition in self._member.owned
@@ -422,7 +414,6 @@ class ConsumerMachine:
             self._member.on_refused(code, epoch, Lane.COORDINATOR, now_ms)
 
     def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
-        """Return the topic id under which a partition is read, or that of the present topic."""
         if not self._settings.options["fetch_buffer_bytes"]:
             # Its records are read by another client, so only that one knows the topic: the commit goes by name.
             return ZERO_TOPIC_ID
@@ -431,42 +422,34 @@ class ConsumerMachine:
         return self._cluster.known_id(partition.topic) if read is None else read
 
     def is_rejoining(self) -> bool:
-        """Return whether a join is under way that ends the present generation."""
         return self._member is not None and self._member.is_rejoining
 
     def start_reading(self, starts: Mapping[TopicPartition, events.Start], now_ms: int) -> None:
-        """Fetch these partitions from now on."""
         ids = {} if self._member is None else self._member.topic_ids
         self._readings.start(starts, are_given=True, ids=ids)
 
     def pause_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop fetching these partitions; their positions stay known."""
         self._readings.pause(partitions, is_paused=True)
 
     def stop_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop fetching these partitions."""
         self._readings.stop(partitions)
 
     def commit_before_revocation(
         self, partitions: Sequence[TopicPartition], deadline_ms: int, then: Later, now_ms: int
     ) -> None:
-        """Commit the consumed offsets of these partitions; call `then` in any case."""
         if self._group is None:
             then(now_ms)
             return
         self._group.commits.commit_consumed(partitions, then, deadline_ms=deadline_ms, now_ms=now_ms)
 
     def forget_consumed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit nothing more of these partitions."""
         if self._group is not None:
             self._group.commits.forget(partitions)
 
     def on_trouble(self, error: KohortError, *, is_fatal: bool) -> None:
-        """Report an error to the application at its next poll."""
         self._requests.deliver(events.Trouble(error=error, is_fatal=is_fatal))
 
     def fall_back_to_classic(self, reason: str, now_ms: int) -> None:
-        """Go on with the classic protocol."""
         assert self._member is not None
         self.publishing.fall_back_to_classic()
         lost = "; group.remote.assignor has no effect there" if self._settings.options["group_remote_assignor"] else ""
@@ -474,18 +457,15 @@ class ConsumerMachine:
         self._requests.warn(f"this broker lacks KIP-848 ({reason}): using the classic group protocol{lost}")
         before, self._member = self._member, self._build_member(is_classic=True)
         # The numbers of the callbacks go on, so that no late answer is taken for a new one.
-        self._member.callbacks = before.callbacks  # Their numbers go on.
+        self._member.callbacks = before.callbacks
         self._member.subscribe(events.Subscribed(topics=before.topics, pattern=before.pattern), now_ms)
 
 
 class Group:
-    """The lookup of the coordinator, the commits, and the queries of committed offsets.
+    """The group of a consumer, whether it is a member or not: its coordinator, commits and committed offsets.
 
     Args:
-        requests: the outbox of the machine.
-        cluster: the brokers and topics.
         committer: in whose name offsets are committed and asked for.
-        settings: the consumer's options.
         on_refused: called with the error and the time when the group may not be used at all.
     """
 

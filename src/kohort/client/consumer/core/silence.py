@@ -1,8 +1,7 @@
 """The line of the log that says why no records come, once none have come for a while.
 
-Laws: a reason is told once until records come again. Nothing is told to an application that has records to take. Nor is
-what other parts tell: errors that `poll` raises, missing topics, unreachable brokers, members without partitions. The
-end of a log is a warning only to a consumer that has never had a record.
+Laws: a reason is told once until records come again. What other parts tell is not told here: errors that `poll` raises,
+missing topics, unreachable brokers, members without partitions.
 Source: silent consumers are what users of every client ask about most.
 """
 
@@ -99,6 +98,7 @@ class Silence:
             self._fetched_bytes = sender.fetched_bytes
             self._told.clear()
             return
+        # The application has records to take.
         if any(sender.buffer.held(reading.partition) for reading in active):
             return
         reason = self._reason_of_group(member) if member is not None else None

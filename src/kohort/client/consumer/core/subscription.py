@@ -1,8 +1,7 @@
 """The subscription of a consumer, and which of its topics are missing.
 
 Laws: a subscribed topic may be missing, and is warned of once. A topic whose partitions are assigned by hand may not,
-after a moment of grace. Only subscribed topics may be created by asking for them, by requests of their own. A topic
-that was there before is not created: it was deleted, and its name is free for others.
+after a moment of grace.
 Source: Kafka's `allow.auto.create.topics`; "an unknown topic is one clear sentence" is a requirement of kohort's own.
 """
 
@@ -67,6 +66,7 @@ class Subscription:
             if name not in self._topics:
                 if now_ms >= since_ms + UNKNOWN_TOPIC_GRACE_MS:
                     missing.append(name)
+            # A topic that was there before was deleted, and its name is free for others.
             elif self._may_create and name not in self._seen:
                 # Only a topic that was seen to be missing is created, so that the log can say that it was.
                 self._create(name)
@@ -93,7 +93,8 @@ class Subscription:
             self._ask()
 
     def _ask(self) -> None:
-        """Send a metadata request for the missing topics only, so that the broker creates them."""
+        """Send a metadata request so that the broker creates the missing topics."""
+        # A request of its own, since the broker creates whichever topic is named.
 
         def then(answer: Answer, now_ms: int) -> None:
             del answer

@@ -93,13 +93,7 @@ class FetchTarget:
 
 
 class FetchTargets:
-    """All brokers that partitions are read from.
-
-    Args:
-        cluster: the brokers and the leaders.
-        readings: of all partitions.
-        buffer: gets to know which partitions are paused.
-    """
+    """All brokers that partitions are read from."""
 
     def __init__(self, cluster: Cluster, readings: Readings, buffer: FetchBuffer) -> None:
         self._cluster = cluster
@@ -263,21 +257,9 @@ class FetchTargets:
         return self._table[endpoint]
 
 
-# The buffer of data that is fetched ahead of the application, and the share of each broker.
-#
-# Laws: held and requested bytes together stay within the limit, except for what one answer brings beyond its request:
-# a
-# broker sends one batch in any case, however large. One held record of an answer keeps the whole answer in memory, so
-# the
-# answer counts whole until nothing of it is held. Each broker has an equal share that no other broker can use up.
-# Answers
-# held only by paused partitions do not count there. The buffer counts bytes, never records.
-# Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Pinned:
-    """An answer of which some bytes are held."""
+    """An answer of which some bytes are held: one held record keeps the whole answer in memory."""
 
     broker: Endpoint
     size_bytes: int
@@ -293,7 +275,11 @@ class _Piece:
 
 
 class FetchBuffer:
-    """Counts the bytes of fetched data until the application has taken them.
+    """The bytes of data that is fetched ahead of the application, and the share of each broker.
+
+    Laws: held and requested bytes together stay within the limit, except for what one answer brings beyond its request:
+    a broker sends one batch in any case, however large. Each broker has an equal share that no other can use up.
+    Source: KIP-81 (bounded memory of the consumer); the consumer threading refactor (CTR): FetchBuffer.
 
     >>> broker, orders = Endpoint("127.0.0.1", 9092), TopicPartition("orders", 0)
     >>> buffer = FetchBuffer(limit_bytes=100)

@@ -1,11 +1,8 @@
 """The table of readings: from which offset each partition is read, and how a first offset is found.
 
-Laws: a reading belongs to the topic id under which it began. When the topic is made again nothing more is read, until
-the group assigns the new topic or the application's side begins anew. A reading has the fence that the application's
-side gave it. An answer that was asked under another fence changes nothing. A partition without a first offset is not
-fetched. A paused partition needs none, so none is looked up. A refusal is told once, and the broker is asked again
-after growing pauses; one line says that it has passed. A part that changes a reading touches it, so that no part has to
-look at all readings.
+Laws: a reading belongs to the topic id under which it began, and has the fence that the application's side gave it. An
+answer that was asked under another fence changes nothing. A partition without a first offset is not fetched. A part
+that changes a reading touches it, so that no part has to look at all readings.
 Source: Kafka's `auto.offset.reset`; KIP-848, offsets.
 """
 
@@ -90,17 +87,7 @@ def _wake_nothing() -> None:
 
 
 class Readings:
-    """The partitions that are being read.
-
-    Args:
-        committed: looks up committed offsets; `None` without a group.
-        reset: `earliest`, `latest` or `none`.
-        on_trouble: called for a partition that cannot be read.
-        on_back: called for a partition whose refusal has passed.
-        on_remade: called for a partition whose topic was made again, unless a group assigned it by topic id.
-        on_skipped: called with the number of records before the ends at which partitions without a committed offset
-            start; `None`: they are not counted.
-    """
+    """The partitions that are being read."""
 
     def __init__(
         self,
@@ -118,11 +105,18 @@ class Readings:
         self._requests = requests
         self._cluster = cluster
         self._queries = queries
+        #: Looks up committed offsets; `None` without a group.
         self._committed = committed
+        #: `earliest`, `latest` or `none`.
         self._reset: Final = reset
+        #: Called for a partition that cannot be read.
         self._on_trouble = on_trouble
+        #: Called for a partition whose refusal has passed.
         self._on_back = on_back
+        #: Called for a partition whose topic was made again, unless a group assigned it by topic id.
         self._on_remade = on_remade
+        #: Called with the number of records before the ends at which partitions without a committed offset start;
+        #: `None`: they are not counted.
         self._on_skipped = on_skipped
         #: Partitions whose skipped records were told already: each rebalance starts there anew until an offset is
         #: committed.
@@ -269,6 +263,7 @@ class Readings:
 
     def refuse(self, reading: Reading, error: BrokerError) -> None:
         """Tell the application once that brokers refuse to let it read a partition."""
+        # The broker is asked again after growing pauses, and `accept` says that the refusal has passed.
         if reading.refusal is not error.code:
             reading.refusal = error.code
             self._on_trouble(reading.partition, error)
@@ -306,6 +301,7 @@ class Readings:
             reading.topic_id = known
             self.touch(reading)
         elif not reading.is_bygone and ZERO_TOPIC_ID not in (known, reading.topic_id):
+            # Nothing more is read until the group assigns the new topic or the application's side begins anew.
             reading.is_bygone = True
             self.touch(reading)
             if not reading.is_given_by_id:
@@ -365,6 +361,7 @@ class Readings:
         if not self._without_offset:
             return
         touched, self._without_offset = self._without_offset, {}
+        # A paused partition needs no first offset, so none is looked up.
         idle = [
             reading
             for reading in touched

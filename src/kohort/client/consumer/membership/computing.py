@@ -3,8 +3,7 @@
 The coordinator asks in the answer to a heartbeat. The member fetches the group's data, the application's assignor runs
 in the application's thread, and the member sends the result, again if need be.
 
-Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application, heartbeats
-least of all. An assignor that fails is reported to the coordinator, which asks another member.
+Laws: one computation at a time; a new request ends the one before. Nothing here waits for the application.
 Source: KIP-848 as drafted (ConsumerGroupPrepareAssignment, ConsumerGroupInstallAssignment).
 """
 
@@ -48,18 +47,7 @@ class _Result(NamedTuple):
 
 
 class AssignmentComputation:
-    """The computations of one membership.
-
-    Args:
-        requests: sends requests, and takes deliveries to the application.
-        lookup: finds the coordinator.
-        assignors: in the order of preference; without any, the coordinator does not ask this member.
-        group_id: its group.
-        timeout_ms: for so long the result is sent again, if the coordinator does not take it at once.
-        on_begun: called with the time when the coordinator knows that this member computes: a heartbeat that is sent
-            then
-            is answered with the result's assignment.
-    """
+    """The computations of one membership."""
 
     def __init__(
         self,
@@ -73,9 +61,13 @@ class AssignmentComputation:
     ) -> None:
         self._requests = requests
         self._lookup = lookup
+        #: In the order of preference; without any, the coordinator does not ask this member.
         self._assignors: Final = assignors
         self._group_id: Final = group_id
+        #: For so long the result is sent again, if the coordinator does not take it at once.
         self._timeout_ms: Final = timeout_ms
+        #: Called with the time when the coordinator knows that this member computes: a heartbeat that is sent then is
+        #: answered with the result's assignment.
         self._on_begun = on_begun
         #: Metadata by assignor; empty until the application has given them.
         self._metadata: tuple[bytes, ...] = ()
@@ -168,6 +160,7 @@ class AssignmentComputation:
         group_epoch, self._group_epoch = self._group_epoch, None
         if done.error:
             self._requests.warn(f"the assignment of group {self._group_id} could not be computed here: {done.error}")
+            # The coordinator asks another member.
             self._result = _Result(group_epoch, FAILED, (), ())
         else:
             version = {each.name: each.maximum_version for each in self._assignors}.get(done.assignor, 0)

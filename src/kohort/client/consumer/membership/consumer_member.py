@@ -1,17 +1,14 @@
 """A member by KIP-848: the coordinator decides, each heartbeat carries one step.
 
-Laws: the target is kept as the coordinator has sent it, whole. It is compared with the owned partitions whenever one of
-the two changes, so a topic whose name is not known yet is taken later and never forgotten (KAFKA-16198). After any
-failure the next heartbeat is a full one. A heartbeat without news waits for the answer to the one before, which a
-broker may hold. A heartbeat with news overtakes that one, and so does the heartbeat that leaves. The list of owned
-partitions in a heartbeat stays true until its answer, for the coordinator gives the rest to other members: so it names
-every assigned partition, taken or not. The assignment of an overtaken answer counts only with the answer behind it.
+Laws: after any failure the next heartbeat is a full one. A refused heartbeat prolongs no session. A failure that may
+pass is tried again after growing pauses; one that cannot pass ends the membership with its reason. The assignment of
+an overtaken answer counts only with the answer behind it.
 Source: KIP-848; KIP-1082 (the client makes the member id); reactions to errors as in Apache Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Final, NamedTuple
 
@@ -31,6 +28,10 @@ from kohort.wire.messages.membership import MemberNews, MemberWord
 
 #: The coordinator does not know this member (any more): the member joins again with epoch 0.
 FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
+_LEAVE: Final = -1
+_LEAVE_FOR_A_WHILE: Final = -2
+_FENCED: Final = int(ErrorCode.FENCED_MEMBER_EPOCH)
 #: Added to the session timeout before a member gives its `group.instance.id` up, which another one holds.
 _RELEASE_MARGIN_MS: Final = 5_000
 #: Refusals that may pass without the member changing anything.
@@ -193,6 +194,7 @@ class ConsumerMember(Member):
         # A heartbeat has to carry metadata or ask for them. A full one, and one that joins, carry them anyway.
         publishes_ms = None if self.epoch <= 0 or self._is_full else self._host.publishing.due_ms
         if self._in_flight:
+            # One without news waits for the answer to the one before, which a broker may hold.
             # One with news may overtake one that is held. By another connection its answer might come before that of
             # the one that it overtakes.
             has_word = self._has_word
@@ -270,7 +272,7 @@ class ConsumerMember(Member):
             self._host.publishing.on_answer(said, response)
             if self._in_flight:
                 self._on_overtaken(answer, now_ms, was_full=is_full)
-            elif 0 < epoch < self.epoch and is_fenced(answer):
+            elif 0 < epoch < self.epoch and response is not None and response.error_code == _FENCED:
                 # It has heard of a newer epoch since: that one counts.
                 self._is_full, self._due_ms = True, answered_ms
             else:
@@ -297,11 +299,15 @@ class ConsumerMember(Member):
 
     def _list(self) -> list[heartbeat.TopicPartitions]:
         """List the partitions that no other member may get: the owned and the assigned ones."""
-        # The application may be on its way into the callback for the partitions that it is just being given. Partitions
-        # of a topic without a known name will be taken later.
+        # The list stays true until its answer, for the coordinator gives the rest to other members. The application may
+        # be on its way into the callback for the partitions that it is just being given. Partitions of a topic without
+        # a known name will be taken later.
         wanted = self.callbacks.open
         given = wanted.partitions if wanted is not None and wanted.kind is CallbackKind.ASSIGNED else ()
-        return build_list(self._target or {}, (*self.owned, *given), self._ids)
+        listed = {topic_id: set(partitions) for topic_id, partitions in (self._target or {}).items()}
+        for topic, partition in (*self.owned, *given):
+            listed.setdefault(self._ids[topic], set()).add(partition)
+        return [heartbeat.TopicPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
 
     def _on_overtaken(self, answer: Answer, sent_ms: int, *, was_full: bool) -> None:
         """Read an answer that another heartbeat has overtaken; only the later answer is acted on."""
@@ -376,6 +382,8 @@ class ConsumerMember(Member):
         for topic_id, partitions in self._target.items():
             name = self._cluster.topic_name(topic_id)
             if name is None:
+                # The target is kept whole and compared again with new metadata, so that a topic whose name is not known
+                # yet is taken later and never forgotten (KAFKA-16198).
                 self._cluster.refresh_soon(now_ms)
                 continue
             new = set(map(partial(TopicPartition, name), partitions)) - self.owned
@@ -414,7 +422,8 @@ class ConsumerMember(Member):
         if self._after_leave is None:
             why = f" ({reason})" if reason else ""
             self._why = f"the coordinator's assignment at member epoch {self.epoch}{why}"
-        told = read_assignment(assignment)
+        rows = assignment.topic_partitions
+        told = {TopicId(each.topic_id): tuple(each.partitions) for each in rows if each.partitions}
         self._is_owed = self._is_owed or told != self._latest
         self._latest = told
 
@@ -545,56 +554,21 @@ class ConsumerMember(Member):
         # A join under way may succeed after all, so it is undone too.
         is_known = self.epoch > 0 or bool(self._in_flight)
         name = self._settings.options["group_instance_id"]
-        request = build_leave(self.group_id, self.member_id, name, self.goes_for_good)
-        if endpoint is None or request is None or not is_known:
+        # A member without a name that comes back sends no leave request.
+        is_said = name is not None or self.goes_for_good is not False
+        if endpoint is None or not is_said or not is_known:
             if then is not None:
                 then(now_ms)
             return
+        request = heartbeat.ConsumerGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            instance_id=name,
+            member_epoch=_LEAVE if name is None or self.goes_for_good is True else _LEAVE_FOR_A_WHILE,
+        )
 
         def answered(_: Answer, now_ms: int) -> None:
             if then is not None:
                 then(now_ms)
 
         self._requests.send(endpoint, Lane.COORDINATOR, request, answered, max_version=self._version)
-
-
-#: Epochs that leave: for good, and for a while, so that the partitions wait for a static member's return.
-_LEAVE, _LEAVE_FOR_A_WHILE = -1, -2
-
-
-def build_list(
-    given: Mapping[TopicId, Sequence[int]], owned: Iterable[TopicPartition], ids: Mapping[str, TopicId]
-) -> list[heartbeat.TopicPartitions]:
-    """List the given and the owned partitions once each; `ids` are those of the owned topics."""
-    listed = {topic_id: set(partitions) for topic_id, partitions in given.items()}
-    for topic, partition in owned:
-        listed.setdefault(ids[topic], set()).add(partition)
-    return [heartbeat.TopicPartitions(topic_id=each, partitions=sorted(listed[each])) for each in sorted(listed)]
-
-
-def read_assignment(assignment: heartbeat.Assignment) -> dict[TopicId, tuple[int, ...]]:
-    """Return the assigned partitions by topic id, without topics that have none."""
-    return {TopicId(each.topic_id): tuple(each.partitions) for each in assignment.topic_partitions if each.partitions}
-
-
-def build_leave(
-    group_id: str, member_id: str, instance_id: str | None, goes_for_good: bool | None
-) -> heartbeat.ConsumerGroupHeartbeatRequest | None:
-    """Build the heartbeat that leaves; `None`: the member sends none, since it comes back and has no name.
-
-    `goes_for_good`: whether it gives its name up, too; `None`: only a dynamic member does.
-    """
-    if instance_id is None and goes_for_good is False:
-        return None
-    return heartbeat.ConsumerGroupHeartbeatRequest(
-        group_id=group_id,
-        member_id=member_id,
-        instance_id=instance_id,
-        member_epoch=_LEAVE if instance_id is None or goes_for_good is True else _LEAVE_FOR_A_WHILE,
-    )
-
-
-def is_fenced(answer: Answer) -> bool:
-    """Return whether a heartbeat is refused for its epoch."""
-    response = message_of(answer, heartbeat.ConsumerGroupHeartbeatResponse)
-    return response is not None and response.error_code == ErrorCode.FENCED_MEMBER_EPOCH

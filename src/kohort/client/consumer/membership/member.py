@@ -1,10 +1,8 @@
-"""The part of a member that both group protocols share: gain, give up and lose partitions, leave.
+"""The part of a member that both group protocols share: gain, give up and lose partitions, leave; its heartbeats.
 
 Laws: a partition is paused before the application is asked to give it up, and is not read after the callback has
 returned. The coordinator hears of it only after its offsets are committed. A request of an earlier assignment has no
 effect on a later one. No record of a partition that the coordinator may have given to another member is handed out.
-That is so once the session of the latest answered heartbeat is over, and from a refusal of the member on, by whichever
-connection it has come, until a later heartbeat is answered.
 Source: the consumer threading refactor (CTR); KIP-848, reconciliation of the member; KIP-62 (max.poll.interval.ms).
 """
 
@@ -84,11 +82,7 @@ class _Doubt(NamedTuple):
 
 
 class Member(ABC):
-    """A member of a group: this class walks through the states, subclasses speak the protocol.
-
-    Args:
-        member_id: made by the client; the classic protocol gets one from the coordinator.
-    """
+    """A member of a group: this class walks through the states, subclasses speak the protocol."""
 
     #: Whether it speaks the classic protocol.
     is_classic: ClassVar[bool]
@@ -105,6 +99,7 @@ class Member(ABC):
     ) -> None:
         assert settings.options["group_id"] is not None
         self.group_id = settings.options["group_id"]
+        #: Made by the client; the classic protocol gets one from the coordinator.
         self.member_id = member_id
         #: Member epoch (classic: generation); 0 or below: not a member at present.
         self.epoch = -1
@@ -372,6 +367,8 @@ class Member(ABC):
 
     def tell_owned_until(self) -> None:
         """Deliver until when the application may hand out records, if that has changed."""
+        # Another member may have them once the session of the latest answered heartbeat is over, and from a refusal on,
+        # by whichever connection it has come, until a later heartbeat is answered.
         # Without partitions, or before the coordinator has given an epoch, there is nothing to limit.
         until_ms = self._heard_ms + self._silence_ms if self.owned and self._has_epoch else None
         opened = self.callbacks.opened
@@ -388,7 +385,7 @@ class Member(ABC):
         self._round += 1
         self._move(Step.MUST_REVOKE)
         # The partitions are not dropped: a callback that asks for positions has to find them. Nor are they given back
-        # # when the coordinator assigns them again meanwhile: the application may be in the callback already.
+        # when the coordinator assigns them again meanwhile: the application may be in the callback already.
         self._host.pause_reading(sorted(partitions))
         self.callbacks.ask(events.CallbackKind.REVOKED, partitions, self._why, now_ms)
 
@@ -591,22 +588,14 @@ class Member(ABC):
         self._requests.wake_all()
 
 
-# The warning for a member without partitions: one line that says why it has none.
-#
-# Laws: said once for as long as it lasts; a member that waits for others to give up their partitions is none.
-# Source: the commonest surprise of groups: members beyond the number of partitions stand by.
-
 #: A rebalance may take so long before the member is warned.
 _PATIENCE_MS: Final = 3_000
 
 
 class Idleness:
-    """Watches whether one member has partitions to read.
+    """The warning for a member without partitions: one line that says why, once for as long as that lasts.
 
-    Args:
-        requests: sends the question to the coordinator, and takes the warning.
-        group_id: its group.
-        is_classic: whether the group is described by DescribeGroups.
+    Source: the commonest surprise of groups: members beyond the number of partitions stand by.
     """
 
     def __init__(self, requests: Requests, *, group_id: str, is_classic: bool) -> None:
@@ -672,7 +661,14 @@ _CLOCK_PARTS: Final = 100
 
 
 class HeartbeatSchedule:
-    """The schedule of one member's heartbeats."""
+    """When a member sends its next heartbeat.
+
+    A broker may hold the answer until it has news for the member, for most of the interval. It answers the requests of
+    one connection in order, so a hold is cut as soon as the member sends another request by that connection.
+
+    Laws: the interval counts from when a heartbeat is sent, never from its answer. A hold is no silence of the broker.
+    Source: requirement H1; KIP-848 (the coordinator sets the interval); Apache Kafka's clients, which count so.
+    """
 
     __slots__ = ("_cuts",)
 
@@ -713,4 +709,5 @@ def longest_interval_ms(interval_ms: int, session_ms: int) -> int:
 
 def silence_ms(session_ms: int) -> int:
     """Return for how long after an answered heartbeat was sent a member surely keeps its partitions."""
+    # The coordinator counts from when it arrived. One of the two clocks may be slower by a hundredth.
     return session_ms - session_ms // _CLOCK_PARTS

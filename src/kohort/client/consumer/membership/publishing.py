@@ -3,8 +3,7 @@
 Both travel with heartbeats, in kohort's own tagged fields: a coordinator that does not know them skips them.
 
 Laws: the application's latest metadata counts. It is sent until a coordinator has taken it, and again in every full
-heartbeat after a failure. A coordinator that takes it always answers with news, even with empty ones. Without news the
-member knows that its coordinator cannot publish. The members' metadata are told when they are complete.
+heartbeat after a failure. The members' metadata are told when they are complete.
 Source: requirement G10; docs/reference/private-protocol.md.
 """
 
@@ -32,12 +31,7 @@ class Said(NamedTuple):
 
 
 class MembershipMetadata:
-    """One consumer's published metadata, and that of the other members.
-
-    Args:
-        requests: takes deliveries to the application.
-        group_id: for people who read an error.
-    """
+    """One consumer's published metadata, and that of the other members."""
 
     def __init__(self, requests: Requests, *, group_id: str) -> None:
         self._requests: Final = requests
@@ -100,6 +94,7 @@ class MembershipMetadata:
         if response.metadata_news is not None:
             self._taken = max(self._taken, said.number)
             self._note(response.metadata_news)
+        # A coordinator that takes it always answers with news, even with empty ones.
         elif said.metadata is not None or said.watched_version == 0:
             self._tell_lack()
 

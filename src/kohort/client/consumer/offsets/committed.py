@@ -1,8 +1,7 @@
 """The question which offsets the group has committed.
 
 Laws: each query ends once for each partition. A query by topic id is never answered with an offset of another topic of
-that name. A topic that the coordinator does not know yet holds up no other. A stale epoch is never read as "no offset":
-the query is sent again with the newer epoch (platformatic/kafka #267), after a pause (KAFKA-20765).
+that name. A topic that the coordinator does not know yet holds up no other.
 Source: Kafka's OffsetFetch API; KIP-848, offsets.
 """
 
@@ -66,11 +65,7 @@ class CommittedOffsets:
         Args:
             partitions: with the topic ids by which they are read; zero asks for the topic that has the name now.
             then: called once for all partitions that are asked for by name. For those by id it is called as they are
-                found,
-                since a coordinator may not know a topic yet.
-            deadline_ms: partitions without an answer by then end in an error.
-            now_ms: the driver's time.
-            is_wanted: whether a partition is to be asked for again.
+                found, since a coordinator may not know a topic yet.
         """
         self._queries.append(
             _Query(open=dict(partitions), then=then, deadline_ms=deadline_ms, is_wanted=is_wanted, due_ms=now_ms)
@@ -152,7 +147,8 @@ class CommittedOffsets:
             self._lookup.lost(endpoint, now_ms)
             self._ask_again(query, now_ms)
         elif code is ErrorCode.STALE_MEMBER_EPOCH or code in NO_MEMBER or code.retriable:
-            # The membership is changing: its heartbeat brings the epoch with which to ask.
+            # The membership is changing: its heartbeat brings the epoch with which to ask. A stale epoch is never read
+            # as "no offset" (platformatic/kafka #267); it is asked again after a pause (KAFKA-20765).
             self._ask_again(query, now_ms)
         else:
             during = f"asking for the committed offsets of group {self._group_id}"

@@ -1,8 +1,7 @@
 """The offset for a timestamp: first, next, or of the first record that is not older.
 
 Laws: each query ends once, with all its partitions or with an error. A partition whose leader is unknown or has moved
-is asked for again after a pause, until the query's deadline. Only metadata that were asked for since the query began
-can say that a partition does not exist: older ones may lack a new partition.
+is asked for again after a pause, until the query's deadline.
 Source: Kafka's ListOffsets API.
 """
 
@@ -72,18 +71,13 @@ class OffsetQueries:
         now_ms: int,
         on_error: OnError | None = None,
     ) -> None:
-        """Find an offset for each partition, and call `then(result, now_ms)`.
+        """Find an offset for each partition, and call `then(result, now_ms)`, without `on_error` once.
 
         Args:
             timestamps: partition -> timestamp, or one of Kafka's negative codes.
-            then: called once.
-            deadline_ms: partitions without an answer by then end in an error.
-            now_ms: the driver's time.
             on_error: called for each partition that has none, with the time. With it `then` is called for each part of
-                the
-                result as it comes, so that no partition waits for another one's leader. An error that `then` gets is
-                    about
-                the partitions that are still missing.
+                the result as it comes, so that no partition waits for another one's leader. An error that `then` gets
+                is about the partitions that are still missing.
         """
         self._queries.append(
             _Query(
@@ -154,6 +148,7 @@ class OffsetQueries:
         topic = self._cluster.topics.get(partition.topic)
         # A topic that was just created may be unknown to the broker that was asked.
         is_new = now_ms < query.started_ms + UNKNOWN_TOPIC_GRACE_MS
+        # Metadata from before the query may lack a new partition.
         if topic is None or is_new or self._cluster.generation < query.first_generation:
             return False
         is_missing = topic.error is ErrorCode.NONE and partition.partition not in topic.partitions
